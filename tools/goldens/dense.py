@@ -475,6 +475,38 @@ FIXTURES = {
         gguf=True,
         config_class="StableLmConfig",
     ),
+    # The 12B: attention and network side by side, a LayerNorm of its own for each head of queries and keys. The converter of
+    # llama.cpp fails at those.
+    "stablelm-12b": Fixture(
+        "stablelm",
+        31,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            qk_layernorm=True,
+            use_parallel_residual=True,
+            layer_norm_eps=1e-5,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.25),
+        ),
+        config_class="StableLmConfig",
+    ),
+    # Norms of heads alone.
+    "stablelm-heads": Fixture(
+        "stablelm",
+        29,
+        tiny(
+            vocab_size=131,
+            hidden_size=48,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=None,
+            qk_layernorm=True,
+            use_qkv_bias=True,
+            layer_norm_eps=1e-4,
+            rope_parameters=rope(10000.0, partial_rotary_factor=0.5),
+        ),
+        config_class="StableLmConfig",
+    ),
     # Neighbours of half a head rotate together; the converter takes the width for the context.
     "glm": Fixture(
         "glm",

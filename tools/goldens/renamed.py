@@ -1,6 +1,8 @@
 """Dense families that are a known one under other names or with one thing more."""
 
 import numpy as np
+import transformers
+from torch import nn
 
 from . import Fixture, rope, tiny
 
@@ -90,6 +92,65 @@ def orion(config):
     drop = ("use_qkv_bias", "qk_layernorm", "use_parallel_residual", "partial_rotary_factor")
     out = said(config, "orion", "OrionForCausalLM", {"layer_norm_eps": "rms_norm_eps"})
     return {key: value for key, value in out.items() if key not in drop}
+
+
+def qwen(config):
+    """Qwen 2's configuration in the words of the first generation, which counts gate and up projection together."""
+    words = {"rms_norm_eps": "layer_norm_epsilon"}
+    out = said(config, "qwen", "QWenLMHeadModel", words)
+    drop = ("use_sliding_window", "max_window_layers", "sliding_window", "layer_types", "num_key_value_heads", "hidden_act")
+    out = {key: value for key, value in out.items() if key not in drop}
+    out.update(
+        intermediate_size=2 * config["intermediate_size"],
+        kv_channels=config["hidden_size"] // config["num_attention_heads"],
+        rotary_emb_base=out.pop("rope_theta"),
+        rotary_pct=1.0,
+        seq_length=config["max_position_embeddings"],
+        no_bias=True,
+        use_dynamic_ntk=True,
+        use_logn_attn=True,
+    )
+    return out
+
+
+QWEN = {
+    "model.layers": "transformer.h",
+    "model.embed_tokens": "transformer.wte",
+    "model.norm": "transformer.ln_f",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "self_attn.o_proj": "attn.c_proj",
+    "mlp.up_proj": "mlp.w1",
+    "mlp.gate_proj": "mlp.w2",
+    "mlp.down_proj": "mlp.c_proj",
+}
+
+
+def without_gates(config):
+    """DeepSeek V2 without experts, whose networks are a squared ReLU without a gate."""
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+            self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+        def forward(self, x):
+            return self.down_proj(self.up_proj(x).relu().square())
+
+    model = transformers.DeepseekV2ForCausalLM._from_config(config, attn_implementation="eager")
+    for layer in model.model.layers:
+        layer.mlp = Network()
+    return model
+
+
+def plm(config):
+    words = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads
+        max_position_embeddings rms_norm_eps tie_word_embeddings q_lora_rank kv_lora_rank qk_nope_head_dim
+        qk_rope_head_dim v_head_dim attention_bias""".split()
+    out = said(config, "plm", "PLMForCausalLM", {})
+    out = {key: out[key] for key in [*words, "rope_theta", "model_type", "architectures"]}
+    return {**out, "hidden_act": "relu2"}
 
 
 LLAMA = dict(hidden_size=64, head_dim=None)
@@ -196,5 +257,40 @@ FIXTURES = {
         31,
         tiny(**LLAMA, rope_parameters=rope(500000.0)),
         config_class="Jais2Config",
+    ),
+    "qwen": Fixture(
+        "qwen",
+        31,
+        tiny(
+            **{**LLAMA, "num_key_value_heads": 4, "rms_norm_eps": 1e-6},
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="Qwen2Config",
+        rewrite=qwen,
+        publish=lambda tensors: renamed(fused_qkv(tensors, "attn.c_attn"), QWEN),
+    ),
+    "plm": Fixture(
+        "plm",
+        31,
+        tiny(
+            hidden_size=32,
+            head_dim=None,
+            num_key_value_heads=4,
+            rms_norm_eps=1e-6,
+            q_lora_rank=None,
+            kv_lora_rank=16,
+            qk_nope_head_dim=8,
+            qk_rope_head_dim=8,
+            v_head_dim=12,
+            first_k_dense_replace=2,
+            tie_word_embeddings=True,
+            rope_parameters=rope(100000.0),
+        ),
+        gguf=True,
+        config_class="DeepseekV2Config",
+        keep_none=("q_lora_rank",),
+        compose=without_gates,
+        rewrite=plm,
     ),
 }

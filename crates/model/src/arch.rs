@@ -78,6 +78,8 @@ mod pangu;
 mod phi2;
 mod phi3;
 mod phimoe;
+mod plm;
+mod qwen;
 mod qwen2;
 mod qwen2moe;
 mod qwen2vl;
@@ -188,6 +190,8 @@ static FAMILIES: &[&Family] = &[
     &pangu::FAMILY,
     &xverse::FAMILY,
     &jais2::FAMILY,
+    &qwen::FAMILY,
+    &plm::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -237,6 +237,7 @@ impl<'a> GraphBuilder<'a> {
         };
         let (n_experts, n, k) = match (shape, &source) {
             (&[n_experts, n, k], _) => (n_experts, n, k),
+            (&[_, k], WeightSource::Experts(names)) => (names.len(), 1, k),
             (&[n, k], _) => (1, n, k),
             (_, WeightSource::Experts(names)) => (names.len(), 1, 1),
             _ => (1, 1, shape[0]),
@@ -398,7 +399,9 @@ impl<'a> GraphBuilder<'a> {
             .filter(|name| {
                 let is_known = used.contains(*name)
                     || self.unread.contains(*name)
-                    || catalog.is_zero_bias(name);
+                    || catalog.is_zero_bias(name)
+                    // Of a network without elements.
+                    || catalog.shape(name).is_some_and(|shape| shape.contains(&0));
                 !is_known
                     && match &self.draft {
                         Some(draft) => draft.holds(catalog, name, self.family),

@@ -19,6 +19,7 @@
 //! LoRA adapters can be merged on the way ([`ConversionOptions::adapters`]).
 
 mod assemble;
+mod classifier;
 mod encode;
 mod error;
 mod folder;

@@ -61,8 +61,10 @@ impl Operation for LayerNorm {
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         let (out, group) = (shapes.output(), self.group);
         if let Some(id) = self.weight {
-            let found = shapes.weight(id)?;
-            fits(found == [1, 1, group] || found == [1, out / group.max(1), group])?;
+            let (found, n_groups) = (shapes.weight(id)?, out / group.max(1));
+            // Rows of one tensor, or a tensor a group.
+            let known = [[1, 1, group], [1, n_groups, group], [n_groups, 1, group]];
+            fits(known.contains(&found))?;
         }
         if let Some(id) = self.bias {
             fits(shapes.weight(id)? == [1, 1, group])?;

@@ -30,6 +30,7 @@ pub(super) static FAMILY: Family = Family {
         "CamembertForMaskedLM",
         "CamembertForSequenceClassification",
     ],
+    hf_prefix: "",
     hf_layers: "encoder.layer",
     hf_names: &[
         (WeightRole::TokenEmbedding, "embeddings.word_embeddings"),

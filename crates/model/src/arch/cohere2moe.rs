@@ -68,9 +68,9 @@ pub(super) static FAMILY: Family = Family {
 
 /// Layers without a window do not rotate, but for leading dense ones.
 fn leave_global_unrotated(config: &mut ModelConfig) {
-    let n_dense = config.experts.as_ref().map_or(0, |e| e.n_dense_layers);
-    config.unrotated_layers = config.global_layers();
-    config.unrotated_layers.retain(|layer| *layer >= n_dense);
+    let mut unrotated = config.global_layers();
+    unrotated.retain(|layer| config.experts.is_none() || config.experts_of(*layer).is_some());
+    config.unrotated_layers = unrotated;
 }
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -110,7 +110,8 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let n_dense = experts.n_dense_layers;
     let key = "prefix_dense_sliding_window_pattern";
     let of_prefix = text.usize(key)?.unwrap_or(1);
-    if n_dense > 0 && of_prefix != 1 {
+    let has_dense = n_dense > 0 || !experts.dense_layers.is_empty();
+    if has_dense && of_prefix != 1 {
         let feature = format!("`{key}` = {of_prefix}");
         return Err(text.unsupported(feature, "1: dense layers have no window, and rotate"));
     }

@@ -65,6 +65,11 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// The key of shared experts' width is computed of other sizes: the tensor has it.
+const NORM_MIN: &str = "moe_norm_min";
+
+/// A bound below it changes no weight that a token sees: chosen scores are shares of 1, of which one is large.
+const NORM_MIN_MAX: f32 = 1e-6;
+
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = 0..config.n_layers;
     if let Some(experts) = &mut config.experts {
@@ -79,6 +84,12 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     ernie4_5::hf(text, config)?;
+    // The sum of the chosen scores is no less than that.
+    let least = text.f32(NORM_MIN)?.unwrap_or(0.0);
+    if least > NORM_MIN_MAX {
+        let feature = format!("`{NORM_MIN}` = {least}");
+        return Err(text.unsupported(feature, "at most 1e-6"));
+    }
     let Some(experts) = &mut config.experts else {
         return Ok(());
     };

@@ -12,7 +12,8 @@ pub(super) static FAMILY: Family = Family {
     name: "exaone",
     gguf_arch: "exaone",
     hf_model_types: &["exaone"],
-    hf_classes: &["ExaoneForCausalLM"],
+    // transformers saves its class's parent.
+    hf_classes: &["ExaoneForCausalLM", "LlamaForCausalLM"],
     hf_prefix: "transformer.",
     hf_layers: "h",
     hf_names: &[

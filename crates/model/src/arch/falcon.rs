@@ -130,6 +130,8 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["activation"] = out["hidden_act"].take();
     if let Some(map) = out.as_object_mut() {
         map.remove("hidden_act");
+        // transformers computes it, and takes no other.
+        map.remove("head_dim");
     }
 }
 

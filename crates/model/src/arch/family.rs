@@ -119,6 +119,8 @@ pub struct Family {
     pub(crate) experts: ExpertDefaults,
     /// The share of a head that its class rotates, where the configuration says nothing.
     pub(crate) hf_partial_rotary: f64,
+    /// Whether its class rotates a share of a head that the configuration says, though all of it where that says nothing.
+    pub(crate) hf_rotates_part: bool,
     /// What its class takes for the context before a LongRoPE stretch; then `yarn` too is a name of LongRoPE.
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
@@ -247,6 +249,7 @@ impl Family {
             group_best: 2,
         },
         hf_partial_rotary: 1.0,
+        hf_rotates_part: false,
         hf_original_context: None,
         interleaved: false,
         hf_turned_experts: None,
@@ -307,6 +310,11 @@ impl Family {
     /// from GGUF files alone, for one of a cousin that computes the same.
     pub fn golden(&self) -> &'static str {
         self.golden.unwrap_or(self.name)
+    }
+
+    /// Whether its folders may say that a share of each head rotates.
+    pub(crate) fn rotates_part(&self) -> bool {
+        self.hf_rotates_part || self.hf_partial_rotary != 1.0
     }
 
     /// How weights stored in `layout` are to be read.

@@ -88,9 +88,10 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
     for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
         // `null` switches a bound off.
-        if !text.map.contains_key(key) {
-            *cap = Some(default);
-        }
+        *cap = match text.map.contains_key(key) {
+            true => text.f32(key)?,
+            false => Some(default),
+        };
     }
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(super) static FAMILY: Family = Family {
         SHARED_EXPERTS[1],
         SHARED_EXPERTS[2],
     ],
+    hf_rotates_part: true,
     hf_experts: Some(HfExperts {
         n_experts: ("n_routed_experts", 128),
         d_ff: ("moe_intermediate_size", 1408),

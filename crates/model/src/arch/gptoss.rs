@@ -7,7 +7,7 @@ use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{ModelConfig, RopeScaling, YarnScaling};
 use crate::names::WeightRole;
-use millrace_graph::{Gating, GluClamp};
+use millrace_graph::{Activation, Gating, GluClamp};
 
 /// The activation of the published models; `config.json` may repeat it.
 const CLAMP: GluClamp = GluClamp {
@@ -68,6 +68,8 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    // The class computes it whatever `hidden_act` says.
+    config.activation = Activation::Silu;
     let biased = text.bool("attention_bias")?.unwrap_or(true);
     config.biases.qkv = biased;
     config.biases.attn_output = biased;

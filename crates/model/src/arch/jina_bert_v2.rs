@@ -18,6 +18,7 @@ pub(super) static FAMILY: Family = Family {
     // That of BERT: the class says which of the two it is.
     hf_model_types: &["bert"],
     hf_classes: &["JinaBertModel", "JinaBertForMaskedLM"],
+    hf_prefix: "",
     hf_layers: "encoder.layer",
     hf_names: &[
         (WeightRole::TokenEmbedding, "embeddings.word_embeddings"),

@@ -16,6 +16,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "jina-bert-v3",
     hf_model_types: &["jina_embeddings_v3"],
     hf_classes: &["JinaEmbeddingsV3Model", "JinaEmbeddingsV3ForMaskedLM"],
+    hf_prefix: "",
     hf_layers: "encoder.layers",
     hf_names: &[
         (WeightRole::TokenEmbedding, "embeddings.word_embeddings"),

@@ -7,7 +7,7 @@ use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
 use crate::config::{Biases, ModelConfig, RecurrentConfig, RecurrentMixer};
 use crate::names::WeightRole;
-use millrace_graph::ValueId;
+use millrace_graph::{Activation, ValueId};
 use serde_json::{Value, json};
 
 /// Names of both families' files.
@@ -105,6 +105,8 @@ fn adjusted(text: &ConfigObject<'_>, d_ff: usize) -> Result<usize, Error> {
 
 /// What both families' configurations say alike.
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    // The classes compute it whatever `hidden_act` says.
+    config.activation = Activation::Silu;
     if let Some(eps) = text.f32("norm_eps")? {
         config.norm_eps = eps;
     }

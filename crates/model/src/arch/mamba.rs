@@ -19,6 +19,7 @@ const PLAIN: Family = Family {
     hf_classes: &["MambaForCausalLM"],
     models: "Mamba",
     attention_free: true,
+    hf_prefix: "backbone.",
     hf_own_biases: true,
     hf_norm_eps: 1e-5,
     hf_windows: HfWindows::Recurrent,
@@ -92,7 +93,11 @@ fn hf(text: &ConfigObject<'_>, norms: ScanNorms, config: &mut ModelConfig) -> Re
     let size = |key: &str, default| Ok::<_, Error>(text.usize(key)?.unwrap_or(default));
     let scan = ChannelScanConfig {
         n_taps: size("conv_kernel", 4)?,
-        d_inner: size("expand", 2)?.saturating_mul(config.d_model),
+        // The class computes it of the factor, unless files say it.
+        d_inner: match text.usize("intermediate_size")? {
+            Some(inner) => inner,
+            None => size("expand", 2)?.saturating_mul(config.d_model),
+        },
         d_state: size("state_size", 16)?,
         dt_rank: files::hf_rank(text, "time_step_rank", config)?,
         norms,

@@ -15,6 +15,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Mamba2ForCausalLM"],
     models: "Mamba 2, Mamba Codestral",
     attention_free: true,
+    hf_prefix: "backbone.",
     hf_own_biases: true,
     hf_norm_eps: 1e-5,
     hf_windows: HfWindows::Recurrent,

@@ -9,6 +9,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["mellum"],
     hf_classes: &["MellumForCausalLM"],
     models: "Mellum 2 12B-A2.5B",
+    hf_rotates_part: true,
     hf_experts: Some(HfExperts {
         n_experts: ("num_local_experts", 64),
         d_ff: ("moe_intermediate_size", 896),

@@ -42,7 +42,12 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
     let depth = config.residual_scale * (config.n_layers as f32).sqrt();
     out["scale_emb"] = shortest(config.embed_scale);
     out["scale_depth"] = shortest(depth);
-    out["dim_model_base"] = shortest(config.logit_scale * config.d_model as f32);
+    let base = config.logit_scale * config.d_model as f32;
+    // transformers takes a whole number alone.
+    out["dim_model_base"] = match (base - base.round()).abs() < 1e-3 {
+        true => (base.round() as u64).into(),
+        false => shortest(base),
+    };
 }
 
 pub(super) fn write_gguf(config: &ModelConfig, set: &mut super::SetKey<'_>) {

@@ -20,6 +20,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["MiniCPM3ForCausalLM"],
     models: "MiniCPM3 4B",
     hf_mlp_bias: true,
+    yarn_scales_scores: true,
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {
         vocab_size: 73_448,
@@ -63,11 +64,18 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         // `validate` refuses zero heads after this.
         latent.v_dim = config.d_model / config.n_heads.max(1);
     }
-    let depth = text.f32("scale_depth")?.unwrap_or(SCALE_DEPTH);
-    let base = text.f32("dim_model_base")?.unwrap_or(DIM_MODEL_BASE);
+    // `null` switches a factor off, an absent key is the class's default.
+    let factor = |key: &str, default| match text.map.contains_key(key) {
+        true => text.f32(key),
+        false => Ok(Some(default)),
+    };
     config.embed_scale = text.f32("scale_emb")?.unwrap_or(EMBED_SCALE);
-    config.residual_scale = depth / (config.n_layers as f32).sqrt();
-    config.logit_scale = base / config.d_model as f32;
+    if let Some(depth) = factor("scale_depth", SCALE_DEPTH)? {
+        config.residual_scale = depth / (config.n_layers as f32).sqrt();
+    }
+    if let Some(base) = factor("dim_model_base", DIM_MODEL_BASE)? {
+        config.logit_scale = base / config.d_model as f32;
+    }
     Ok(())
 }
 

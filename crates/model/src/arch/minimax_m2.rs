@@ -26,6 +26,7 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::ExpertsUp, "block_sparse_moe.experts.{}.w3"),
         (WeightRole::ExpertsDown, "block_sparse_moe.experts.{}.w2"),
     ],
+    hf_rotates_part: true,
     hf_experts: Some(HfExperts {
         n_experts: ("num_local_experts", 256),
         n_used: ("num_experts_per_tok", 8),

@@ -30,6 +30,7 @@ const DENSE: Family = Family {
     activation: Activation::ReluSquared,
     ungated: true,
     hf_own_biases: true,
+    hf_prefix: "backbone.",
     hf_norm_eps: 1e-5,
     hf_windows: HfWindows::Recurrent,
     hf_names: &[

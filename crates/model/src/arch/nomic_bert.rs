@@ -22,6 +22,7 @@ pub(super) const FAMILY: Family = Family {
         "NomicBertForMaskedLM",
         "NomicBertForSequenceClassification",
     ],
+    hf_prefix: "",
     hf_layers: "encoder.layers",
     hf_names: &[
         (WeightRole::TokenEmbedding, "embeddings.word_embeddings"),
@@ -104,12 +105,13 @@ fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 /// Keys of the files that were published before transformers had the class, and what they must say.
-const FLAGS: [(&str, bool); 5] = [
+const FLAGS: [(&str, bool); 6] = [
     ("prenorm", false),
     ("qkv_proj_bias", false),
     ("mlp_fc1_bias", false),
     ("mlp_fc2_bias", false),
     ("causal", false),
+    ("rotary_emb_interleaved", false),
 ];
 
 /// Those files have the words of GPT-2.

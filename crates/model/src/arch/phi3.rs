@@ -20,6 +20,7 @@ pub(super) static FAMILY: Family = Family {
         attn_output: false,
         ffn: false,
     }),
+    hf_rotates_part: true,
     hf_windows: HfWindows::Given,
     hf_norm_eps: 1e-5,
     hf_original_context: Some(4096),

@@ -83,6 +83,8 @@ const MSCALES: [&str; 2] = ["short_mscale", "long_mscale"];
 /// `router_jitter_noise` of every published model, half of what [`millrace_graph::SPARSE_MIXER_REACH`] is.
 const JITTER: f32 = 0.01;
 
+const N_USED: usize = 2;
+
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(eps) = text.f32("rms_norm_eps")? {
         config.norm_eps = eps;
@@ -90,6 +92,10 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if text.bool("lm_head_bias")? != Some(true) {
         let feature = "a head without a bias (`lm_head_bias`)".into();
         return Err(text.unsupported(feature, "`lm_head_bias` = true"));
+    }
+    if let Some(experts) = config.experts.as_ref().filter(|e| e.n_used != N_USED) {
+        let feature = format!("`num_experts_per_tok` = {}", experts.n_used);
+        return Err(text.unsupported(feature, "2: the class chooses two whatever it says"));
     }
     let jitter = text.f32("router_jitter_noise")?.unwrap_or(JITTER);
     if jitter != JITTER {

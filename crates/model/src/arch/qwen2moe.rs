@@ -4,6 +4,7 @@ use super::Family;
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfExperts, HfShared, HfWindows};
 use millrace_graph::Gating;
+use serde_json::json;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2moe",
@@ -11,11 +12,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["qwen2_moe"],
     hf_classes: &["Qwen2MoeForCausalLM"],
     models: "Qwen 1.5 and 2 with experts",
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_own_biases: true,
     hf_experts: Some(HfExperts {
         n_experts: ("num_experts", 60),
         n_used: ("num_experts_per_tok", 4),
@@ -32,9 +29,9 @@ pub(super) static FAMILY: Family = Family {
         normalized: None,
         group_best: 2,
     },
-    hf_windows: HfWindows::FromLayer {
+    hf_windows: HfWindows::EvenBefore {
         window: 4096,
-        first: 28,
+        end: 28,
     },
     hf_defaults: HfDefaults {
         vocab_size: 151_936,
@@ -48,5 +45,14 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 10_000.0,
     },
+    hf: |text, config| {
+        config.biases = Biases {
+            qkv: text.bool("qkv_bias")?.unwrap_or(true),
+            attn_output: false,
+            ffn: false,
+        };
+        Ok(())
+    },
+    write_hf: |config, out| out["qkv_bias"] = json!(config.biases.qkv),
     ..Family::PLAIN
 };

@@ -16,10 +16,7 @@ pub(super) static FAMILY: Family = Family {
         dense_layers: Some("mlp_only_layers"),
         ..HfExperts::PLAIN
     }),
-    hf_windows: HfWindows::FromLayer {
-        window: 4096,
-        first: 28,
-    },
+    hf_windows: HfWindows::AllIfUsed(4096),
     hf_defaults: HfDefaults {
         vocab_size: 151_936,
         d_model: 2048,

@@ -190,19 +190,9 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has blocks of before 2023 that are not computed here",
     },
     RefusedFamilies {
-        names: &["qwen"],
-        models: "Qwen (first generation)",
-        why: "has blocks of before Qwen 1.5 that are not computed here",
-    },
-    RefusedFamilies {
         names: &["plamo", "plamo3"],
         models: "PLaMo, PLaMo 3",
         why: "has query heads in an order of its own, or several widths",
-    },
-    RefusedFamilies {
-        names: &["plm"],
-        models: "PLM",
-        why: "has latent attention with a feed-forward without a gate",
     },
     RefusedFamilies {
         names: &["mistral4"],

@@ -1,11 +1,16 @@
-//! StableLM: Llama with LayerNorms, of which a quarter of each head rotates.
+//! StableLM: Llama with LayerNorms, of which a quarter of each head rotates. In the 12B of the second generation attention
+//! and feed-forward stand side by side, and each head of queries and keys has a LayerNorm of its own.
 
 use super::Family;
+use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
+use crate::builder::GraphBuilder;
+use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
-use crate::config::{Biases, ModelConfig};
-use crate::names::WeightRole;
+use crate::config::{Biases, BlockForm, ModelConfig};
+use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
+use millrace_graph::ValueId;
 use serde_json::json;
 
 pub(super) static FAMILY: Family = Family {
@@ -13,7 +18,12 @@ pub(super) static FAMILY: Family = Family {
     gguf_arch: "stablelm",
     hf_model_types: &["stablelm"],
     hf_classes: &["StableLmForCausalLM"],
-    models: "StableLM 3B, StableLM 2 1.6B",
+    hf_names: &[
+        (WeightRole::AttnQNorm, "self_attn.q_layernorm.norms.{}"),
+        (WeightRole::AttnKNorm, "self_attn.k_layernorm.norms.{}"),
+    ],
+    models: "StableLM 3B, StableLM 2 1.6B and 12B",
+    hf_qk_norm: Some("qk_layernorm"),
     hf_own_biases: true,
     hf_partial_rotary: 0.25,
     layer_norms: true,
@@ -35,25 +45,57 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::FfnNorm,
         WeightRole::OutputNorm,
     ],
+    gguf,
     hf,
     write_hf: |config, out| {
         out["use_qkv_bias"] = json!(config.biases.qkv);
         out["layer_norm_eps"] = shortest(config.norm_eps);
+        out[PARALLEL] = json!(config.layers.form == BlockForm::Parallel);
     },
-    write_gguf: |_, set| set("use_parallel_residual", GgufValue::Bool(false)),
+    write_gguf: |config, set| {
+        let is_parallel = config.layers.form == BlockForm::Parallel;
+        set(PARALLEL, GgufValue::Bool(is_parallel));
+    },
+    build: |b| block::decoder(b, of_form),
     ..Family::PLAIN
 };
 
+const PARALLEL: &str = "use_parallel_residual";
+
+/// llama.cpp goes by the norm before the feed-forward, whatever the key says (`stablelm.cpp`).
+fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    config.layers.form = match keys.has(TensorName::block(0, WeightRole::FfnNorm)) {
+        true => BlockForm::Sequential,
+        false => BlockForm::Parallel,
+    };
+    Ok(())
+}
+
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    for key in ["use_parallel_residual", "qk_layernorm"] {
-        if text.bool(key)? == Some(true) {
-            return Err(text.unsupported(format!("`{key}`"), "models without it"));
-        }
-    }
+    config.layers.form = match text.bool(PARALLEL)? {
+        Some(true) => BlockForm::Parallel,
+        _ => BlockForm::Sequential,
+    };
     config.biases = Biases {
         qkv: text.bool("use_qkv_bias")?.unwrap_or(false),
         attn_output: false,
         ffn: false,
     };
     Ok(())
+}
+
+fn of_form(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    if b.config().layers.form == BlockForm::Parallel {
+        return block::parallel(b, layer, x);
+    }
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let mut heads = attention::project(b, normed)?;
+    if b.config().qk_norm {
+        heads = attention::layer_norm_heads(b, heads)?;
+    }
+    let out = attention::attend(b, layer, heads)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let out = feed_forward::network(b, layer, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
 }

@@ -32,6 +32,8 @@ pub(super) fn locate(
     let shape = shape.as_slice();
     let (n_experts, shape) = match *shape {
         [n_experts, n, k] if name.contains("{}") => (n_experts, vec![n, k]),
+        // A vector for each head.
+        [n_heads, k] if name.contains("{}") => (n_heads, vec![k]),
         // A number beside each expert's matrix.
         [n_experts] if name.contains("{}") => (n_experts, vec![1]),
         _ => return Ok((source, catalog.check(name, shape)?)),

@@ -91,7 +91,7 @@ fn read_values(
         embed_scale: factor(keys, "embedding_scale")?
             .unwrap_or_else(|| family.embed_scale(d_model)),
         activation: family.activation,
-        biases: biases(catalog),
+        biases: biases(catalog, n_layers),
         n_rot: match latent {
             Some(latent) => latent.rope_dim,
             None => keys.usize("rope.dimension_count")?.unwrap_or(head_dim),

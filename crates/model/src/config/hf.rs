@@ -212,7 +212,8 @@ fn read_text(
         query_scale: 1.0,
         residual_scale: text.f32("residual_multiplier")?.unwrap_or(1.0),
         logit_scale: 1.0,
-        attention_softcap: text.f32("attn_logit_softcapping")?,
+        // Other classes have the key and do not read it.
+        attention_softcap: None,
         logit_softcap: text.f32("final_logit_softcapping")?,
         temperature: None,
         rope_sections: Vec::new(),
@@ -229,10 +230,12 @@ fn read_text(
 
 /// Whether one matrix is table and head, if the inner or the outer object says so.
 fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option<bool>, Error> {
-    match text.bool("tie_word_embeddings")? {
-        Some(tied) => Ok(Some(tied)),
-        None => outer.bool("tie_word_embeddings"),
-    }
+    let key = "tie_word_embeddings";
+    Ok(match (text.bool(key)?, outer.bool(key)?) {
+        // transformers goes by the outer one; where a head of its own stands in the file, it counts.
+        (Some(own), Some(outer)) => Some(own || outer),
+        (own, outer) => own.or(outer),
+    })
 }
 
 fn norm_eps(family: &Family, text: &ConfigObject<'_>) -> Result<f32, Error> {

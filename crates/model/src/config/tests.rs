@@ -20,6 +20,7 @@ mod recurrent;
 mod refusals;
 mod rope;
 mod scans_alone;
+mod unseen;
 mod yarn;
 
 fn read_hf(config: &Value) -> Result<ModelConfig, Error> {

@@ -9,7 +9,7 @@ use super::importance::ConversionOptions;
 use super::parts::{self, Assembly};
 use super::plan::{Fallback, PlannedTensor, TensorOrigin};
 use super::transform::{HeadOrder, NumberMap, Permutation, RowOrder, Transform};
-use super::{ConversionTarget, Error, OutputContainer};
+use super::{ConversionTarget, Error, OutputContainer, classifier};
 use crate::ModelConfig;
 use crate::arch::{self, Conventions, Family, WeightConvention};
 use crate::builder::{self, TensorLayout};
@@ -120,7 +120,8 @@ impl<'a> Mapper<'a> {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;
             }
-            let assembly = parts::assembly(layout, &sources, &|name| self.transform(name));
+            let split = spelled.contains("{}");
+            let assembly = parts::assembly((layout, split), &sources, &|name| self.transform(name));
             let assembly = assembly.ok_or_else(|| crate::Error::MissingTensor {
                 file: self.catalog.file().into(),
                 tensor: self.spell_source(name),
@@ -233,11 +234,12 @@ impl<'a> Mapper<'a> {
 
     /// What the result calls it.
     fn spell_result(&self, name: TensorName) -> String {
-        spell(
-            self.layout,
-            (self.to_family, self.to_family.hf_prefix),
-            name,
-        )
+        let has = |name: &str| self.catalog.has(name);
+        let prefix = match self.catalog.layout() {
+            WeightConvention::Gguf => classifier::prefix(self.to_family, &has),
+            _ => self.to_family.hf_prefix,
+        };
+        spell(self.layout, (self.to_family, prefix), name)
     }
 
     /// The factor that takes an embedding table to the plain one.

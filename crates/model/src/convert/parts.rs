@@ -74,18 +74,21 @@ pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weig
     tensor.uses.len() == 1 && tensor.uses.iter().all(whole)
 }
 
-/// The parts of a tensor; `None` where the source lacks one, which its graph would have refused.
+/// The parts of a tensor, or of the tensors a head or expert that it is split into; `None` where the source lacks one, which its
+/// graph would have refused.
 pub(super) fn assembly(
-    tensor: &TensorLayout,
+    (tensor, is_split): (&TensorLayout, bool),
     sources: &HashMap<TensorName, Weight>,
     transform: &dyn Fn(TensorName) -> Transform,
 ) -> Option<Assembly> {
     let n_elems: usize = tensor.shape.iter().product();
     let first = tensor.uses.first()?;
     let by_elements = by_elements(first);
+    let by_vectors = !by_elements && (is_split || is_of_vectors(sources.get(&first.weight)?));
     let n_matrices = match (by_elements, &first.shape[..]) {
         (true, [n_experts, _]) => *n_experts,
         (false, [n_experts, _, _]) => *n_experts,
+        (false, [n_heads, _]) if by_vectors => *n_heads,
         _ => 1,
     };
     let k = match by_elements {
@@ -97,6 +100,7 @@ pub(super) fn assembly(
         Some(TensorPart {
             weight: match by_elements {
                 true => elementwise(weight, n_matrices),
+                false if by_vectors && first.shape.len() == 2 => vectors(weight, n_matrices),
                 false => weight,
             },
             transform: transform(used.weight),
@@ -114,6 +118,20 @@ pub(super) fn assembly(
         shape: [n_elems.checked_div(n_matrices * k)?, k],
         parts,
     })
+}
+
+/// Whether the weight has a vector a head, each a tensor of its own.
+fn is_of_vectors(weight: &Weight) -> bool {
+    matches!(weight.source, WeightSource::Experts(_)) && weight.n == 1
+}
+
+/// The same weight as one vector a head.
+fn vectors(weight: Weight, n_heads: usize) -> Weight {
+    Weight {
+        n_experts: n_heads,
+        n: 1,
+        ..weight
+    }
 }
 
 /// Whether rows of the tensor are elements: it is a vector, or a vector an expert of which others are every n-th element.

@@ -12,7 +12,7 @@ use super::parts::Assembly;
 use super::sentence;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
-use super::{ConversionTarget, Error, OutputContainer};
+use super::{ConversionTarget, Error, OutputContainer, classifier};
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::importance::ImportanceMatrix;
@@ -155,9 +155,15 @@ impl<'a> Conversion<'a> {
             same_layout: keeps,
         };
         let mut side = files.plan()?;
+        if to == WeightConvention::HuggingFace && checkpoint.gguf().is_some() {
+            let recipe = target.recipe;
+            let words = classifier::put_into_folder(checkpoint, &written, recipe, &mut tensors)?;
+            side.config.extend(words.unwrap_or_default());
+        }
         if to == WeightConvention::Gguf && !keeps {
             sentence::put_into_gguf(checkpoint, &config, &mut tensors, &mut side)?;
         }
+        side.put_config();
         let importance = options.importance;
         let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
         let mut skipped = unused(checkpoint, &tensors, &side.taken);

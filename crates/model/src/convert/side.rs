@@ -55,12 +55,28 @@ pub(super) struct SideOutput {
     pub(super) notes: Vec<String>,
     /// Tensors of the source that side files hold.
     pub(super) taken: Vec<String>,
+    /// `config.json` of a folder; empty of a GGUF file.
+    pub(super) config: Map<String, Value>,
 }
 
 impl SideOutput {
     fn put(&mut self, name: &str, text: String) {
         let contents = Contents::Bytes(text.into_bytes());
         self.files.push((name.to_owned(), contents));
+    }
+
+    fn set_config(&mut self, config: Value) {
+        if let Value::Object(words) = config {
+            self.config = words;
+        }
+    }
+
+    /// Puts `config.json` among the files, when all is said that it says.
+    pub(super) fn put_config(&mut self) {
+        if !self.config.is_empty() {
+            let config = Value::Object(std::mem::take(&mut self.config));
+            self.put_json("config.json", &config);
+        }
     }
 
     pub(super) fn put_json(&mut self, name: &str, value: &Value) {
@@ -102,7 +118,7 @@ impl SideFiles<'_> {
             (Some(source), true) => self.with_dtype(self.unpacked(source.clone())),
             (source, _) => self.new_config(source)?,
         };
-        side.put_json("config.json", &config);
+        side.set_config(config);
         let first = self.checkpoint.files().first();
         let folder = first.and_then(|file| file.parent());
         let folder = folder.unwrap_or(Path::new("."));
@@ -121,7 +137,7 @@ impl SideFiles<'_> {
         let mut config = self.new_config(None)?;
         merge(&mut config, parts.token_ids.clone());
         sentence::mark_judge(self.checkpoint, source, &mut config, side)?;
-        side.put_json("config.json", &config);
+        side.set_config(config);
         let mut generation = metadata::generation_config(source)?;
         generation.extend(parts.token_ids);
         if !generation.is_empty() {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::converted::convert;
+use millrace_format::Checkpoint;
 use millrace_model::convert::OutputContainer;
 use millrace_runtime::ranking::Ranker;
 use millrace_runtime::{
@@ -171,7 +172,7 @@ fn score(path: &Path, tokens: &[u32]) -> f32 {
     score
 }
 
-/// From folders, from files of llama.cpp, and from files that were converted here.
+/// From folders, from files of llama.cpp, from files that were converted here, and from folders of those.
 #[test]
 fn pairs_have_the_scores_of_transformers() {
     for name in [
@@ -187,7 +188,14 @@ fn pairs_have_the_scores_of_transformers() {
         let own = convert(golden.hf(), dir.path(), OutputContainer::Gguf, "F32");
         // A file of llama.cpp lacks a layer of BERT's; the vocabulary of ModernBERT's has no texts.
         let theirs = golden.gguf().filter(|_| name != "bert-rank");
-        let files = [Some(golden.hf().to_owned()), Some(own), theirs];
+        let back = convert(&own, dir.path(), OutputContainer::Safetensors, "F32");
+        let files = [
+            Some(golden.hf().to_owned()),
+            Some(own),
+            theirs,
+            // Without a tokenizer nothing tells the texts of BERT's pairs apart.
+            (name != "bert-rank").then(|| back.clone()),
+        ];
         for path in files.into_iter().flatten() {
             let found = score(&path, &tokens);
             let what = path.display();
@@ -195,7 +203,9 @@ fn pairs_have_the_scores_of_transformers() {
                 (found - expected).abs() < 1e-4,
                 "{what}: {found}, not {expected}"
             );
-            if name == "modern-bert-rank" && path.starts_with(golden.hf()) {
+            // A folder of a file has no tokenizer of the others' kinds.
+            let lacks_tokenizer = path == back && name != "qwen3-rank";
+            if lacks_tokenizer || name == "modern-bert-rank" && path.starts_with(golden.hf()) {
                 continue;
             }
             let model = LoadedModel::open(&path).unwrap();
@@ -204,6 +214,53 @@ fn pairs_have_the_scores_of_transformers() {
                     .unwrap()
                     .prompt(&model.tokenizer().unwrap(), PAIR, None);
             assert_eq!(prompt, tokens, "{what}");
+        }
+    }
+}
+
+/// Names as the class in `config.json` has them: transformers leaves a module whose weights it does not find at random.
+#[test]
+fn a_folder_of_a_file_has_the_names_of_its_class() {
+    for (name, class, weights) in [
+        (
+            "bert",
+            "BertModel",
+            &["embeddings.word_embeddings.weight"][..],
+        ),
+        (
+            "xlm-roberta-rank",
+            "BertForSequenceClassification",
+            &[
+                "bert.embeddings.LayerNorm.bias",
+                "bert.pooler.dense.weight",
+                "classifier.bias",
+            ],
+        ),
+        (
+            "modern-bert-rank",
+            "ModernBertForSequenceClassification",
+            &[
+                "model.final_norm.weight",
+                "head.dense.bias",
+                "head.norm.weight",
+                "classifier.weight",
+            ],
+        ),
+        ("nomic-bert", "NomicBertModel", &["emb_ln.bias"]),
+        ("jina-bert-v3", "JinaEmbeddingsV3Model", &["emb_ln.bias"]),
+    ] {
+        let golden = EncoderGolden::named(name);
+        let dir = tempfile::tempdir().unwrap();
+        let gguf = convert(golden.hf(), dir.path(), OutputContainer::Gguf, "F32");
+        let folder = convert(&gguf, dir.path(), OutputContainer::Safetensors, "F32");
+        let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        assert_eq!(config["architectures"][0], class, "{name}");
+        let has_labels = config.get("id2label").is_some();
+        assert_eq!(has_labels, class.ends_with("Classification"), "{name}");
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        for weight in weights {
+            assert!(checkpoint.info(weight).is_some(), "{name}: {weight}");
         }
     }
 }

@@ -5,10 +5,9 @@ use super::{decoder, norm};
 use crate::Error;
 use crate::arch::SetKey;
 use crate::builder::GraphBuilder;
-use crate::config::hf::{ConfigObject, activation_of, shortest};
+use crate::config::hf::{ConfigObject, shortest};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
-use millrace_graph::Activation;
 use serde_json::Value;
 
 /// The trained context where files say none: such models know no positions. llama.cpp's converter writes as much.
@@ -40,13 +39,7 @@ pub(in crate::arch) fn write_gguf(set: &mut SetKey<'_>) {
 pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     set(config);
     config.norm_eps = text.f32("layer_norm_epsilon")?.unwrap_or(1e-5);
-    match activation_of(text, "hidden_act")? {
-        None | Some(Activation::Silu) => Ok(()),
-        Some(other) => {
-            let feature = format!("`hidden_act` = {other:?}");
-            Err(text.unsupported(feature, "silu"))
-        }
-    }
+    Ok(())
 }
 
 /// Writes them, and takes away the words of what such a model lacks.

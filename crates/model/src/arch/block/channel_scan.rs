@@ -25,8 +25,8 @@ pub(super) fn scan(
     let gate = ("ssm_in_gate", WeightRole::SsmInGate, d_inner);
     let gate = projected(b, config, gate, x)?;
     let convolution = (config.n_taps, config.conv_bias);
-    let silu = Some(Activation::Silu);
-    let x = recurrent::conv(b, WeightRole::SsmConv, convolution, silu, values)?;
+    let activation = Some(recurrent::conv_activation(b));
+    let x = recurrent::conv(b, WeightRole::SsmConv, convolution, activation, values)?;
     let [dt, k, q] = inputs(b, config, x)?;
     let dt = b.linear("ssm_dt", WeightRole::SsmDt, (d_inner, true), dt)?;
     let rate = b.name_of(WeightRole::SsmRate);

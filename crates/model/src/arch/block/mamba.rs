@@ -21,7 +21,7 @@ pub(in crate::arch) fn scan(
     let x = b.scale("ssm_in_scale", scales.ssm_in, x);
     let projected = project(b, mamba, &scales.ssm, x)?;
     let convolution = (mamba.n_taps, mamba.conv_bias);
-    let activation = Some(Activation::Silu);
+    let activation = Some(recurrent::conv_activation(b));
     let xbc = recurrent::conv(
         b,
         WeightRole::SsmConv,

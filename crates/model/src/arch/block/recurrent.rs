@@ -75,6 +75,15 @@ pub(in crate::arch) fn short_conv(
     )
 }
 
+/// The activation behind the convolution before a scan: that of the networks, which classes say by one key. Networks without
+/// gates have another one (Nemotron H).
+pub(super) fn conv_activation(b: &GraphBuilder<'_>) -> Activation {
+    match b.family().ungated {
+        true => Activation::Silu,
+        false => b.config().activation,
+    }
+}
+
 /// A convolution over the last tokens.
 pub(super) fn conv(
     b: &mut GraphBuilder<'_>,

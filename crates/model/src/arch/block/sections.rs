@@ -61,6 +61,9 @@ fn or_default(config: &mut ModelConfig) {
 
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     if !config.rope_sections.is_empty() {
-        out["rope_parameters"][HF] = json!(config.rope_sections);
+        // Time, row and column, whatever is left of them.
+        let mut sections = config.rope_sections.clone();
+        sections.resize(sections.len().max(3), 0);
+        out["rope_parameters"][HF] = json!(sections);
     }
 }

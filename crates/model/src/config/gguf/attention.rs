@@ -85,8 +85,13 @@ pub(super) fn head_dim(
 }
 
 /// A block with a bias says that all have one; the checks of the graph find any that lack it.
-pub(super) fn biases(catalog: &Catalog<'_>) -> Biases {
-    let has = |role| catalog.has(&TensorName::block(0, role).bias().gguf());
+pub(super) fn biases(catalog: &Catalog<'_>, n_layers: usize) -> Biases {
+    // Not every layer attends, and not every one has a plain network.
+    let layers = 0..n_layers.min(MAX_LAYERS);
+    let has = |role| {
+        let mut names = layers.clone().map(|layer| TensorName::block(layer, role));
+        names.any(|name| catalog.has(&name.bias().gguf()))
+    };
     Biases {
         qkv: [
             WeightRole::AttnQ,

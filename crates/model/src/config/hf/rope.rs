@@ -143,15 +143,20 @@ pub(super) fn n_rot(
     }
     let mut nested = None;
     if let Some(rope) = text.object("rope_parameters")? {
-        nested = rope.f64(PARTIAL)?;
-        if let (None, Some(full)) = (nested, rope.object("full_attention")?) {
-            nested = full.f64(PARTIAL)?;
-        }
+        // By type of layer, what stands beside the types says nothing.
+        nested = match rope.object("full_attention")? {
+            Some(full) => full.f64(PARTIAL)?,
+            None => rope.f64(PARTIAL)?,
+        };
     } else if let Some(rope) = text.object("rope_scaling")? {
         nested = rope.f64(PARTIAL)?;
     }
     let own = nested.or(text.f64(PARTIAL)?);
     let factor = own.unwrap_or(family.hf_partial_rotary);
+    if factor != 1.0 && !family.rotates_part() {
+        let feature = format!("`{PARTIAL}` = {factor} in {}", family.name);
+        return Err(text.unsupported(feature, "heads that rotate as a whole in this family"));
+    }
     // As transformers: `int(head_dim * factor)`.
     Ok((head_dim as f64 * factor) as usize)
 }

@@ -17,6 +17,15 @@ pub(crate) enum HfWindows {
     All(usize),
     /// `sliding_window` on every layer; none where the key is absent or `null`.
     Given,
+    /// `use_sliding_window`, then `sliding_window` (default given) on every layer.
+    AllIfUsed(usize),
+    /// `use_sliding_window`, then `layer_types`, else each second layer from the first on, before `max_window_layers`.
+    EvenBefore {
+        /// Default of `sliding_window`.
+        window: usize,
+        /// Default of `max_window_layers`.
+        end: usize,
+    },
     /// `use_sliding_window`, then `layer_types`, else layers from `max_window_layers` on.
     FromLayer {
         /// Default of `sliding_window`.
@@ -68,7 +77,8 @@ impl HfWindows {
                 .collect()
         };
         let layers = match (self, types) {
-            (HfWindows::Never | HfWindows::Recurrent | HfWindows::All(_) | HfWindows::Given, _)
+            (HfWindows::Never | HfWindows::Recurrent | HfWindows::All(_), _)
+            | (HfWindows::Given | HfWindows::AllIfUsed(_), _)
             | (_, None) => by_rule(),
             (_, Some(types)) => types,
         };
@@ -82,6 +92,10 @@ impl HfWindows {
             None => Ok(Some(default)),
             Some(_) => text.usize("sliding_window"),
         };
+        let if_used = |default: usize| match text.bool("use_sliding_window")? {
+            Some(true) => window(default),
+            _ => Ok(None),
+        };
         Ok(match self {
             HfWindows::Never => {
                 if types.is_some_and(|types| types.contains(&true)) {
@@ -93,12 +107,20 @@ impl HfWindows {
             HfWindows::Recurrent => (None, Box::new(|_| false)),
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
             HfWindows::Given => (text.usize("sliding_window")?, Box::new(|_| true)),
+            HfWindows::AllIfUsed(default) => (if_used(default)?, Box::new(|_| true)),
+            HfWindows::EvenBefore {
+                window: default,
+                end,
+            } => {
+                let end = text.usize("max_window_layers")?.unwrap_or(end);
+                let slides = move |layer: usize| layer.is_multiple_of(2) && layer < end;
+                (if_used(default)?, Box::new(slides))
+            }
             HfWindows::FromLayer {
                 window: default,
                 first,
             } => {
-                let used = text.bool("use_sliding_window")?.unwrap_or(false);
-                let window = if used { window(default)? } else { None };
+                let window = if_used(default)?;
                 let first = text.usize("max_window_layers")?.unwrap_or(first);
                 (window, Box::new(move |layer| layer >= first))
             }

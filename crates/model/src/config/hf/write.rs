@@ -41,7 +41,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
         "max_position_embeddings": config.context_length,
         "rms_norm_eps": shortest(config.norm_eps),
         "tie_word_embeddings": config.tied_head,
-        "rope_parameters": rope_json(config)?,
+        "rope_parameters": rope_json(config),
     });
     let act = activation_name(config.activation);
     let mut set = |key: &str, value: Value| out[key] = value;
@@ -72,6 +72,9 @@ fn write_attention(
     } else {
         set("hidden_act", json!(act));
     }
+    if let Some(cap) = config.logit_softcap {
+        set("final_logit_softcapping", shortest(cap));
+    }
     if family.hf_biases.is_none() && !family.hf_own_biases {
         set("attention_bias", json!(config.biases.qkv));
         if config.biases.ffn {
@@ -95,8 +98,18 @@ fn write_windows(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str
     match family.hf_windows {
         HfWindows::Never | HfWindows::Recurrent => {}
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
-        HfWindows::FromLayer { .. } | HfWindows::Pattern { .. } | HfWindows::Local { .. } => {
-            if matches!(family.hf_windows, HfWindows::FromLayer { .. }) {
+        HfWindows::AllIfUsed(_) => {
+            set("use_sliding_window", json!(config.window.is_some()));
+            set("sliding_window", json!(config.window));
+        }
+        HfWindows::FromLayer { .. }
+        | HfWindows::EvenBefore { .. }
+        | HfWindows::Pattern { .. }
+        | HfWindows::Local { .. } => {
+            if matches!(
+                family.hf_windows,
+                HfWindows::FromLayer { .. } | HfWindows::EvenBefore { .. }
+            ) {
                 set("use_sliding_window", json!(config.window.is_some()));
             }
             match (family.hf_windows, config.window) {
@@ -150,20 +163,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
             supported: "GGUF files of it".into(),
         });
     }
-    if !config.has_sayable_widths() {
-        return Err(Error::Unsupported {
-            file: "config.json".into(),
-            feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
-            supported: "twice the usual one in the layers that share keys and values".into(),
-        });
-    }
-    if matches!(family.hf_windows, HfWindows::Recurrent) && config.window.is_some() {
-        return Err(Error::Unsupported {
-            file: "config.json".into(),
-            feature: format!("a sliding window in {}", family.name),
-            supported: "GGUF files of it".into(),
-        });
-    }
+    refuse_layers(config, family)?;
     if family.hf_own_biases {
         return Ok(());
     }
@@ -187,23 +187,64 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     })
 }
 
-fn rope_json(config: &ModelConfig) -> Result<Value, Error> {
+/// Refuses widths, windows and rotations that the family's `config.json` has no words for.
+fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
+    if !config.has_sayable_widths() {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
+            supported: "twice the usual one in the layers that share keys and values".into(),
+        });
+    }
+    if matches!(family.hf_windows, HfWindows::Recurrent) && config.window.is_some() {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!("a sliding window in {}", family.name),
+            supported: "GGUF files of it".into(),
+        });
+    }
+    let in_all = matches!(
+        family.hf_windows,
+        HfWindows::All(_) | HfWindows::Given | HfWindows::AllIfUsed(_)
+    );
+    if in_all && config.window.is_some() && config.layer_windowed.contains(&false) {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!("a sliding window in some layers of {}", family.name),
+            supported: "one in all layers, or in none".into(),
+        });
+    }
+    let is_plain = config.latent.is_none() && !family.is_encoder && !family.attention_free;
+    if is_plain && config.n_rot != config.head_dim && !family.rotates_part() {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: format!(
+                "{} of {} elements of a head that rotate in {}",
+                config.n_rot, config.head_dim, family.name
+            ),
+            supported: "heads that rotate as a whole in this family".into(),
+        });
+    }
+    Ok(())
+}
+
+fn rope_json(config: &ModelConfig) -> Value {
     let one = |rope: &RopeConfig| {
         let named = rope.as_named(config.n_rot);
         let rope = named.as_ref().unwrap_or(rope);
-        scaling_json(rope, config.n_rot)
+        scaling_json(rope, (config.n_rot, config.context_length))
     };
     match &config.rope_local {
         None => one(&config.rope),
-        Some(local) => Ok(json!({
-            "full_attention": one(&config.rope)?,
-            "sliding_attention": one(local)?,
-        })),
+        Some(local) => json!({
+            "full_attention": one(&config.rope),
+            "sliding_attention": one(local),
+        }),
     }
 }
 
 /// One of those dictionaries; RoPE rotates `n_rot` elements.
-fn scaling_json(rope: &RopeConfig, n_rot: usize) -> Result<Value, Error> {
+fn scaling_json(rope: &RopeConfig, (n_rot, context_length): (usize, usize)) -> Value {
     let mut out = json!({ "rope_type": "default", "rope_theta": shortest(rope.theta) });
     match &rope.scaling {
         RopeScaling::None => {}
@@ -252,15 +293,17 @@ fn scaling_json(rope: &RopeConfig, n_rot: usize) -> Result<Value, Error> {
             out["factor"] = shortest(*factor);
             out["partial_rotary_factor"] = json!(share(2 * n_rotated, n_rot));
         }
-        RopeScaling::Factors(_) => {
-            return Err(Error::Unsupported {
-                file: "config.json".into(),
-                feature: "RoPE with explicit factors of no scaling that has a name".into(),
-                supported: "default, linear, llama3, yarn, longrope, proportional".into(),
-            });
+        RopeScaling::Factors(factors) => {
+            // LongRoPE of one list is what has no other name.
+            let list: Value = factors.iter().copied().map(shortest).collect();
+            out["rope_type"] = json!("longrope");
+            out["short_factor"] = list.clone();
+            out["long_factor"] = list;
+            out["attention_factor"] = json!(1.0);
+            out["original_max_position_embeddings"] = json!(context_length);
         }
     }
-    Ok(out)
+    out
 }
 
 /// The double that prints as the single-precision number does: 1e-6, not 9.999999974752427e-7.

@@ -160,7 +160,7 @@ fn what_is_written_reads_back() {
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
     let cases = [
-        (mamba(), json!({"hidden_act": "gelu"}), "hidden_act"),
+        (mamba(), json!({"hidden_act": "mish"}), "hidden_act"),
         (mamba(), json!({"state_size": 0}), "size of their keys"),
         (
             mamba(),
@@ -169,7 +169,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ),
         (
             mamba(),
-            json!({"expand": 1_u64 << 62}),
+            json!({"intermediate_size": 1_u64 << 62}),
             "channels of recurrent layers",
         ),
         (mamba(), json!({"time_step_rank": 0}), "rank of their steps"),

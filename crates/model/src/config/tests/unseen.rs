@@ -1,0 +1,144 @@
+//! Keys that no fixture sets, and that transformers' classes read.
+
+use serde_json::{Value, json};
+
+use super::{llama, read_hf, with};
+use crate::config::ModelConfig;
+
+fn qwen_mixture(names: Value) -> Value {
+    let sizes = json!({
+        "num_hidden_layers": 6, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "sliding_window": 8,
+    });
+    with(&with(&llama(), sizes), names)
+}
+
+fn read(config: &Value) -> ModelConfig {
+    read_hf(config).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(config: &Value, word: &str) {
+    let error = read_hf(config).unwrap_err().to_string();
+    assert!(error.contains(word), "{error}");
+}
+
+/// Every layer of Qwen 3's mixtures slides where any does; in Qwen 2's each second one, before a bound.
+#[test]
+fn mixtures_of_qwen_slide_by_rules_of_their_own() {
+    let third = json!({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "max_window_layers": 3});
+    let third = qwen_mixture(third);
+    assert_eq!(read(&third).window, None);
+    let used = json!({"use_sliding_window": true});
+    let config = read(&with(&third, used.clone()));
+    assert_eq!(
+        (config.window, &config.layer_windowed[..]),
+        (Some(8), &[true; 6][..])
+    );
+    let second = json!({"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "max_window_layers": 3});
+    let second = with(&qwen_mixture(second), used);
+    let first_layers = [true, false, true, false, false, false];
+    assert_eq!(read(&second).layer_windowed, first_layers);
+    let types: Vec<&str> = (0..6)
+        .map(|layer| ["full_attention", "sliding_attention"][usize::from(layer == 4)])
+        .collect();
+    let config = read(&with(&second, json!({"layer_types": types})));
+    assert_eq!(
+        config.layer_windowed,
+        [false, false, false, false, true, false]
+    );
+}
+
+#[test]
+fn a_mixture_of_qwen_2_may_lack_biases() {
+    let names = json!({"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe"});
+    let config = qwen_mixture(names);
+    assert!(read(&config).biases.qkv);
+    let config = read(&with(&config, json!({"qkv_bias": false})));
+    assert!(!config.biases.qkv);
+    let written = crate::config::hf::write(&config).unwrap();
+    assert_eq!(read(&written), config);
+}
+
+/// Llama's class rotates heads as a whole, whatever the key says.
+#[test]
+fn a_share_of_a_head_is_refused_where_the_class_knows_none() {
+    let flat = with(&llama(), json!({"partial_rotary_factor": 0.5}));
+    let nested = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}});
+    for config in [flat, with(&llama(), nested)] {
+        refused(&config, "`partial_rotary_factor` = 0.5 in llama");
+    }
+    assert_eq!(
+        read(&with(&llama(), json!({"partial_rotary_factor": 1.0}))).n_rot,
+        16
+    );
+}
+
+#[test]
+fn one_matrix_is_table_and_head_if_either_object_says_so() {
+    let text = with(
+        &llama(),
+        json!({"model_type": "ministral3", "rope_parameters": {"rope_theta": 1e4}}),
+    );
+    let tied = |inner: bool, outer: bool| {
+        let text = with(&text, json!({"tie_word_embeddings": inner}));
+        read(&json!({
+            "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "text_config": text,
+            "tie_word_embeddings": outer,
+        }))
+        .tied_head
+    };
+    assert!(tied(false, true) && tied(true, false) && !tied(false, false));
+}
+
+#[test]
+fn a_bound_below_the_sum_of_weights_is_refused() {
+    let ernie = json!({
+        "architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "moe_num_experts": 8, "moe_k": 2,
+        "moe_intermediate_size": 24, "moe_norm_min": 1e-12,
+    });
+    let ernie = with(&llama(), ernie);
+    read(&ernie);
+    refused(
+        &with(&ernie, json!({"moe_norm_min": 0.5})),
+        "`moe_norm_min` = 0.5",
+    );
+}
+
+/// `null` is another thing than an absent key.
+#[test]
+fn factors_of_minicpm3_can_be_switched_off() {
+    let base = json!({
+        "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "q_lora_rank": 24, "kv_lora_rank": 16,
+        "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "num_key_value_heads": 4,
+    });
+    let base = with(&llama(), base);
+    let usual = read(&base);
+    assert_eq!(
+        (usual.residual_scale, usual.logit_scale),
+        (1.4 / 2f32.sqrt(), 4.0)
+    );
+    let off = read(&with(
+        &base,
+        json!({"scale_depth": null, "dim_model_base": null}),
+    ));
+    assert_eq!((off.residual_scale, off.logit_scale), (1.0, 1.0));
+}
+
+#[test]
+fn the_first_qwen_counts_gate_and_up_projection_together() {
+    let qwen = json!({
+        "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 4096, "intermediate_size": 22016,
+        "kv_channels": 128, "layer_norm_epsilon": 1e-6, "max_position_embeddings": 32768, "no_bias": true,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "rotary_emb_base": 10000, "rotary_pct": 1.0,
+        "seq_length": 8192, "tie_word_embeddings": false, "use_dynamic_ntk": true, "use_logn_attn": true,
+        "vocab_size": 151936,
+    });
+    let config = read(&qwen);
+    assert_eq!(
+        (config.d_ff, config.head_dim, config.n_kv_heads),
+        (11008, 128, 32)
+    );
+    // Up to that length nothing is stretched.
+    assert_eq!(config.context_length, 8192);
+    refused(&with(&qwen, json!({"no_bias": false})), "`no_bias`");
+}
