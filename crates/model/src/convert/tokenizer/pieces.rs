@@ -12,12 +12,12 @@ use crate::convert::Error;
 use crate::convert::metadata::MetadataEntries;
 
 /// `tokenizer.ggml.model` of WordPiece.
-const WORD_PIECE: &str = "bert";
+pub(super) const WORD_PIECE: &str = "bert";
 /// `tokenizer.ggml.model` of Unigram.
 const UNIGRAM: &str = "t5";
 
 /// What a WordPiece puts before tokens that go on with a word.
-const GOES_ON: &str = "##";
+pub(super) const GOES_ON: &str = "##";
 
 impl TokenizerFolder<'_> {
     /// A WordPiece, normalised and cut as BERT's.

@@ -6,7 +6,8 @@ use millrace_format::gguf::Metadata;
 use millrace_text::GgufVocab;
 use serde_json::{Map, Value, json};
 
-use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre};
+use super::pieces::WORD_PIECE;
+use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre, word_piece};
 use crate::convert::Error;
 
 /// What a folder says about its tokenizer.
@@ -25,11 +26,11 @@ pub(in crate::convert) struct TokenizerParts {
 }
 
 /// A vocabulary as GGUF has it.
-struct VocabEntries<'a> {
-    tokens: &'a [String],
-    kinds: Vec<i32>,
-    bos: Option<usize>,
-    eos: Option<usize>,
+pub(super) struct VocabEntries<'a> {
+    pub(super) tokens: &'a [String],
+    pub(super) kinds: Vec<i32>,
+    pub(super) bos: Option<usize>,
+    pub(super) eos: Option<usize>,
     add_bos: bool,
     add_eos: bool,
 }
@@ -74,11 +75,13 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     let unknown = id("tokenizer.ggml.unknown_token_id")?.or(usual(0));
     let padding = id("tokenizer.ggml.padding_token_id")?;
     parts.describe(&vocab, unknown, padding);
+    parts.name_encoders_tokens(metadata, &vocab)?;
     if ends.len() > 1 {
         parts.token_ids.insert("eos_token_id".into(), json!(ends));
     }
     let built = match model {
         Some(BYTE_LEVEL) => byte_level(metadata, &vocab)?,
+        Some(WORD_PIECE) => word_piece::build(metadata, &vocab, unknown)?,
         Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown, file)?),
         other => Err(format!(
             "tokenizers of kind `{}` are not",
@@ -109,7 +112,11 @@ fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, E
 }
 
 /// A token that a key names, if there is one of that number.
-fn token_id(metadata: &Metadata, key: &str, n_tokens: usize) -> Result<Option<usize>, Error> {
+pub(super) fn token_id(
+    metadata: &Metadata,
+    key: &str,
+    n_tokens: usize,
+) -> Result<Option<usize>, Error> {
     Ok(metadata.get_usize(key)?.filter(|&id| id < n_tokens))
 }
 
@@ -130,6 +137,25 @@ impl VocabEntries<'_> {
 }
 
 impl TokenizerParts {
+    /// Special tokens of encoders. The separator tells the texts of a pair apart.
+    fn name_encoders_tokens(
+        &mut self,
+        metadata: &Metadata,
+        vocab: &VocabEntries<'_>,
+    ) -> Result<(), Error> {
+        for (name, key) in [
+            ("cls_token", "tokenizer.ggml.cls_token_id"),
+            ("sep_token", "tokenizer.ggml.seperator_token_id"),
+            ("mask_token", "tokenizer.ggml.mask_token_id"),
+        ] {
+            if let Some(id) = token_id(metadata, key, vocab.tokens.len())? {
+                let text = json!(vocab.tokens[id]);
+                self.tokenizer_config.insert(name.into(), text);
+            }
+        }
+        Ok(())
+    }
+
     fn describe(
         &mut self,
         vocab: &VocabEntries<'_>,
@@ -170,7 +196,7 @@ impl VocabEntries<'_> {
         vocab
     }
 
-    fn added(&self) -> Vec<Value> {
+    pub(super) fn added(&self) -> Vec<Value> {
         let kinds = self.kinds.iter().enumerate();
         kinds
             .filter(|(_, kind)| {
