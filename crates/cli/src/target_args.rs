@@ -205,10 +205,13 @@ pub(crate) struct EvidenceTargetArgs {
     /// The kind of NPU
     #[arg(long, value_name = "NAME", default_value = default_target(), value_parser = target_parser())]
     pub(crate) device: &'static dyn Target,
+    /// Refused: rows have machines of their own
     #[arg(long, value_name = "NAME|FILE", hide = true)]
     machine: Option<String>,
+    /// Refused: rows have constants of their own
     #[arg(long, value_name = "KEY=VALUE", hide = true)]
     set: Vec<String>,
+    /// Refused: rows have profiles of their own
     #[arg(long, value_name = "NAME|FILE", hide = true)]
     profile: Option<String>,
 }

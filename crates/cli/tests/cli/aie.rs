@@ -100,7 +100,7 @@ fn a_refusal_names_file_line_column_and_op() {
     let home = designs();
     fs::write(
         home.path().join("odd.mlir"),
-        "aie.device(npu2) {\n  aie.trace(%a)\n}",
+        "aie.device(npu2) {\n  aie.unheard(%a)\n}",
     )
     .expect("written");
     for command in ["run", "verify", "words"] {
@@ -108,7 +108,7 @@ fn a_refusal_names_file_line_column_and_op() {
         assert!(
             found
                 .stderr
-                .contains("odd.mlir: line 2, column 3: `aie.trace`: this op is not known here"),
+                .contains("odd.mlir: line 2, column 3: `aie.unheard`: this op is not known here"),
             "{}",
             found.stderr
         );
@@ -263,7 +263,7 @@ fn routes_of_ours_are_told() {
     assert_eq!(timed["verdict"], "PASS on routes of ours");
 }
 
-/// Which device and which sequence are meant is asked, and said by name.
+/// `run` takes all devices of a text in turn; elsewhere which device and which sequence are meant is asked, and said by name.
 #[test]
 fn devices_and_sequences_are_chosen() {
     let home = designs();
@@ -277,7 +277,12 @@ fn devices_and_sequences_are_chosen() {
     };
     let two = format!("{}\n// -----\n{}", named("first"), named("second"));
     fs::write(home.path().join("two.mlir"), two).expect("written");
-    let asked = aie(home.path(), &["run", "two.mlir"])
+    let both = aie(home.path(), &["run", "two.mlir"]).expect(OK).stdout;
+    assert!(
+        both.contains("@first") && both.contains("@second"),
+        "{both}"
+    );
+    let asked = aie(home.path(), &["words", "two.mlir"])
         .expect(BAD_INPUT)
         .stderr;
     assert!(asked.contains("--device-name (1 @first in line"), "{asked}");

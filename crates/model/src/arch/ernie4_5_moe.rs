@@ -64,12 +64,13 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// The key of shared experts' width is computed of other sizes: the tensor has it.
+/// What the sum of the chosen scores is raised to where it is less.
 const NORM_MIN: &str = "moe_norm_min";
 
 /// A bound below it changes no weight that a token sees: chosen scores are shares of 1, of which one is large.
 const NORM_MIN_MAX: f32 = 1e-6;
 
+/// The key of shared experts' width is computed of other sizes: the tensor has it.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = 0..config.n_layers;
     if let Some(experts) = &mut config.experts {
@@ -84,7 +85,6 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     ernie4_5::hf(text, config)?;
-    // The sum of the chosen scores is no less than that.
     let least = text.f32(NORM_MIN)?.unwrap_or(0.0);
     if least > NORM_MIN_MAX {
         let feature = format!("`{NORM_MIN}` = {least}");

@@ -65,7 +65,10 @@ fn ling_2_is_told_from_the_first_by_its_class() {
     assert_eq!((experts.scale, experts.n_dense_layers), (2.5, 1));
     assert_eq!(experts.gating, Gating::Sigmoid);
     assert_eq!(experts.groups.unwrap().n_groups, 8);
-    let first = with(&ling(), json!({"architectures": ["BailingMoeForCausalLM"]}));
+    let first = with(
+        &ling(),
+        json!({"architectures": ["BailingMoeForCausalLM"], "partial_rotary_factor": 1.0}),
+    );
     let config = read(&first);
     assert_eq!(config.family, "bailingmoe");
     assert_eq!(config.experts.unwrap().gating, Gating::Softmax);
