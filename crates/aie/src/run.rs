@@ -13,7 +13,7 @@ use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{
     Board, BoardCounters, BoardError, BoardEvent, BoardOptions, SlowActor,
 };
-use stage::{ProgramNotes, Stage, stages};
+use stage::{DesignStage, ProgramNotes, stages};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -162,7 +162,7 @@ pub fn run(
 /// Orders that were tried, and passed.
 struct TriedOrders<'r> {
     design: &'r Design,
-    stages: &'r [Stage<'r>],
+    stages: &'r [DesignStage<'r>],
     notes: &'r ProgramNotes,
     first: Option<(RunReport, Vec<Vec<u8>>)>,
     orders: Vec<String>,
@@ -171,7 +171,7 @@ struct TriedOrders<'r> {
 impl<'r> TriedOrders<'r> {
     fn new(
         design: &'r Design,
-        stages: &'r [Stage<'r>],
+        stages: &'r [DesignStage<'r>],
         notes: &'r ProgramNotes,
     ) -> TriedOrders<'r> {
         TriedOrders {
@@ -295,7 +295,7 @@ type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
 /// One order of actors.
 fn once(
     design: &Design,
-    stages: &[Stage<'_>],
+    stages: &[DesignStage<'_>],
     notes: &ProgramNotes,
     run: SeededRun<'_>,
 ) -> Result<RunOutcome, SyntaxError> {
@@ -343,7 +343,7 @@ fn once(
 
 /// Runs a configuration on a board.
 fn of_stage<'b>(
-    stage: &Stage<'_>,
+    stage: &DesignStage<'_>,
     board: &mut Board<'b>,
     (run, arguments): (SeededRun<'_>, &mut [Vec<u8>]),
     report: &mut RunReport,
@@ -398,8 +398,8 @@ fn of_stage<'b>(
 }
 
 /// Arguments that configurations use, as the design numbers them.
-fn used(stages: &[Stage<'_>], of: fn(&DesignProgram) -> &BTreeSet<usize>) -> BTreeSet<usize> {
-    let part = |stage: &Stage<'_>, i: &usize| Some(stage.parts.get(*i)?.argument);
+fn used(stages: &[DesignStage<'_>], of: fn(&DesignProgram) -> &BTreeSet<usize>) -> BTreeSet<usize> {
+    let part = |stage: &DesignStage<'_>, i: &usize| Some(stage.parts.get(*i)?.argument);
     let all = stages.iter().flat_map(|stage| {
         of(&stage.lowered)
             .iter()
@@ -408,7 +408,7 @@ fn used(stages: &[Stage<'_>], of: fn(&DesignProgram) -> &BTreeSet<usize>) -> BTr
     all.collect()
 }
 
-fn outputs(design: &Design, stages: &[Stage<'_>], after: &[Vec<u8>]) -> Vec<OutputBytes> {
+fn outputs(design: &Design, stages: &[DesignStage<'_>], after: &[Vec<u8>]) -> Vec<OutputBytes> {
     let output = |argument: usize| {
         let of = design.arguments.get(argument)?;
         let bytes = after.get(argument)?.clone();

@@ -16,7 +16,7 @@ mod rename;
 mod table;
 mod types;
 
-pub(crate) use affine::Affine;
+pub(crate) use affine::AffineExpression;
 pub(crate) use attribute::Attribute;
 pub(crate) use op::{Op, OpBlock, Region, Successor};
 pub(crate) use parser::parse;

@@ -215,14 +215,7 @@ impl CoreCompiler<'_> {
         }
         match op.name.as_str() {
             "arith.constant" => self.constant(op),
-            "affine.apply" | "affine.min" | "affine.max" => {
-                let Attribute::Affine(of) = op.need("value")? else {
-                    return Err(op.error("its value is no expression"));
-                };
-                let from = self.affine(op, of)?;
-                let to = self.target(op);
-                self.push(I::Copy(vec![(from, to)]))
-            }
+            "affine.apply" | "affine.min" | "affine.max" => self.affine_value(op),
             "affine.load" | "affine.store" => self.memory(op),
             "aie.put_cascade" | "aie.get_cascade" => self.cascade(op),
             // A mark for traces.
@@ -269,6 +262,15 @@ impl CoreCompiler<'_> {
             }
             _ => Err(op.error("it does not stand in a core's program")),
         }
+    }
+
+    fn affine_value(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let Attribute::Affine(of) = op.need("value")? else {
+            return Err(op.error("its value is no expression"));
+        };
+        let from = self.affine(op, of)?;
+        let to = self.target(op);
+        self.push(I::Copy(vec![(from, to)]))
     }
 
     /// Values that an op takes and that are known while the program is compiled.

@@ -263,8 +263,8 @@ impl CoreCompiler<'_> {
         Ok(())
     }
 
-    /// A region of several blocks.
-    pub(super) fn blocks(&mut self, region: &Region, to: &[usize]) -> Result<(), SyntaxError> {
+    /// The slots of each block's arguments, by its label.
+    fn block_arguments<'o>(&mut self, region: &'o Region) -> BTreeMap<&'o str, Vec<usize>> {
         let mut arguments = BTreeMap::new();
         for (i, block) in region.blocks.iter().enumerate() {
             let names: Vec<String> = block.arguments.iter().map(|row| row.0.clone()).collect();
@@ -278,6 +278,12 @@ impl CoreCompiler<'_> {
             };
             arguments.insert(block.label.as_str(), places);
         }
+        arguments
+    }
+
+    /// A region of several blocks.
+    pub(super) fn blocks(&mut self, region: &Region, to: &[usize]) -> Result<(), SyntaxError> {
+        let arguments = self.block_arguments(region);
         let mut starts = BTreeMap::new();
         let mut jumps: Vec<(usize, &Op, &str)> = Vec::new();
         let mut exits = Vec::new();

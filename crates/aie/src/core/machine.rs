@@ -219,6 +219,12 @@ impl State {
         terms.iter().map(term).collect()
     }
 
+    /// A loop's next index. A loop to the largest number ends there, as in two's complement it would not.
+    fn next_index(&self, index: usize, step: usize) -> Result<CoreValue, String> {
+        let [index, step] = [index, step].map(|slot| self.slots[slot].integer());
+        Ok(CoreValue::Integer(index?.saturating_add(step?)))
+    }
+
     fn step(
         &mut self,
         code: &Code,
@@ -244,14 +250,7 @@ impl State {
                 from,
             } => {
                 self.slots[*to] = match (name.as_str(), &from[..]) {
-                    ("index.step", &[a, b]) => {
-                        // A loop to the largest number ends there, as in two's complement it would not.
-                        CoreValue::Integer(
-                            self.slots[a]
-                                .integer()?
-                                .saturating_add(self.slots[b].integer()?),
-                        )
-                    }
+                    ("index.step", &[a, b]) => self.next_index(a, b)?,
                     _ => {
                         let operands: Vec<&CoreValue> =
                             from.iter().map(|&slot| &self.slots[slot]).collect();

@@ -218,10 +218,9 @@ impl FifoLowering<'_> {
         let buffers = self.buffers(fifo, &prefix, (tile, depth), initial);
         let mut all = Vec::new();
         for (i, &(offset_bytes, length_bytes)) in parts.iter().enumerate() {
-            let of_part = if parts.len() == 1 {
-                String::new()
-            } else {
-                format!("_{i}")
+            let of_part = match parts.len() {
+                1 => String::new(),
+                _ => format!("_{i}"),
             };
             let at = fifo.op.at;
             all.push(PoolPart {

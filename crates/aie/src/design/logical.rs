@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// What stands in a column already: how many, and channels that send and receive.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct ColumnUse {
     tiles: u32,
     channels: [u32; 2],
 }
 
 /// Places of all logical tiles by their names.
 pub(super) fn places(design: &Design, body: &[&Op]) -> Result<BTreeMap<String, Tile>, SyntaxError> {
-    let mut taken: BTreeMap<Tile, Taken> = BTreeMap::new();
+    let mut taken: BTreeMap<Tile, ColumnUse> = BTreeMap::new();
     for op in body.iter().filter(|op| op.name == "aie.tile") {
         let place = [op.integer("col")?, op.integer("row")?].map(|n| u32::try_from(n).ok());
         if let [Some(col), Some(row)] = place
@@ -49,7 +49,7 @@ pub(super) fn places(design: &Design, body: &[&Op]) -> Result<BTreeMap<String, T
     Ok(places)
 }
 
-fn take(taken: &mut BTreeMap<Tile, Taken>, tile: Tile, asks: [u32; 2]) {
+fn take(taken: &mut BTreeMap<Tile, ColumnUse>, tile: Tile, asks: [u32; 2]) {
     let of = taken.entry(tile).or_default();
     of.tiles += 1;
     for (held, more) in of.channels.iter_mut().zip(asks) {
@@ -75,7 +75,7 @@ fn place(
     design: &Design,
     op: &Op,
     (kind, asks): (TileKind, [u32; 2]),
-    taken: &BTreeMap<Tile, Taken>,
+    taken: &BTreeMap<Tile, ColumnUse>,
 ) -> Result<Tile, SyntaxError> {
     let number = |name| -> Result<Option<u8>, SyntaxError> {
         op.get(name).map(|_| op.number(name)).transpose()

@@ -26,13 +26,11 @@ pub(super) fn fields(
 ) -> Result<Vec<(F, u64)>, SyntaxError> {
     let fail = |problem: String| SyntaxError::new(of.at, problem).in_op("aie.dma_bd");
     let kind = channel.tile.kind();
-    if of.length_bytes == 0 || !of.length_bytes.is_multiple_of(4) {
-        return Err(fail(format!(
-            "{} bytes are no whole words",
-            of.length_bytes
-        )));
+    let n_bytes = of.length_bytes;
+    if n_bytes == 0 || !n_bytes.is_multiple_of(4) {
+        return Err(fail(format!("{n_bytes} bytes are no whole words")));
     }
-    let mut fields = vec![(F::Valid, 1), (F::Length, of.length_bytes / 4)];
+    let mut fields = vec![(F::Valid, 1), (F::Length, n_bytes / 4)];
     match of.memory {
         TileMemory::Buffer(buffer) => {
             let buffer_of = &design.buffers[buffer];
@@ -42,10 +40,9 @@ pub(super) fn fields(
                 return Err(fail(format!("byte {byte:#x} begins no word")));
             }
             let window = u64::from(side(channel.tile, buffer_of.tile).map_err(&fail)?);
-            let base = if kind == TileKind::Memory {
-                window * 0x80000
-            } else {
-                0
+            let base = match kind {
+                TileKind::Memory => window * 0x80000,
+                _ => 0,
             };
             fields.push((F::Base, base.saturating_add(byte) / 4));
         }

@@ -1,6 +1,6 @@
 //! Orders that are made to find what depends on speed.
 
-use super::stage::Stage;
+use super::stage::DesignStage;
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::board::SlowActor;
 use millrace_xdna2_words::tile::{Direction, TileKind};
@@ -14,7 +14,11 @@ const FEWEST: usize = 3;
 
 /// Orders in which somebody is as slow as can be: those that matter most first; and how many are left out.
 /// `words` is what a run moves.
-pub(super) fn orders(stages: &[Stage<'_>], words: u64, most: usize) -> (Vec<SlowActor>, usize) {
+pub(super) fn orders(
+    stages: &[DesignStage<'_>],
+    words: u64,
+    most: usize,
+) -> (Vec<SlowActor>, usize) {
     let mut all = vec![SlowActor::Firmware, SlowActor::Channels];
     let mut cores: Vec<Tile> = Vec::new();
     for core in stages.iter().flat_map(|stage| &stage.design.cores) {

@@ -9,7 +9,7 @@ use millrace_xdna2_words::board::{BoardActor, BoardError};
 use std::rc::Rc;
 
 /// A configuration and what is run there.
-pub(super) struct Stage<'d> {
+pub(super) struct DesignStage<'d> {
     pub(super) design: &'d Design,
     pub(super) lowered: DesignProgram,
     pub(super) codes: Vec<(Tile, Rc<Code>)>,
@@ -25,7 +25,7 @@ pub(super) struct ProgramNotes {
 }
 
 /// The configurations of a design in their order: its own, or those that its sequence loads.
-pub(super) fn stages(design: &Design) -> Result<(Vec<Stage<'_>>, ProgramNotes), SyntaxError> {
+pub(super) fn stages(design: &Design) -> Result<(Vec<DesignStage<'_>>, ProgramNotes), SyntaxError> {
     let mut notes = ProgramNotes::default();
     note(design.notes.clone(), &mut notes.notes);
     if design.stages.is_empty() {
@@ -58,7 +58,7 @@ fn stage<'d>(
     design: &'d Design,
     parts: Vec<ArgumentPart>,
     notes: &mut ProgramNotes,
-) -> Result<Stage<'d>, SyntaxError> {
+) -> Result<DesignStage<'d>, SyntaxError> {
     let lowered = lower(design)?;
     let mut codes = Vec::new();
     for core in &design.cores {
@@ -67,7 +67,7 @@ fn stage<'d>(
         note(compiled.unknown, &mut notes.unknown);
         note(compiled.notes, &mut notes.notes);
     }
-    Ok(Stage {
+    Ok(DesignStage {
         design,
         lowered,
         codes,
@@ -75,7 +75,7 @@ fn stage<'d>(
     })
 }
 
-impl Stage<'_> {
+impl DesignStage<'_> {
     /// The bytes of its arguments.
     pub(super) fn arguments(&self, of: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let part = |part: &ArgumentPart| {

@@ -7,29 +7,29 @@ use super::{Attribute, SyntaxError, Type};
 
 /// A whole number that follows from values.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Affine {
+pub(crate) enum AffineExpression {
     Constant(i64),
     /// A value by its name; within a map the name of a dimension or symbol.
     Value(String),
     /// An op of `arith` on two.
-    Of(&'static str, Box<[Affine; 2]>),
+    Of(&'static str, Box<[AffineExpression; 2]>),
 }
 
-impl Affine {
-    fn of(op: &'static str, a: Affine, b: Affine) -> Affine {
-        Affine::Of(op, Box::new([a, b]))
+impl AffineExpression {
+    fn of(op: &'static str, a: AffineExpression, b: AffineExpression) -> AffineExpression {
+        AffineExpression::Of(op, Box::new([a, b]))
     }
 
     /// This expression with names of a map in place of what they stand for.
-    fn with(&self, names: &[String], values: &[String]) -> Affine {
+    fn with(&self, names: &[String], values: &[String]) -> AffineExpression {
         match self {
-            Affine::Constant(value) => Affine::Constant(*value),
-            Affine::Value(name) => {
+            AffineExpression::Constant(value) => AffineExpression::Constant(*value),
+            AffineExpression::Value(name) => {
                 let found = names.iter().zip(values).find(|row| row.0 == name);
-                Affine::Value(found.map_or(name, |row| row.1).clone())
+                AffineExpression::Value(found.map_or(name, |row| row.1).clone())
             }
-            Affine::Of(op, both) => {
-                Affine::of(op, both[0].with(names, values), both[1].with(names, values))
+            AffineExpression::Of(op, both) => {
+                AffineExpression::of(op, both[0].with(names, values), both[1].with(names, values))
             }
         }
     }
@@ -38,25 +38,25 @@ impl Affine {
 /// A map: names of its dimensions and symbols, and its results.
 struct AffineMap {
     names: Vec<String>,
-    results: Vec<Affine>,
+    results: Vec<AffineExpression>,
 }
 
 impl MlirParser<'_> {
     /// `%i * 4 + 1`: sums of products.
-    fn affine(&mut self) -> Result<Affine, SyntaxError> {
+    fn affine(&mut self) -> Result<AffineExpression, SyntaxError> {
         let mut sum = self.affine_product()?;
         loop {
             if self.eat("+") {
-                sum = Affine::of("arith.addi", sum, self.affine_product()?);
+                sum = AffineExpression::of("arith.addi", sum, self.affine_product()?);
             } else if self.eat("-") {
-                sum = Affine::of("arith.subi", sum, self.affine_product()?);
+                sum = AffineExpression::of("arith.subi", sum, self.affine_product()?);
             } else {
                 return Ok(sum);
             }
         }
     }
 
-    fn affine_product(&mut self) -> Result<Affine, SyntaxError> {
+    fn affine_product(&mut self) -> Result<AffineExpression, SyntaxError> {
         const OPS: [(&str, &str); 3] = [
             ("*", "arith.muli"),
             ("floordiv", "arith.floordivsi"),
@@ -66,28 +66,33 @@ impl MlirParser<'_> {
         loop {
             if let Some((sign, op)) = OPS.iter().find(|row| self.is(row.0)) {
                 self.expect(sign)?;
-                product = Affine::of(op, product, self.affine_factor()?);
+                product = AffineExpression::of(op, product, self.affine_factor()?);
             } else if self.eat("mod") {
                 // Never negative: what the quotient, rounded down, leaves.
                 let by = self.affine_factor()?;
-                let quotient = Affine::of("arith.floordivsi", product.clone(), by.clone());
-                let whole = Affine::of("arith.muli", quotient, by);
-                product = Affine::of("arith.subi", product, whole);
+                let quotient =
+                    AffineExpression::of("arith.floordivsi", product.clone(), by.clone());
+                let whole = AffineExpression::of("arith.muli", quotient, by);
+                product = AffineExpression::of("arith.subi", product, whole);
             } else {
                 return Ok(product);
             }
         }
     }
 
-    fn affine_factor(&mut self) -> Result<Affine, SyntaxError> {
+    fn affine_factor(&mut self) -> Result<AffineExpression, SyntaxError> {
         let token = self.peek();
         match (token.kind, token.text) {
-            (TokenKind::Value, _) => self.value().map(Affine::Value),
-            (TokenKind::Integer, _) => self.integer().map(Affine::Constant),
+            (TokenKind::Value, _) => self.value().map(AffineExpression::Value),
+            (TokenKind::Integer, _) => self.integer().map(AffineExpression::Constant),
             (_, "-") => {
                 self.take();
                 let of = self.affine_factor()?;
-                Ok(Affine::of("arith.subi", Affine::Constant(0), of))
+                Ok(AffineExpression::of(
+                    "arith.subi",
+                    AffineExpression::Constant(0),
+                    of,
+                ))
             }
             (_, "(") => self.deeper(|parser| {
                 parser.expect("(")?;
@@ -100,11 +105,11 @@ impl MlirParser<'_> {
                 self.expect("(")?;
                 let of = self.value()?;
                 self.expect(")")?;
-                Ok(Affine::Value(of))
+                Ok(AffineExpression::Value(of))
             }
             (TokenKind::Word, _) => {
                 self.take();
-                Ok(Affine::Value(token.text.to_owned()))
+                Ok(AffineExpression::Value(token.text.to_owned()))
             }
             _ => self.fail(format!("expected a whole number, found {}", token.name())),
         }
@@ -134,7 +139,7 @@ impl MlirParser<'_> {
     }
 
     /// A map and the values that it is taken of: its results.
-    fn affine_call(&mut self) -> Result<Vec<Affine>, SyntaxError> {
+    fn affine_call(&mut self) -> Result<Vec<AffineExpression>, SyntaxError> {
         let map = self.affine_map()?;
         let mut values = self.list("(", ")", Self::value)?;
         if self.is("[") {
@@ -144,24 +149,24 @@ impl MlirParser<'_> {
             let (n, names) = (values.len(), map.names.len());
             return self.fail(format!("{n} values for a map of {names}"));
         }
-        let result = |of: &Affine| of.with(&map.names, &values);
+        let result = |of: &AffineExpression| of.with(&map.names, &values);
         Ok(map.results.iter().map(result).collect())
     }
 
     /// Results of a map as one: the only one, or the largest or smallest.
-    fn affine_one(&mut self, op: Option<&'static str>) -> Result<Affine, SyntaxError> {
+    fn affine_one(&mut self, op: Option<&'static str>) -> Result<AffineExpression, SyntaxError> {
         let mut results = self.affine_call()?.into_iter();
         let Some(first) = results.next() else {
             return self.fail("a map without a result");
         };
         match op {
-            Some(op) => Ok(results.fold(first, |a, b| Affine::of(op, a, b))),
+            Some(op) => Ok(results.fold(first, |a, b| AffineExpression::of(op, a, b))),
             None if results.len() == 0 => Ok(first),
             None => self.fail("a map of several results"),
         }
     }
 
-    fn affine_bound(&mut self) -> Result<Affine, SyntaxError> {
+    fn affine_bound(&mut self) -> Result<AffineExpression, SyntaxError> {
         if self.eat("max") {
             return self.affine_one(Some("arith.maxsi"));
         }

@@ -1,6 +1,6 @@
 //! Values of attributes.
 
-use super::{Affine, Type};
+use super::{AffineExpression, Type};
 use std::collections::BTreeMap;
 
 /// An attribute's value.
@@ -22,7 +22,7 @@ pub(crate) enum Attribute {
     Dense(Box<Dense>),
     Type(Type),
     /// A number that follows from values.
-    Affine(Affine),
+    Affine(AffineExpression),
     /// One that no op here looks at.
     Other,
 }

@@ -1,6 +1,6 @@
 //! Other names for the values of ops.
 
-use super::{Affine, Attribute, Op};
+use super::{AffineExpression, Attribute, Op};
 
 impl Op {
     /// Gives all values of an op, and of those within, other names.
@@ -35,10 +35,10 @@ fn rename_in(value: &mut Attribute, names: &dyn Fn(&str) -> String) {
     }
 }
 
-fn rename_affine(of: &mut Affine, names: &dyn Fn(&str) -> String) {
+fn rename_affine(of: &mut AffineExpression, names: &dyn Fn(&str) -> String) {
     match of {
-        Affine::Value(name) => *name = names(name),
-        Affine::Of(_, both) => both.iter_mut().for_each(|of| rename_affine(of, names)),
-        Affine::Constant(_) => {}
+        AffineExpression::Value(name) => *name = names(name),
+        AffineExpression::Of(_, both) => both.iter_mut().for_each(|of| rename_affine(of, names)),
+        AffineExpression::Constant(_) => {}
     }
 }

@@ -3,7 +3,7 @@
 use super::CoreCompiler;
 use crate::core::code::Instruction as I;
 use crate::core::value::{CoreValue, Number};
-use crate::syntax::{Affine, MemRefType, Op, SyntaxError, Type};
+use crate::syntax::{AffineExpression, MemRefType, Op, SyntaxError, Type};
 use std::rc::Rc;
 
 /// Elements of a vector, at most.
@@ -230,16 +230,20 @@ fn shape(op: &Op, of: Option<&MemRefType>) -> Result<(Vec<u64>, Number), SyntaxE
 
 impl CoreCompiler<'_> {
     /// The slot of an affine expression's value.
-    pub(in crate::core) fn affine(&mut self, op: &Op, of: &Affine) -> Result<usize, SyntaxError> {
+    pub(in crate::core) fn affine(
+        &mut self,
+        op: &Op,
+        of: &AffineExpression,
+    ) -> Result<usize, SyntaxError> {
         let number = Number::Integer(64);
         match of {
-            Affine::Value(name) => self.use_name(op, name),
-            Affine::Constant(value) => {
+            AffineExpression::Value(name) => self.use_name(op, name),
+            AffineExpression::Constant(value) => {
                 let to = self.slot();
                 self.push(I::Constant(to, CoreValue::Integer(*value)))?;
                 Ok(to)
             }
-            Affine::Of(name, both) => {
+            AffineExpression::Of(name, both) => {
                 let from = vec![self.affine(op, &both[0])?, self.affine(op, &both[1])?];
                 let to = self.slot();
                 self.push(I::Compute {

@@ -139,18 +139,20 @@ impl HfWindows {
             HfWindows::Local {
                 window: default,
                 every: default_every,
-            } => {
-                let window = text.usize("local_attention")?.unwrap_or(default);
-                let every = text.usize("global_attn_every_n_layers")?;
-                let every = every.unwrap_or(default_every);
-                if every == 0 {
-                    let key = "global_attn_every_n_layers";
-                    return Err(text.bad(key, &json!(0), "at least 1"));
-                }
-                (Some(window), Box::new(move |layer| layer % every != 0))
-            }
+            } => local(text, default, default_every)?,
         })
     }
+}
+
+/// The rule of encoders: every so many layers one attends to all.
+fn local(text: &ConfigObject<'_>, window: usize, every: usize) -> Result<WindowRule, Error> {
+    const EVERY: &str = "global_attn_every_n_layers";
+    let window = text.usize("local_attention")?.unwrap_or(window);
+    let every = text.usize(EVERY)?.unwrap_or(every);
+    if every == 0 {
+        return Err(text.bad(EVERY, &json!(0), "at least 1"));
+    }
+    Ok((Some(window), Box::new(move |layer| layer % every != 0)))
 }
 
 /// Which layers slide, of as many as repeat: of a number that counts them, the last is global; in a word each letter

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::HfWindows;
 use crate::Error;
 use crate::arch::{self, Family};
-use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling};
+use crate::config::{Biases, ModelConfig, RopeConfig, RopeScaling, YarnScaling};
 use millrace_graph::Activation;
 
 /// Writes the `config.json` of a causal language model, as transformers 5 spells it.
@@ -264,18 +264,7 @@ fn scaling_json(rope: &RopeConfig, (n_rot, context_length): (usize, usize)) -> V
             out["high_freq_factor"] = shortest(*high_freq_factor);
             out["original_max_position_embeddings"] = json!(original_context);
         }
-        RopeScaling::Yarn(yarn) => {
-            out["rope_type"] = json!("yarn");
-            out["factor"] = shortest(yarn.factor);
-            out["beta_fast"] = shortest(yarn.beta_fast);
-            out["beta_slow"] = shortest(yarn.beta_slow);
-            out["attention_factor"] = shortest(yarn.attention_factor);
-            out["original_max_position_embeddings"] = json!(yarn.original_context);
-            if let Some(mscale) = yarn.score_mscale {
-                out["mscale_all_dim"] = shortest(mscale);
-            }
-            out["truncate"] = json!(yarn.truncates);
-        }
+        RopeScaling::Yarn(yarn) => put_yarn(yarn, &mut out),
         RopeScaling::Long(long) => {
             let list = |list: &[f32]| list.iter().copied().map(shortest).collect::<Value>();
             out["rope_type"] = json!("longrope");
@@ -304,6 +293,19 @@ fn scaling_json(rope: &RopeConfig, (n_rot, context_length): (usize, usize)) -> V
         }
     }
     out
+}
+
+fn put_yarn(yarn: &YarnScaling, out: &mut Value) {
+    out["rope_type"] = json!("yarn");
+    out["factor"] = shortest(yarn.factor);
+    out["beta_fast"] = shortest(yarn.beta_fast);
+    out["beta_slow"] = shortest(yarn.beta_slow);
+    out["attention_factor"] = shortest(yarn.attention_factor);
+    out["original_max_position_embeddings"] = json!(yarn.original_context);
+    if let Some(mscale) = yarn.score_mscale {
+        out["mscale_all_dim"] = shortest(mscale);
+    }
+    out["truncate"] = json!(yarn.truncates);
 }
 
 /// The double that prints as the single-precision number does: 1e-6, not 9.999999974752427e-7.
