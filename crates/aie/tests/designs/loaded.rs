@@ -123,12 +123,10 @@ fn a_sequence_may_load_its_own_device() {
     assert_eq!(words(&run_text(&text)), [8, 9, 10, 11]);
 }
 
-/// What a configuration leaves in memory the next one finds.
-#[test]
-fn memories_stay_between_configurations() {
-    let memory = |name: &str, initial: &str| {
-        format!(
-            "aie.device(npu2) @{name} {{
+/// A device whose memory tile sends four numbers, which `initial` may give.
+fn memory(name: &str, initial: &str) -> String {
+    format!(
+        "aie.device(npu2) @{name} {{
         %shim = aie.tile(0, 0)
         %mem = aie.tile(0, 1)
         %buffer = aie.buffer(%mem) {{address = 4096 : i32 {initial}}} : memref<4xi32>
@@ -150,8 +148,12 @@ fn memories_stay_between_configurations() {
           aiex.dma_await_task(%o)
         }}
       }}"
-        )
-    };
+    )
+}
+
+/// What a configuration leaves in memory the next one finds.
+#[test]
+fn memories_stay_between_configurations() {
     let body = format!(
         "aiex.configure @first {{
         {}

@@ -23,7 +23,7 @@ fn terminal() -> (File, File) {
 #[test]
 fn each_line_becomes_a_message() {
     let home = tempfile::tempdir().expect("a folder");
-    let (user, program) = terminal();
+    let (mut user, program) = terminal();
     let end = |file: &File| Stdio::from(file.try_clone().expect("a copy"));
     let mut child = millrace(home.path())
         .args(["chat", "demo", "--greedy", "-t", "1", "-n", "24"])
@@ -61,7 +61,6 @@ fn each_line_becomes_a_message() {
         wait_until("prompt", &|seen| seen.rsplit_once(text).is_some_and(asks));
     };
     wait_for(">>> ");
-    let mut user = user;
     user.write_all(b"What is 7 plus 5?\rWhat is 2 plus 2?\rWhat is 3 plus 4?\r")
         .expect("typed");
     for answer in ["7 plus 5 is 12", "2 plus 2 is 4", "3 plus 4 is 7"] {
