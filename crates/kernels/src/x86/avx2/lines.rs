@@ -21,7 +21,18 @@ pub(in crate::x86) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m2
         let row = |r: usize| _mm_loadu_si128(first.add(r * stride).cast());
         _mm256_set_m128i(row(r + 4), row(r))
     };
-    let (a, b, c, d) = (rows(0), rows(1), rows(2), rows(3));
+    transpose_quad(rows(0), rows(1), rows(2), rows(3))
+}
+
+/// Turns 4 × 4 elements of 32 bits in each half.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::x86) fn transpose_quad(
+    a: __m256i,
+    b: __m256i,
+    c: __m256i,
+    d: __m256i,
+) -> [__m256i; 4] {
     let (ab_lo, ab_hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let (cd_lo, cd_hi) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
     [

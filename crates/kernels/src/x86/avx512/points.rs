@@ -9,6 +9,7 @@ mod formats;
 use super::tile_i8x32;
 use crate::matmul::panel::{DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileFn, X32};
 use crate::x86::avx2::levels::{Unpack, one_or_few};
+use crate::x86::avx2::lines::transpose_quad;
 use std::arch::x86_64::*;
 
 /// Columns of a block of these formats.
@@ -298,17 +299,7 @@ unsafe fn look_up<P: Points>(codes: *const u8, indices: &Indices, eighth: __mmas
 #[target_feature(enable = "avx2")]
 fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
     let [a, b, c, d, e, f, g, h] = rows;
-    let quad = |a, b, c, d| {
-        let (ab_lo, ab_hi) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-        let (cd_lo, cd_hi) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-        [
-            _mm256_unpacklo_epi64(ab_lo, cd_lo),
-            _mm256_unpackhi_epi64(ab_lo, cd_lo),
-            _mm256_unpacklo_epi64(ab_hi, cd_hi),
-            _mm256_unpackhi_epi64(ab_hi, cd_hi),
-        ]
-    };
-    let (low, high) = (quad(a, b, c, d), quad(e, f, g, h));
+    let (low, high) = (transpose_quad(a, b, c, d), transpose_quad(e, f, g, h));
     let mut out = [_mm256_setzero_si256(); 8];
     for i in 0..4 {
         out[i] = _mm256_permute2x128_si256::<0x20>(low[i], high[i]);
