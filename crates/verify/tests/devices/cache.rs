@@ -3,9 +3,10 @@
 use crate::support::{OneLayer, noise, random};
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuOptions, NpuSession};
+use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_verify::ops::OpCheck;
 use millrace_xdna2::lower::{Features, Mode};
+use millrace_xdna2_machine::device::VirtualDevice;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,6 +79,18 @@ fn wrong_slots_are_found() {
     };
     let vocab = model.model().config.vocab_size as u32;
     let prompt: Vec<u32> = noise(40, 7).into_iter().map(|t| t % vocab).collect();
+    let on_device = |device: &Arc<VirtualDevice>| {
+        crate::support::on(&model, device, Features::of(Mode::Int4), options.clone()).unwrap()
+    };
+    let finding = |npu: &Arc<NpuModel>| {
+        let mut session = NpuSession::new(npu).unwrap();
+        let (check, observer) = OpCheck::new(npu);
+        session.observe(Some(observer));
+        session.prefill(&prompt).unwrap();
+        session.decode(7).unwrap();
+        check.summary().unwrap().finding
+    };
+    assert_eq!(finding(&on_device(&crate::support::device())), None);
     for slot in [
         "k_cache",
         "v_cache",
@@ -90,23 +103,13 @@ fn wrong_slots_are_found() {
         "lm_head_logits",
     ] {
         let device = crate::support::device();
-        let npu =
-            crate::support::on(&model, &device, Features::of(Mode::Int4), options.clone()).unwrap();
-        let finding = || {
-            let mut session = NpuSession::new(&npu).unwrap();
-            let (check, observer) = OpCheck::new(&npu);
-            session.observe(Some(observer));
-            session.prefill(&prompt).unwrap();
-            session.decode(7).unwrap();
-            check.summary().unwrap().finding
-        };
-        assert_eq!(finding(), None, "{slot}");
+        let npu = on_device(&device);
         device.inject(Injection::Corrupt {
             program: "token_layers".to_owned(),
             slot: slot.to_owned(),
             how: Corruption::Row,
         });
-        let found = finding().unwrap_or_else(|| panic!("{slot}: not found"));
+        let found = finding(&npu).unwrap_or_else(|| panic!("{slot}: not found"));
         assert_eq!(found.program, "token_layers", "{slot}: {found:?}");
     }
 }

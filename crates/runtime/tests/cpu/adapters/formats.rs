@@ -17,6 +17,11 @@ use super::merged::convert;
 /// round activations, and the adapter's change passes through that in later products.
 const TIMES_THE_BASE: f32 = 3.0;
 
+/// A recipe of each way to multiply; `MILLRACE_TEST_ALL=1` takes all.
+const SAMPLE: [&str; 9] = [
+    "F32", "F16", "BF16", "Q4_0", "Q4_K_M", "Q6_K", "TQ2_0", "MXFP4", "Q4NX",
+];
+
 /// One layer whose rows are whole blocks of every format.
 fn model(recipe: Recipe, dir: &Path) -> Arc<LoadedModel> {
     let name = if recipe.is_q4nx() {
@@ -111,9 +116,13 @@ fn adapters_compute_beside_every_format_what_merged_models_do() {
             "qwen3",
         )
     });
+    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let mut n_formats = 0;
     for recipe in Recipe::all() {
         let name = recipe.name();
+        if !is_all && !SAMPLE.contains(&name) {
+            continue;
+        }
         let dir = tempfile::tempdir().unwrap();
         let model = model(recipe, dir.path());
         let [first, second] = files
@@ -151,5 +160,6 @@ fn adapters_compute_beside_every_format_what_merged_models_do() {
         assert_batched(name, &model, &[AdapterSet::default(), one, both]);
         n_formats += 1;
     }
-    assert!(n_formats > 25, "{n_formats} formats");
+    let least = if is_all { 25 } else { SAMPLE.len() };
+    assert!(n_formats >= least, "{n_formats} formats");
 }

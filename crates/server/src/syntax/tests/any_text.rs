@@ -30,11 +30,11 @@ fn texts() -> impl Iterator<Item = Value> {
 
 #[test]
 fn what_is_written_of_any_text_is_taken_and_read() {
-    // A quarter for each way, unless all are asked for: each text has some.
+    // An eighth for each way, unless all are asked for: each text has some.
     let step = if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
         1
     } else {
-        4
+        8
     };
     for (i, row) in rows().enumerate() {
         let grammars = [
