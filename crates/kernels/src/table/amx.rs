@@ -6,29 +6,17 @@ use crate::matmul::PanelLayout;
 use crate::matmul::panel::{DirectFn, PackFn, TileFn};
 #[cfg(test)]
 use crate::x86::amx::EmulatedUnit;
-use crate::x86::amx::{Amx, bf16, bytes, planes};
-use crate::x86::avx512::block32;
+use crate::x86::amx::{Amx, bf16, planes};
 use millrace_quant::DType;
 
-/// Fewest tokens for which tiles of bytes are taken: below, unpacking to tiles costs more than AVX-512 takes for all. Two tiles of tokens by
-/// a count of instructions; `millrace hwbench -m 16,32,64` measures it.
-const LEAST_TOKENS: usize = 32;
+/// Fewest tokens for which tiles of bytes are taken: below, unpacking to tiles costs more than AVX-512 takes for all. `millrace hwbench -m
+/// 16,32,64` measures it; on an Emerald Rapids AVX-512 was 7 % faster for 32 tokens, tiles 4 to 10 % for 64.
+const LEAST_TOKENS: usize = 64;
 
 /// The rows of a unit, as if at a level.
 macro_rules! rows_of_unit {
     ($unit:ident $level:expr, $stem:literal) => {
         rows_of_unit!(@each $unit $level, $stem,
-            (Q4_0 Block32 block32::q4_0, bytes::tile)
-            (Q4_1 Block32Min block32::q4_1, bytes::tile_min)
-            (Q5_0 Block32 block32::q5_0, bytes::tile)
-            (Q5_1 Block32Min block32::q5_1, bytes::tile_min)
-            (Q8_0 Block32 block32::q8_0, bytes::tile)
-            (Q8_1 Block32 block32::q8_1, bytes::tile)
-            (Iq4Nl Block32 block32::iq4_nl, bytes::tile)
-            (Iq4Xs Block32 block32::iq4_xs, bytes::tile)
-            (Mxfp4 Block32 block32::mxfp4, bytes::tile)
-            (Q4nx Block32Min block32::q4nx, bytes::tile_min)
-            (Q4nxSub Block32Min block32::q4nx_sub, bytes::tile_min)
             (Q2K Planes16Min planes::q2_k, planes::tile_16_min)
             (Q3K Planes planes::q3_k, planes::tile)
             (Q4K Planes32Min planes::q4_k, planes::tile_32_min)
