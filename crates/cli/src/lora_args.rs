@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// Adapters beside the model.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Adapters")]
 pub(crate) struct LoraArgs {
     /// LoRA adapter, a GGUF file or a PEFT folder, with a factor on what it adds [default: 1]. May be repeated
     #[arg(long, value_name = "FILE[:SCALE]", value_hint = clap::ValueHint::AnyPath)]

@@ -44,11 +44,11 @@ pub(crate) struct SamplingArgs {
     /// Add X to the logit of token ID; -inf bans it. May be repeated
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
-    #[command(flatten)]
-    more: MoreSamplers,
     /// Seed of the draws: the same seed gives the same text [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    #[command(flatten)]
+    more: MoreSamplers,
 }
 
 /// When generation ends.

@@ -152,4 +152,4 @@ pub(crate) fn fits(fits: bool) -> Result<(), String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -23,16 +23,17 @@
 
 mod check;
 mod cost;
-mod definition;
+mod executor;
 mod graph;
 mod memory;
 mod op;
 mod reference;
+mod sequence;
 mod shard;
 
 pub use check::{Error, Shapes, WIDTH_MAX, check};
 pub use cost::{Depth, OpCost};
-pub use definition::Sequence;
+pub use executor::{Executor, InOrder, InputRows, RowPool, SequenceSpan, Tokens};
 pub use graph::{
     Derivation, Graph, HeadRows, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
     WeightSource, last_readers, single_row,
@@ -41,4 +42,5 @@ pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
 // Every op of the table, and what describes it: a new one needs no line here.
 pub use op::*;
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
+pub use sequence::{Sequence, SequenceNode};
 pub use shard::{RankGraph, RankPlace, WeightPart, shard};

@@ -1,5 +1,7 @@
 //! What an op keeps of a sequence from token to token.
 
+use std::ops::Range;
+
 /// The memory of a sequence that an op reads and adds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceMemory {
@@ -42,6 +44,12 @@ impl KvShape {
     pub fn width(&self) -> usize {
         self.n_kv_heads * self.head_dim
     }
+
+    /// The positions that the token at `position` sees, itself included.
+    pub fn seen(&self, position: usize) -> Range<usize> {
+        let end = position + 1;
+        self.window.map_or(0, |window| end.saturating_sub(window))..end
+    }
 }
 
 /// Keys and values of a layer in which tokens see each other both ways.
@@ -55,7 +63,7 @@ pub struct AllTokensShape {
 
 impl AllTokensShape {
     /// The positions that the token at `position` of `n_tokens` sees.
-    pub fn seen(&self, position: usize, n_tokens: usize) -> std::ops::Range<usize> {
+    pub fn seen(&self, position: usize, n_tokens: usize) -> Range<usize> {
         match self.reach {
             None => 0..n_tokens,
             Some(reach) => {

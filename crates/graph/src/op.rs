@@ -45,7 +45,7 @@ pub use concat_heads::ConcatHeads;
 pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
 pub use embed::Embed;
 pub use encoder_attention::EncoderAttention;
-pub use expert_linear::ExpertLinear;
+pub use expert_linear::{ExpertLinear, ExpertUse};
 pub use extension::Extension;
 pub use glu::{Activation, Glu, GluClamp};
 pub use head_linear::HeadLinear;

@@ -1,6 +1,6 @@
 //! What an op's definition computes with: a token's row, over f32 or f64.
 
-use crate::{Graph, Operation, WeightId};
+use crate::{Graph, Operation, SequenceMemory, WeightId};
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, Neg, Sub};
@@ -9,6 +9,8 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, Neg, Sub};
 pub trait Real:
     Copy
     + Debug
+    + Send
+    + Sync
     + 'static
     + Default
     + PartialOrd
@@ -160,6 +162,27 @@ pub struct Keys<'a, R> {
     pub k: &'a [R],
     /// Values.
     pub v: &'a [R],
+}
+
+impl<'a, R> Keys<'a, R> {
+    /// What the token at `position` sees, of the keys of its sequence from position `first` on.
+    pub(crate) fn seen(self, memory: SequenceMemory, first: usize, position: usize) -> Keys<'a, R> {
+        let (seen, width) = match memory {
+            SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
+                (kv.seen(position), kv.width())
+            }
+            SequenceMemory::AllTokens(all) => {
+                let seen = all.seen(position - first, self.k.len() / all.width);
+                (first + seen.start..first + seen.end, all.width)
+            }
+            SequenceMemory::None | SequenceMemory::State(_) => (first..first, 1),
+        };
+        let seen = (seen.start - first) * width..(seen.end - first) * width;
+        Keys {
+            k: &self.k[seen.clone()],
+            v: &self.v[seen],
+        }
+    }
 }
 
 /// A token, and what an op's definition reads of it.

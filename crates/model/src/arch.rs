@@ -244,6 +244,18 @@ pub(crate) fn by_hf_model_type(name: &str) -> Option<&'static Family> {
     all().find(|family| family.hf_model_types.contains(&name))
 }
 
+/// The encoder that shares a model type with a family.
+pub(crate) fn encoder_of(family: &Family) -> Option<&'static Family> {
+    let types = family.hf_model_types;
+    let shares = |encoder: &&Family| {
+        encoder
+            .hf_model_types
+            .iter()
+            .any(|name| types.contains(name))
+    };
+    encoders().find(shares)
+}
+
 /// The family of a model type that has this class, where several share the type.
 pub(crate) fn by_hf_type_and_class(model_type: &str, class: &str) -> Option<&'static Family> {
     all().find(|family| {

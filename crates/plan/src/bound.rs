@@ -46,7 +46,7 @@ impl Demand {
 
     /// Bytes of matrices that a pass over so many tokens reads, on average where tokens choose their experts
     /// independently: of `expert_bytes` the part `1 - (1 - expert_share)^n_tokens`.
-    pub fn pass_weight_bytes(&self, n_tokens: f64) -> f64 {
+    pub(crate) fn pass_weight_bytes(&self, n_tokens: f64) -> f64 {
         let distinct = 1.0 - (1.0 - self.expert_share).powf(n_tokens.max(1.0));
         self.weight_bytes + self.expert_bytes * (distinct - self.expert_share)
     }
@@ -134,16 +134,19 @@ impl StepBound {
         memory.max(self.arithmetic_ns) + self.launches_ns
     }
 
-    /// What takes most.
+    /// What takes most of it. Of memory and arithmetic the one that is done first takes nothing.
     pub fn limit(&self) -> Limit {
-        let all = [
-            (Limit::Weights, self.weights_ns),
-            (Limit::Cache, self.cache_ns),
-            (Limit::Arithmetic, self.arithmetic_ns),
-            (Limit::Launches, self.launches_ns),
-        ];
-        let most = all.into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
-        most.map_or(Limit::Weights, |(limit, _)| limit)
+        let (work, work_ns) = if self.arithmetic_ns > self.weights_ns + self.cache_ns {
+            (Limit::Arithmetic, self.arithmetic_ns)
+        } else if self.cache_ns > self.weights_ns {
+            (Limit::Cache, self.cache_ns)
+        } else {
+            (Limit::Weights, self.weights_ns)
+        };
+        match self.launches_ns > work_ns {
+            true => Limit::Launches,
+            false => work,
+        }
     }
 }
 
@@ -218,6 +221,21 @@ mod tests {
             n_passes: 1,
         };
         assert_eq!(StepBound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
+    }
+
+    /// Weights and caches are read one after the other: together they may outlast the arithmetic, though neither does.
+    #[test]
+    fn reading_binds_where_weights_and_caches_together_take_longest() {
+        let bound = |weights_ns, cache_ns, launches_ns| StepBound {
+            weights_ns,
+            cache_ns,
+            arithmetic_ns: 8.0,
+            launches_ns,
+        };
+        assert_eq!(bound(6.0, 5.0, 0.0).limit(), Limit::Weights);
+        assert_eq!(bound(5.0, 6.0, 0.0).limit(), Limit::Cache);
+        assert_eq!(bound(4.0, 3.0, 0.0).limit(), Limit::Arithmetic);
+        assert_eq!(bound(4.0, 3.0, 9.0).limit(), Limit::Launches);
     }
 
     /// Sequences in passes of their own gain nothing from each other: the flat line.

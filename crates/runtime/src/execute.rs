@@ -3,7 +3,8 @@
 //!
 //! [`plan`] orders a graph's nodes and shares memory between their values. [`ops`] computes one op over rows of f32; the
 //! CPU engine ([`pass`]) and the host's part of a device's plan call it alike, so an op that exists for one exists for
-//! both. [`memory`] is for ops that read what a sequence keeps.
+//! both. [`memory`] is for ops that read what a sequence keeps. What has no kernel is computed by the graph's
+//! executor, which also computes whole graphs for checks ([`Sequence`](millrace_graph::Sequence)).
 
 mod attend;
 mod chunk;
@@ -21,10 +22,10 @@ mod products;
 mod recurrent;
 
 pub(crate) use chunk::{Chunk, PassSink, RunSpan};
-pub(crate) use memory::{Past, SequenceSpan};
+pub(crate) use memory::Past;
 pub(crate) use op_kernels::has_kernel;
 pub use ops::{Numbers, decode_vectors};
-pub(crate) use ops::{Ops, Tokens, decode_vector};
+pub(crate) use ops::{Ops, decode_vector};
 pub(crate) use pass::Executor;
 pub use plan::PlanError;
 pub(crate) use planes::Planes;

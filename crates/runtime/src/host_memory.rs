@@ -21,11 +21,11 @@ impl HostMemory {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let limit = limit_file(&groups, Path::new("/sys/fs/cgroup"));
+        let total_bytes = field(&meminfo, "MemTotal");
         HostMemory {
-            total_bytes: field(&meminfo, "MemTotal"),
+            total_bytes,
             available_bytes: field(&meminfo, "MemAvailable"),
-            // `max` is no limit.
-            limit_bytes: limit.and_then(|text| text.trim().parse().ok()),
+            limit_bytes: limit.and_then(|text| limit_of(&text, total_bytes)),
         }
     }
 
@@ -48,8 +48,14 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
+/// The limit that a file says. `max` is none, and neither is what no memory reaches: version 1 has such a number in its place.
+fn limit_of(text: &str, total_bytes: Option<u64>) -> Option<u64> {
+    let limit: u64 = text.trim().parse().ok()?;
+    (limit < total_bytes.unwrap_or(1 << 60)).then_some(limit)
+}
+
 /// The file with the limit of this process's control group, or of the root that containers see as theirs. `groups` is
-/// `/proc/self/cgroup`: `0::/PATH` in version 2, `N:memory:/PATH` in version 1, whose "no limit" is a number beyond any memory.
+/// `/proc/self/cgroup`: `0::/PATH` in version 2, `N:memory:/PATH` in version 1.
 fn limit_file(groups: &str, root: &Path) -> Option<String> {
     let under = |folder: &Path, path: &str, name: &str| {
         let own = folder.join(path.trim_start_matches('/')).join(name);
@@ -99,6 +105,15 @@ mod tests {
         write("job/memory.max", "3");
         assert_eq!(limit_file("0::/job", root.path()).as_deref(), Some("3"));
         assert_eq!(limit_file("0::/other", root.path()).as_deref(), Some("max"));
+    }
+
+    #[test]
+    fn what_no_memory_reaches_is_no_limit() {
+        let total = Some(24 << 30);
+        assert_eq!(limit_of("1073741824\n", total), Some(1 << 30));
+        assert_eq!(limit_of("9223372036854771712\n", total), None);
+        assert_eq!(limit_of("9223372036854771712\n", None), None);
+        assert_eq!(limit_of("max\n", total), None);
     }
 
     #[test]

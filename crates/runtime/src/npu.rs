@@ -33,7 +33,7 @@ mod weights;
 pub use counters::{DeviceCounters, PhaseCounters};
 pub use engine::PlannedEngine;
 pub use error::NpuError;
-pub use experts::{ChosenRow, ExpertDispatch};
+pub use experts::ExpertDispatch;
 pub use given::GivenExperts;
 pub use model::{NpuMemory, NpuModel, NpuOptions};
 pub use observe::{Observation, Observer};

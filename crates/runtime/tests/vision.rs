@@ -211,23 +211,33 @@ fn logits_and_hidden_states_with_images_are_those_of_transformers() {
         let model = open(golden.hf());
         let encoder = VisionEncoder::open(&model, None).unwrap();
         let (tokens, images) = prompt(&golden, &encoder);
-        let expected = golden.expected();
-        for level in Level::supported() {
-            let mut engine = engine(&model, Some(level), 512);
-            let what = format!("{} at {level}", golden.name);
-            let found = logits(&mut engine, &[&tokens], &images);
-            assert_logits_close(&found, &expected.logits, &what);
-            let seq = engine.create().unwrap();
-            let item = BatchItem {
-                hidden: true,
-                ..BatchItem::new(seq, &tokens, LogitsFor::None).with_images(&images)
-            };
-            let output = engine.compute(&[item]).unwrap();
-            for (i, (found, expected)) in output.hidden(0).iter().zip(&expected.hidden).enumerate()
-            {
-                let found = rows(output.d_model(), found);
-                assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
-            }
+        assert_as_transformers(&golden, &model, &tokens, &images);
+    }
+}
+
+/// Logits and hidden states of a prompt with images are those of transformers, at every level.
+fn assert_as_transformers(
+    golden: &VisionGolden,
+    model: &Arc<LoadedModel>,
+    tokens: &[u32],
+    images: &[Arc<Image>],
+) {
+    let expected = golden.expected();
+    for level in Level::supported() {
+        let mut engine = engine(model, Some(level), 512);
+        let what = format!("{} at {level}", golden.name);
+        let found = logits(&mut engine, &[tokens], images);
+        assert_logits_close(&found, &expected.logits, &what);
+        let seq = engine.create().unwrap();
+        let item = BatchItem {
+            hidden: true,
+            ..BatchItem::new(seq, tokens, LogitsFor::None).with_images(images)
+        };
+        let output = engine.compute(&[item]).unwrap();
+        let states = output.hidden(0).iter().zip(&expected.hidden).enumerate();
+        for (i, (found, expected)) in states {
+            let found = rows(output.d_model(), found);
+            assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
         }
     }
 }

@@ -1,15 +1,20 @@
 //! Every example of every help must parse.
 
 use super::Cli;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 
-/// The commands of a help's examples, without what they are said to do: that follows two spaces.
+/// The commands of a help's examples, without what stands before them in a pipe and without what they are said to do: that
+/// follows two spaces.
 fn examples(help: &str) -> Vec<String> {
-    let lines = help
-        .lines()
-        .filter_map(|line| line.strip_prefix("  millrace "));
-    let command = |line: &str| line.split("  ").next().unwrap_or(line).trim().to_owned();
-    lines.map(command).collect()
+    let lines = help.lines().filter(|line| line.starts_with("  "));
+    let examples = lines.filter_map(|line| {
+        let item = line.trim_start().split("  ").next().unwrap_or(line);
+        let (_, command) = item.split_once("millrace ")?;
+        (!item.contains('`')).then(|| command.trim().to_owned())
+    });
+    examples.collect()
 }
 
 /// Words as a shell splits them, up to a pipe or a redirection.
@@ -41,22 +46,63 @@ fn words(command: &str) -> Vec<String> {
 
 #[test]
 fn every_example_parses() {
-    let mut cli = Cli::command();
-    let mut helps = vec![cli.render_long_help().to_string()];
-    for command in cli.get_subcommands_mut() {
-        helps.push(command.render_long_help().to_string());
-    }
-    let mut n_examples = 0;
-    for help in helps {
-        for example in examples(&help) {
-            let arguments = std::iter::once("millrace".to_owned()).chain(words(&example));
-            if let Err(error) = Cli::try_parse_from(arguments) {
-                panic!("millrace {example}\n{error}");
-            }
-            n_examples += 1;
+    let cli = Cli::definition();
+    let of = |command: &clap::Command| {
+        let helps = [command.get_after_help(), command.get_after_long_help()];
+        let helps = helps.into_iter().flatten();
+        helps
+            .flat_map(|help| examples(&help.to_string()))
+            .collect::<Vec<_>>()
+    };
+    let all = std::iter::once(&cli).chain(cli.get_subcommands());
+    let all: Vec<String> = all.flat_map(of).collect();
+    for example in &all {
+        let arguments = std::iter::once("millrace".to_owned()).chain(words(example));
+        if let Err(error) = Cli::from_line(arguments.map(OsString::from)) {
+            panic!("millrace {example}\n{error}");
         }
     }
-    assert!(n_examples > 60, "{n_examples} examples");
+    assert!(all.len() > 150, "{} examples", all.len());
+}
+
+/// A help's lists and examples fit its width, so nothing breaks them; and an option that many commands have stands under the same heading in all.
+#[test]
+fn helps_are_laid_out() {
+    let cli = Cli::definition();
+    let mut headings: BTreeMap<&str, BTreeSet<Option<&str>>> = BTreeMap::new();
+    for command in cli.get_subcommands() {
+        let text = command.get_after_help().map(ToString::to_string);
+        let text = text.unwrap_or_default();
+        let long =
+            |line: &&str| line.starts_with("  ") && line.chars().count() > super::layout::WIDTH;
+        let long: Vec<&str> = text.lines().filter(long).collect();
+        assert!(long.is_empty(), "{}: {long:#?}", command.get_name());
+        for argument in command.get_arguments() {
+            let id = argument.get_id().as_str();
+            headings
+                .entry(id)
+                .or_default()
+                .insert(argument.get_help_heading());
+        }
+    }
+    for option in [
+        "json",
+        "lora",
+        "session",
+        "system",
+        "trace",
+        "file",
+        "prompt_tokens",
+    ] {
+        let found = headings.get(option).map(BTreeSet::len);
+        assert_eq!(
+            found,
+            Some(1),
+            "--{option} below {:?}",
+            headings.get(option)
+        );
+    }
+    assert_eq!(headings["json"], BTreeSet::from([None]));
 }
 
 #[test]

@@ -23,8 +23,9 @@ Examples:
   millrace batch in.jsonl --out out.jsonl --parallel 32      as many answers together
 
 A line is a request as of OpenAI's batches:
-  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": {\"model\": \"demo\",
-    \"messages\": [{\"role\": \"user\", \"content\": \"What is 7 plus 5?\"}]}}
+  {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",
+    \"body\": {\"model\": \"demo\", \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}
+
 Answers come in any order, each with its custom_id. A batch that was stopped, or killed, goes on where it was when it is
 started again with the same files.";
 

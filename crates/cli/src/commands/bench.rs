@@ -103,15 +103,15 @@ pub(crate) struct BenchArgs {
     /// How to print
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = ReportFormat::Md)]
     output: ReportFormat,
+    /// With --draft: a text to repeat and to continue, instead of the built-in prose
+    #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
+    text: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
     lora: LoraArgs,
-    /// With --draft: a text to repeat and to continue, instead of the built-in prose
-    #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
-    text: Option<PathBuf>,
     #[command(flatten)]
     ranks: MpiArgs,
 }

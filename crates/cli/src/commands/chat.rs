@@ -49,13 +49,13 @@ In the conversation:
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
     /// Instructions for the model to keep to
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Image to show with the first message, as /image does; may be repeated
-    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long = "image", help_heading = "Images", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) images: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) vision: VisionArgs,

@@ -36,8 +36,6 @@ itself makes other programs; the folder may be deleted at any time.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct CompileArgs {
-    #[command(flatten)]
-    plan: PlanArgs,
     /// Prompt lengths to compile for [default: every length that prompts are padded to]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=MAX_PROMPT))]
     prompt_tokens: Vec<u64>,
@@ -50,6 +48,8 @@ pub(crate) struct CompileArgs {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 /// Longest prompt: no model's context is longer.

@@ -43,8 +43,6 @@ pub(crate) struct DiagnoseArgs {
         default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
     )]
     prompt: String,
-    #[command(flatten)]
-    target: TargetArgs,
     /// What to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
@@ -55,11 +53,13 @@ pub(crate) struct DiagnoseArgs {
     /// it is not said), double, zero, permute or row
     #[arg(long, value_name = "PROGRAM:SLOT[:HOW]")]
     corrupt: Option<CorruptSlot>,
-    #[command(flatten)]
-    cpu: CpuArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
 }
 
 /// Tokens that the bisect goes on with after the prompt: decode has programs of its own.

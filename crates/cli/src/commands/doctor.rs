@@ -22,11 +22,11 @@ Exit code 0: ready, perhaps with warnings. Exit code 1: a check failed.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    #[command(flatten)]
-    cpu: CpuArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cpu: CpuArgs,
 }
 
 /// How a check ended.

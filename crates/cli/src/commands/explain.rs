@@ -35,8 +35,6 @@ for Llama-3.2-1B (`programming_examples/llama32_1b`).";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    plan: PlanArgs,
     /// Prompt lengths to explain
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "2048", value_parser = clap::value_parser!(u64).range(1..=1 << 22))]
     prompt_tokens: Vec<u64>,
@@ -46,6 +44,8 @@ pub(crate) struct ExplainArgs {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 /// A plan to explain.

@@ -21,8 +21,6 @@ A device without such a form says so, and names the devices that have one.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ExportArgs {
-    #[command(flatten)]
-    plan: PlanArgs,
     /// The folder to write
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
@@ -32,6 +30,8 @@ pub(crate) struct ExportArgs {
     /// Tokens that the token's pass looks back on
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     context: u64,
+    #[command(flatten)]
+    plan: PlanArgs,
 }
 
 /// More tokens than any model's context has.

@@ -85,11 +85,11 @@ pub(crate) struct KernelArgs {
         conflicts_with = "time_only"
     )]
     output: Vec<SlotFile>,
-    #[command(flatten)]
-    cpu: CpuArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cpu: CpuArgs,
 }
 
 /// Spans a trace may hold: more only slow the viewer down.

@@ -53,11 +53,6 @@ pub(crate) struct LogitsArgs {
     /// File to write
     #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// Image (PNG, JPEG, WebP) for a placeholder among the tokens, in their order; may be repeated
-    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    images: Vec<PathBuf>,
-    #[command(flatten)]
-    vision: VisionArgs,
     /// Logits of every token, not only of the last
     #[arg(long)]
     all: bool,
@@ -67,6 +62,11 @@ pub(crate) struct LogitsArgs {
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
+    /// Image (PNG, JPEG, WebP) for a placeholder among the tokens, in their order; may be repeated
+    #[arg(long = "image", help_heading = "Images", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    vision: VisionArgs,
     #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]

@@ -3,7 +3,6 @@
 use crate::cli::Cli;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
-use clap::CommandFactory;
 use clap_mangen::Man;
 use millrace_format::output;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ pub(crate) fn run(args: &ManArgs, ui: Ui) -> CommandResult {
     std::fs::create_dir_all(&args.dir).map_err(|error| {
         CommandFailure::io(format_args!("cannot make {}", args.dir.display()), &error)
     })?;
-    let mut root = Cli::command();
+    let mut root = Cli::definition();
     // Gives each subcommand its full name, `millrace-run`.
     root.build();
     write_page(&root, &args.dir)?;

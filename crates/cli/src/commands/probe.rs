@@ -23,8 +23,6 @@ has no probe, or a fault is unknown. What to do stands below the step that faile
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProbeArgs {
-    #[command(flatten)]
-    target: ProbeTargetArgs,
     /// Probe a virtual device, with modelled times, instead of this computer's
     #[arg(long = "virtual")]
     is_virtual: bool,
@@ -37,6 +35,8 @@ pub(crate) struct ProbeArgs {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    target: ProbeTargetArgs,
 }
 
 pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {

@@ -75,8 +75,6 @@ pub(crate) struct ProfileArgs {
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
-    #[command(flatten)]
-    target: TargetArgs,
     /// Tokens of the prompt [default: 2048 if only predicted, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
     prompt_tokens: Option<u64>,
@@ -113,16 +111,18 @@ pub(crate) struct ProfileArgs {
     /// How they share it: `pp`, each has some of the layers; `tp`, each a share of every layer
     #[arg(long, value_name = "HOW", default_value = "pp", requires = "chips")]
     parallel: String,
-    #[command(flatten)]
-    cpu: CpuArgs,
-    #[command(flatten)]
-    ranks: RanksArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
     /// Print as Markdown, both modes beside what was published of Llama-3.2-1B
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
+    #[command(flatten)]
+    ranks: RanksArgs,
 }
 
 pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
@@ -176,14 +176,19 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
         measured,
         ..document
     };
+    show(args, &document, ui)
+}
+
+/// Writes the page that was asked for, and prints the tables.
+fn show(args: &ProfileArgs, document: &Document, ui: Ui) -> CommandResult {
     if let Some(path) = &args.html {
-        html::write(path, &document)?;
+        html::write(path, document)?;
         ui.note(format_args!("wrote {}", path.display()));
     }
     let mut out = Out::new();
     match args.json {
-        true => out.json(&document)?,
-        false => tables::print(&document, &mut out)?,
+        true => out.json(document)?,
+        false => tables::print(document, &mut out)?,
     }
     out.flush()
 }

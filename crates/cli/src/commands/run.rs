@@ -54,8 +54,6 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
     text: TextArgs,
     /// Ask instead of continue: the prompt becomes a user's message in the model's chat template
     #[arg(long)]
@@ -63,18 +61,20 @@ pub(crate) struct RunArgs {
     /// Instructions for the model to keep to (implies --chat)
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Image (PNG, JPEG, WebP) to ask about; may be repeated. Images come before the text, unless the text
-    /// has <start_of_image> where they belong (implies --chat if it has not)
-    #[arg(long = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    images: Vec<PathBuf>,
-    #[command(flatten)]
-    vision: VisionArgs,
     /// Print the prompt before the text even when output is not a terminal
     #[arg(long, conflicts_with = "json")]
     echo: bool,
     /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Image (PNG, JPEG, WebP) to ask about; may be repeated. Images come before the text, unless the text
+    /// has <start_of_image> where they belong (implies --chat if it has not)
+    #[arg(long = "image", help_heading = "Images", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    images: Vec<PathBuf>,
+    #[command(flatten)]
+    vision: VisionArgs,
     #[command(flatten)]
     length: LengthArgs,
     #[command(flatten)]

@@ -39,8 +39,8 @@ Examples:
   millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
 
 Then:
-  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"demo\", \"messages\": [{\"role\": \"user\",
-    \"content\": \"What is 7 plus 5?\"}]}'
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"demo\",
+    \"messages\": [{\"role\": \"user\", \"content\": \"What is 7 plus 5?\"}]}'
   OPENAI_BASE_URL=http://127.0.0.1:8080/v1     for programs that use OpenAI's client
   ANTHROPIC_BASE_URL=http://127.0.0.1:8080     for those of Anthropic's
   OLLAMA_HOST=http://127.0.0.1:8080            for those of Ollama's
@@ -73,9 +73,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS")]
     idle_unload: Option<u64>,
     #[command(flatten)]
-    network: NetworkArgs,
-    #[command(flatten)]
     served: ServedArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 /// How models are served: what `serve` and `batch` share.

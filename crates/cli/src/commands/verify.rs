@@ -49,8 +49,6 @@ f64. The exit code is 1 if a statistic or an op is beyond its bound, or if a pro
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
-    #[command(flatten)]
-    target: TargetArgs,
     /// What to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file that --save wrote
     #[arg(long, value_name = "cpu|hf|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
@@ -74,11 +72,13 @@ pub(crate) struct VerifyArgs {
     /// Pass although programs did not run on what --simulator asks for, but on what replaces it there
     #[arg(long)]
     allow_substitutes: bool,
-    #[command(flatten)]
-    cpu: CpuArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    cpu: CpuArgs,
 }
 
 pub(crate) fn run(args: &VerifyArgs, ui: Ui) -> CommandResult {

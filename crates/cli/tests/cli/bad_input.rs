@@ -2,27 +2,10 @@
 //! nothing half-written stays.
 
 use crate::models;
-use crate::run::{BAD_INPUT, IO, NOT_FOUND, OK, USAGE, finish, millrace, shell};
+use crate::run::{BAD_INPUT, IO, NOT_FOUND, OK, USAGE, command, finish, home, shell, text};
 use millrace_format::{TensorSpec, gguf};
 use millrace_quant::DType;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
-
-fn command(home: &TempDir, arguments: &[&str]) -> Command {
-    let mut command = millrace(home.path());
-    command.args(arguments);
-    command
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
 
 #[test]
 fn a_model_that_is_not_there() {

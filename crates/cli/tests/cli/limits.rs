@@ -1,25 +1,8 @@
 //! Numbers at and beyond their limits, vocabularies without a model, tile programs with data.
 
 use crate::models;
-use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, command, finish, home, text};
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
-
-fn command(home: &TempDir, arguments: &[&str]) -> Command {
-    let mut command = millrace(home.path());
-    command.args(arguments);
-    command
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
 
 #[test]
 fn the_number_of_tokens_is_a_maximum() {

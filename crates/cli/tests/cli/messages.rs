@@ -1,20 +1,8 @@
 //! Messages say a thing once, in words about what the user did.
 
 use crate::models;
-use crate::run::{NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{NOT_FOUND, OK, USAGE, command, finish, home};
 use std::fs;
-use std::process::Command;
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
-
-fn command(home: &TempDir, arguments: &[&str]) -> Command {
-    let mut command = millrace(home.path());
-    command.args(arguments);
-    command
-}
 
 /// A link to nowhere is in its folder, and must not be proposed instead of itself.
 #[cfg(unix)]

@@ -1,21 +1,12 @@
 //! `logits`, `perplexity`, `bench`, `quantize` and `synth`.
 
 use crate::models;
-use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, home, millrace, text};
 use millrace_format::Checkpoint;
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
+use tempfile::TempDir;
 
 fn ok(home: &TempDir, arguments: &[&str]) -> Finished {
     let mut command: Command = millrace(home.path());

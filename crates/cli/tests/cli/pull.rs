@@ -4,7 +4,7 @@ mod faults;
 
 use crate::hub::{COMMIT, Faults, REPO, TestHub, git_sha1, sha256};
 use crate::models;
-use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, finished, millrace};
+use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, finished, home, millrace};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,10 +28,6 @@ fn gguf_hub(faults: Faults) -> (TestHub, Vec<u8>) {
         ("README.md", b"# Tiny".to_vec()),
     ];
     (TestHub::start(&files, faults), bytes)
-}
-
-fn home() -> TempDir {
-    tempfile::tempdir().expect("a temporary folder")
 }
 
 fn pull(hub: &TestHub, home: &TempDir, arguments: &[&str]) -> Command {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use tempfile::{TempDir, tempdir};
 
 /// Exit codes, as `millrace --help` documents them.
 pub(crate) const OK: i32 = 0;
@@ -36,6 +37,23 @@ const CLEARED: [&str; 17] = [
 /// The binary, with `home` as the user's home and nothing inherited that matters.
 pub(crate) fn millrace(home: &Path) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_millrace")), home)
+}
+
+/// A user's home of its own.
+pub(crate) fn home() -> TempDir {
+    tempdir().expect("a temporary folder")
+}
+
+/// The binary with these arguments, and `home` as the user's home.
+pub(crate) fn command(home: &TempDir, arguments: &[&str]) -> Command {
+    let mut command = millrace(home.path());
+    command.args(arguments);
+    command
+}
+
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
 }
 
 /// A shell command in which `$MILLRACE` is the binary.

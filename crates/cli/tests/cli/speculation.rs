@@ -1,14 +1,10 @@
 //! Drafts, sweeps, ceilings and signal-to-noise ratios: what they print, and what they refuse.
 
 use crate::models;
-use crate::run::{BAD_INPUT, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::run::{BAD_INPUT, Finished, NOT_FOUND, OK, USAGE, finish, home, millrace};
 use serde_json::Value;
 use std::fs;
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
+use tempfile::TempDir;
 
 fn run(home: &TempDir, arguments: &[&str]) -> Finished {
     finish(millrace(home.path()).args(arguments))

@@ -1,16 +1,12 @@
 //! `run`, `chat` and `tokenize`.
 
 use crate::models;
-use crate::run::{Finished, INTERRUPTED, OK, finish, finished, millrace};
+use crate::run::{Finished, INTERRUPTED, OK, finish, finished, home, millrace};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use tempfile::{TempDir, tempdir};
-
-fn home() -> TempDir {
-    tempdir().expect("a temporary folder")
-}
+use tempfile::TempDir;
 
 fn model(path: &Path) -> &str {
     path.to_str().expect("UTF-8")

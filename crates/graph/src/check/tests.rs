@@ -2,7 +2,7 @@ use crate::*;
 use millrace_quant::DType;
 
 /// Embed, norm, product: `[4] -> [4] -> [6]`.
-fn graph() -> Graph {
+pub(crate) fn graph() -> Graph {
     let weight = |name: &str, n, k| Weight {
         name: name.to_owned(),
         n_experts: 1,

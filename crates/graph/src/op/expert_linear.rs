@@ -21,7 +21,35 @@ pub struct ExpertLinear {
     pub own_rows: bool,
 }
 
+/// A row's product with the matrix of one expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertUse {
+    /// The token.
+    pub token: usize,
+    /// The expert.
+    pub expert: usize,
+    /// The row of x, of rows as wide as the expert's matrix.
+    pub from: usize,
+    /// The row of the result, of rows as high as the expert's matrix.
+    pub to: usize,
+}
+
 impl ExpertLinear {
+    /// The products of one token that made that choice.
+    pub fn uses<R: Real>(&self, token: usize, choice: &[R]) -> impl Iterator<Item = ExpertUse> {
+        let experts = chosen_experts(choice).enumerate();
+        experts.map(move |(rank, expert)| {
+            let to = token * self.n_used + rank;
+            let from = if self.own_rows { to } else { token };
+            ExpertUse {
+                token,
+                expert,
+                from,
+                to,
+            }
+        })
+    }
+
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let spec = &row.graph.weights[self.weight.0];
         let (n, k) = (spec.n, spec.k);

@@ -51,7 +51,6 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::Gelu,
     models: "BERT, RoBERTa, XLM-R: MiniLM, BGE, E5, GTE (first), bge-m3, bge-reranker",
-    is_encoder: true,
     layer_norms: true,
     hf_norm_eps: 1e-12,
     hf_biases: Some(Biases {

@@ -1,7 +1,8 @@
 //! Command with experts: Command A's blocks, in which experts and shared ones stand beside the attention, half of each.
 
 use super::Family;
-use super::block::{self, attention, experts, feed_forward, norm};
+use super::block::feed_forward::{self, Inner};
+use super::block::{self, attention, experts, norm};
 use super::cohere;
 use super::glm4moe::SHARED_EXPERTS;
 use crate::Error;
@@ -143,7 +144,7 @@ fn beside(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId,
     let attended = attention::attend(b, layer, heads)?;
     let out = match b.config().experts_of(layer) {
         Some(config) if config.shared_d_ff > 0 => {
-            let sum = experts::mixture(b, config, normed)?;
+            let sum = experts::mixture(b, config, Inner::Gated(None), normed)?;
             b.scale("ffn_mean", HALF, sum)
         }
         _ => feed_forward::network(b, layer, normed)?,

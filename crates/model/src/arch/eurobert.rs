@@ -16,7 +16,6 @@ pub(super) static FAMILY: Family = Family {
         "EuroBertForSequenceClassification",
     ],
     models: "EuroBERT",
-    is_encoder: true,
     hf_mlp_bias: true,
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {

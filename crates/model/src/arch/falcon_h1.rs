@@ -182,7 +182,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let attended = attend(b, layer, &scales, normed)?;
         let mixed = match b.config().mixer_of(layer) {
             Some(RecurrentMixer::Mamba(config)) => {
-                let scanned = mamba::scan(b, &config, normed)?;
+                let scanned = mamba::scan(b, &config, b.config().activation, normed)?;
                 b.add("branches", scanned, attended)
             }
             _ => attended,

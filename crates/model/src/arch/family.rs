@@ -10,7 +10,7 @@ use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
 use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
-use millrace_graph::{Activation, Gating, GluClamp, RopeStyle};
+use millrace_graph::{Activation, Gating, RopeStyle};
 
 /// Where a checkpoint's weights follow whose conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,10 +145,6 @@ pub struct Family {
     pub(crate) plain_norms: &'static [WeightRole],
     /// What the class adds under the norms' root, where the configuration says nothing.
     pub(crate) hf_norm_eps: f32,
-    /// Whether its feed-forwards and experts have no gates.
-    pub(crate) ungated: bool,
-    /// Bounds of its gated activation.
-    pub(crate) glu_clamp: Option<GluClamp>,
     /// Roles that its checkpoints have beside, or in place of, those that every family has.
     pub(crate) own_roles: &'static [WeightRole],
     /// Those that its GGUF files have and its Hugging Face files lack.
@@ -161,12 +157,8 @@ pub struct Family {
     pub(crate) hf_prefix: &'static str,
     /// What its Hugging Face files call the list of blocks.
     pub(crate) hf_layers: &'static str,
-    /// The encoder that `use_bidirectional_attention` makes of a model of its types.
-    pub(crate) encoder_twin: Option<&'static str>,
     /// What rows of an image see of it, in models that say nothing else.
     pub(crate) image_sight: ImageSight,
-    /// Whether its tokens see each other both ways.
-    pub is_encoder: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
@@ -262,8 +254,6 @@ impl Family {
         bare_norms: false,
         plain_norms: &[],
         hf_norm_eps: 1e-6,
-        ungated: false,
-        glu_clamp: None,
         own_roles: &[],
         gguf_roles: &[],
         hf_roles: &[],
@@ -271,9 +261,7 @@ impl Family {
         sizes_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
-        encoder_twin: None,
         image_sight: ImageSight::Before,
-        is_encoder: false,
         attention_free: false,
         gguf: |_, _| Ok(()),
         hf: |_, _| Ok(()),
@@ -290,6 +278,11 @@ impl Family {
         draft: None,
         build: llama::build,
     };
+
+    /// Whether it makes vectors of texts, and its tokens see each other both ways.
+    pub fn is_encoder(&self) -> bool {
+        super::encoders().any(|encoder| encoder.name == self.name)
+    }
 
     /// How its Hugging Face files name modules.
     pub fn hf_names(&self) -> HfNames {

@@ -43,7 +43,6 @@ pub(super) const FAMILY: Family = Family {
     gguf_window_pattern: Some(6),
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
     gguf_scale_by_width_at_layers: Some(62),
-    encoder_twin: Some("gemma-embedding"),
     image_sight: ImageSight::All,
     build: |b| block::decoder(b, block),
     ..Family::PLAIN

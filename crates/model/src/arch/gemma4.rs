@@ -5,7 +5,8 @@
 mod config;
 
 use super::Family;
-use super::block::{attention, experts, feed_forward, norm};
+use super::block::feed_forward::{self, Inner};
+use super::block::{attention, experts, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
@@ -173,7 +174,7 @@ fn feed_forward(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<Va
         let dense = norm::stream(b, "ffn_dense_norm", WeightRole::DensePostNorm, out)?;
         let choice = route(b, config, x)?;
         let normed = norm::stream(b, "ffn_exps_norm", WeightRole::ExpertsNorm, x)?;
-        let routed = experts::routed_by(b, config, choice, normed)?;
+        let routed = experts::routed_by(b, (config, Inner::Gated(None)), choice, normed)?;
         let role = WeightRole::ExpertsPostNorm;
         let routed = norm::stream(b, "ffn_exps_post_norm", role, routed)?;
         out = b.add("ffn_exps_add", dense, routed);

@@ -13,8 +13,6 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Gemma3TextModel"],
     models: "EmbeddingGemma",
     golden: None,
-    is_encoder: true,
-    encoder_twin: None,
     // The head size decides, whatever the number of layers.
     gguf_scale_by_width_at_layers: None,
     gguf: |_, config| {

@@ -1,6 +1,7 @@
 //! gpt-oss: attention with sinks and windows on every second layer, experts with biases behind a bounded gate.
 
-use super::block::{self, attention, feed_forward, norm};
+use super::block::feed_forward::{self, Inner};
+use super::block::{self, attention, norm};
 use super::{Family, GateOrder};
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -24,7 +25,6 @@ pub(super) static FAMILY: Family = Family {
     hf_norm_eps: 1e-5,
     // As every published model; llama.cpp has no key for it.
     gguf_yarn_truncates: false,
-    glu_clamp: Some(CLAMP),
     hf_turned_experts: Some(GateOrder::Alternating),
     own_roles: &[WeightRole::AttnSinks],
     hf_names: &[
@@ -106,7 +106,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let out = attention::attend(b, layer, heads)?;
         let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
+        let out = feed_forward::network_of(b, Inner::Gated(Some(CLAMP)), layer, normed)?;
         Ok(b.residual("ffn_residual", x, out))
     })
 }

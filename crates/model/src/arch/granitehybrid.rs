@@ -131,7 +131,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let out = recurrent::mix(b, layer, normed)?;
+        let out = recurrent::mix(b, layer, b.config().activation, normed)?;
         let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
         let in_one = b.has_role(WeightRole::FfnGateUp) && b.config().experts.is_none();

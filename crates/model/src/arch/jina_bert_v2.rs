@@ -35,7 +35,6 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::Gelu,
     models: "jina-embeddings-v2 (base, small; not code)",
-    is_encoder: true,
     layer_norms: true,
     hf_norm_eps: 1e-12,
     hf_biases: Some(Biases {

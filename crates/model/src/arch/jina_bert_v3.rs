@@ -31,7 +31,6 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::Gelu,
     models: "jina-embeddings-v3, without the adapters of its tasks",
-    is_encoder: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases {

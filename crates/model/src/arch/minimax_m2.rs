@@ -1,10 +1,8 @@
 //! MiniMax M2: experts by sigmoid with a bias for the choice, norms over all heads of queries and of keys together, a part
 //! of each head rotates.
 
-use super::block::{self, attention, feed_forward, norm};
-use super::{ExpertDefaults, Family};
+use super::{ExpertDefaults, Family, olmoe};
 use crate::Error;
-use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts};
 use crate::names::WeightRole;
@@ -52,7 +50,7 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 5_000_000.0,
     },
     hf,
-    build,
+    build: olmoe::build,
     ..Family::PLAIN
 };
 
@@ -71,17 +69,4 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         config.n_rot = n_rot;
     }
     Ok(())
-}
-
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
-    block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let heads = attention::project(b, normed)?;
-        let heads = attention::norm_projections(b, heads)?;
-        let out = attention::attend(b, layer, heads)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::network(b, layer, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
-    })
 }

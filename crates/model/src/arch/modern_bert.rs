@@ -37,7 +37,6 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::Gelu,
     models: "ModernBERT: gte-modernbert, gte-reranker-modernbert, granite-embedding R2, nomic modernbert-embed",
-    is_encoder: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_mlp_bias: true,

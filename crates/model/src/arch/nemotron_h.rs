@@ -2,8 +2,9 @@
 //! rotation, or a network with squared ReLU and no gate.
 
 use super::Family;
+use super::block::feed_forward::{self, Inner};
 use super::block::mamba_config::{self as files, LayerKind};
-use super::block::{self, feed_forward, norm, recurrent};
+use super::block::{self, norm, recurrent};
 use super::{ExpertDefaults, SetKey};
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -28,7 +29,6 @@ const DENSE: Family = Family {
     hf_classes: &["NemotronHForCausalLM"],
     models: "Nemotron H, Nemotron Nano 2, Nemotron 3",
     activation: Activation::ReluSquared,
-    ungated: true,
     hf_own_biases: true,
     hf_prefix: "backbone.",
     hf_norm_eps: 1e-5,
@@ -265,8 +265,9 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let out = match b.config().is_network(layer) {
-            true => feed_forward::network(b, layer, normed)?,
-            false => recurrent::mix(b, layer, normed)?,
+            true => feed_forward::network_of(b, Inner::Plain, layer, normed)?,
+            // The networks' activation is another one.
+            false => recurrent::mix(b, layer, Activation::Silu, normed)?,
         };
         Ok(b.residual("residual", x, out))
     })

@@ -1,7 +1,8 @@
 //! Nomic's BERT: rotated heads in place of learned positions, a gated network, no biases.
 
 use super::bert::add_token_type;
-use super::block::{self, feed_forward, norm};
+use super::block::feed_forward::{self, Inner};
+use super::block::{self, norm};
 use super::{ExpertDefaults, Family};
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -37,7 +38,6 @@ pub(super) const FAMILY: Family = Family {
         (WeightRole::LayerOutNorm, "norm2"),
     ],
     models: "nomic-embed-text 1.5",
-    is_encoder: true,
     layer_norms: true,
     hf_norm_eps: 1e-12,
     hf_biases: Some(Biases {
@@ -83,7 +83,6 @@ pub(super) static WITH_EXPERTS: Family = Family {
     hf_classes: &[],
     models: "nomic-embed-text 2 (from GGUF files)",
     activation: Activation::Gelu,
-    ungated: true,
     experts: ExpertDefaults {
         gating: Gating::Softmax,
         normalized: None,
@@ -94,7 +93,10 @@ pub(super) static WITH_EXPERTS: Family = Family {
         let x = b.embed()?;
         let x = add_token_type(b, x)?;
         let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
-        block::sum_normed(b, feed_forward::network, x)
+        let network = |b: &mut GraphBuilder<'_>, layer, x| {
+            feed_forward::network_of(b, Inner::Plain, layer, x)
+        };
+        block::sum_normed(b, network, x)
     },
     ..FAMILY
 };

@@ -49,7 +49,8 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+/// Llama's blocks with norms of all queries and of all keys.
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;

@@ -236,7 +236,7 @@ fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
         }
     }
     let causal = keys.key("attention.causal");
-    if keys.metadata.get_bool(&causal)? == Some(false) && !family.is_encoder {
+    if keys.metadata.get_bool(&causal)? == Some(false) && !family.is_encoder() {
         return Err(keys.unsupported(format!("`{causal}` = false"), "causal language models"));
     }
     Ok(())

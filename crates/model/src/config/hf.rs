@@ -97,12 +97,10 @@ fn family_of(
                     .find(of_both)
                     .ok_or_else(|| unknown(inner))?;
             }
-            // Attention both ways makes another model of it.
+            // Attention both ways makes the encoder of it that shares its types, if there is one.
             let object = text.unwrap_or(config);
-            if let Some(twin) = family.encoder_twin
-                && object.get("use_bidirectional_attention") == Some(&Value::Bool(true))
-            {
-                family = arch::by_name(twin);
+            if object.get("use_bidirectional_attention") == Some(&Value::Bool(true)) {
+                family = arch::encoder_of(family).unwrap_or(family);
             }
             // The same model type also serves classifiers and embedding models.
             if names.is_empty() || names.iter().any(|name| family.hf_classes.contains(name)) {
@@ -143,7 +141,7 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
     // Of text all is causal where only the elements of images see each other.
     let both_ways = config.get("use_bidirectional_attention");
     let is_other = |found: &&Value| **found != false && **found != "vision";
-    if let Some(found) = both_ways.filter(is_other).filter(|_| !family.is_encoder) {
+    if let Some(found) = both_ways.filter(is_other).filter(|_| !family.is_encoder()) {
         let feature = format!("`use_bidirectional_attention` = {found}");
         return Err(config.unsupported(feature, "causal language models"));
     }

@@ -3,9 +3,7 @@
 use millrace_format::Checkpoint;
 use std::ops::Range;
 
-use millrace_graph::{
-    Graph, Sequence, ValueId, Weight, WeightId, WeightSource, WeightValues, exact,
-};
+use millrace_graph::{Graph, Sequence, ValueId, Weight, WeightId, WeightSource, WeightValues};
 use millrace_model::derive::derive;
 use millrace_quant::decode_rows;
 use millrace_testkit::GoldenMatrix;
@@ -34,12 +32,8 @@ impl WeightValues<f64> for Numbers {
 pub(crate) fn run(graph: &Graph, checkpoint: &Checkpoint, tokens: &[u32]) -> Output {
     millrace_graph::check(graph).expect("a graph that makes sense");
     let load = |weight: &Weight| (weight.k, load(weight, checkpoint));
-    let sequence = Sequence {
-        graph,
-        weights: &Numbers(graph.weights.iter().map(load).collect()),
-        tokens,
-        round: exact,
-    };
+    let numbers = Numbers(graph.weights.iter().map(load).collect());
+    let sequence = Sequence::exact(graph, &numbers, tokens);
     let values = sequence.values();
     let rows = |value: &ValueId| GoldenMatrix {
         width: graph.width(*value),

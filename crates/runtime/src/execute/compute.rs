@@ -1,14 +1,16 @@
 //! A step of one op: by its kernel, or by the graph's definition.
 
-use millrace_graph::{Embed, Node, Op, SequenceMemory, SharedAttention};
+use millrace_graph::{
+    Embed, InputRows, Node, Op, SequenceMemory, SequenceSpan, SharedAttention, Tokens,
+};
 use millrace_kernels as kernels;
 use millrace_kernels::{AttentionScratch, KvRun, StateRun};
 
 use super::attend::{AttendArgs, attend, recycle};
 use super::chunk::{Chunk, PassBuffers, RunSpan};
-use super::memory::{Past, SequenceSpan};
+use super::memory::Past;
 use super::op_kernels::has_kernel;
-use super::ops::{InputRows, Ops, Tokens};
+use super::ops::Ops;
 use super::plan::Register;
 use super::products::known_matrix;
 use super::recurrent::{STATE_KERNEL_INPUTS, state_run};
@@ -132,7 +134,7 @@ impl Compute<'_> {
         let tokens = self.tokens;
         buffers.write(self.out, self.m, |buffers, out| {
             let rows = |input: &Register| buffers.rows(*input, self.m);
-            let inputs: InputRows<'_> = self.inputs.iter().map(rows).collect();
+            let inputs: InputRows<'_, f32> = self.inputs.iter().map(rows).collect();
             if self.node.op.memory() == SequenceMemory::None {
                 return self.ops.by_definition(self.node, tokens, &inputs, out);
             }

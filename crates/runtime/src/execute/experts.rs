@@ -1,9 +1,7 @@
 //! Products of which each token chooses the matrices, or each head has its own.
 
 use super::ops::{Ops, expert_matrix};
-use millrace_graph::{
-    ExpertLinear, HeadLinear, Node, Op, Route, RouteScratch, WeightId, chosen_experts, exact,
-};
+use millrace_graph::{ExpertLinear, HeadLinear, Node, Op, Route, RouteScratch, WeightId, exact};
 use millrace_kernels::matmul::{
     Activations, ChosenProduct, GatherScratch, RowUse, WeightMatrix, matmul_chosen,
 };
@@ -76,15 +74,16 @@ impl<'a> Ops<'a> {
         let Some((first, _)) = products.first() else {
             return;
         };
-        let (n_used, own_rows) = (first.n_used, first.own_rows);
         scratch.uses.clear();
-        for (row, choice) in choices.chunks_exact(3 * n_used).enumerate() {
-            for (rank, expert) in chosen_experts(choice).enumerate() {
-                let out_row = row * n_used + rank;
-                let x_row = if own_rows { out_row } else { row };
-                scratch.uses.push((expert, RowUse { x_row, out_row }));
-            }
-        }
+        let choices = choices.chunks_exact(3 * first.n_used).enumerate();
+        let uses = choices.flat_map(|(token, choice)| first.uses(token, choice));
+        scratch.uses.extend(uses.map(|chosen| {
+            let row = RowUse {
+                x_row: chosen.from,
+                out_row: chosen.to,
+            };
+            (chosen.expert, row)
+        }));
         scratch.sort();
         let mut lists = scratch.matrices.iter_mut();
         let experts = &scratch.experts;

@@ -1,21 +1,13 @@
 //! Ops that read what a sequence keeps, by their definition: a token after the other.
 
-use super::ops::{Ops, Tokens};
+use super::ops::Ops;
 use super::recurrent::{has_state_kernel, state_run};
 use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::SeqId;
-use millrace_graph::{AllTokensShape, Keys, KvShape, Node, SequenceMemory, StateShape};
+use millrace_graph::{
+    AllTokensShape, Keys, KvShape, Node, SequenceMemory, SequenceSpan, StateShape, Tokens,
+};
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
-use std::ops::Range;
-
-/// Neighbouring tokens of one sequence.
-#[derive(Clone, Debug)]
-pub(crate) struct SequenceSpan {
-    /// Their rows.
-    pub(crate) rows: Range<usize>,
-    /// Position of the first.
-    pub(crate) first_pos: usize,
-}
 
 /// What a sequence keeps, with room for the tokens that are computed.
 pub(crate) struct Past<'a> {
@@ -84,9 +76,8 @@ impl Ops<'_> {
             let (k, v) = (inputs[1], inputs[2]);
             kernels::kv_append(self.cpu, &layout, k, v, &mut layer.k, &mut layer.v, &[run]);
         }
+        let first = kv.seen(span.first_pos).start;
         let end = span.first_pos + span.rows.len();
-        let oldest = |position: usize| kv.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        let first = oldest(span.first_pos);
         let read = |side, slab: &[u8]| {
             let mut rows = vec![0.0; (end - first) * kv.width()];
             for (position, row) in (first..end).zip(rows.chunks_exact_mut(kv.width())) {
@@ -98,19 +89,9 @@ impl Ops<'_> {
             rows
         };
         let (k, v) = (read(KvSide::K, &layer.k), read(KvSide::V, &layer.v));
-        let width = out.len() / tokens.positions.len().max(1);
-        let out = &mut out[span.rows.start * width..span.rows.end * width];
-        self.cpu.pool().run_pieces(out, width, &|index, out| {
-            let position = span.first_pos + index;
-            let rows = self.rows_of(node, span.rows.start + index, inputs);
-            let mut row = self.row(tokens, span.rows.start + index, &rows);
-            let seen = (oldest(position) - first) * kv.width()..(position + 1 - first) * kv.width();
-            row.keys = Keys {
-                k: &k[seen.clone()],
-                v: &v[seen],
-            };
-            node.op.row(&row, &mut [], out);
-        });
+        let keys = (first, Keys { k: &k, v: &v });
+        self.executor()
+            .over_keys(node, (tokens, &span), inputs, keys, out);
     }
 
     /// Every token sees the others of its span.
@@ -122,22 +103,14 @@ impl Ops<'_> {
         inputs: &[&[f32]],
         out: &mut [f32],
     ) {
-        let width = out.len() / tokens.positions.len().max(1);
-        let rows = span.rows;
-        let of_span = rows.start * all.width..rows.end * all.width;
-        let (k, v) = (&inputs[1][of_span.clone()], &inputs[2][of_span]);
-        let out = &mut out[rows.start * width..rows.end * width];
-        self.cpu.pool().run_pieces(out, width, &|index, out| {
-            let of_inputs = self.rows_of(node, rows.start + index, inputs);
-            let mut row = self.row(tokens, rows.start + index, &of_inputs);
-            let seen = all.seen(index, rows.len());
-            let seen = seen.start * all.width..seen.end * all.width;
-            row.keys = Keys {
-                k: &k[seen.clone()],
-                v: &v[seen],
-            };
-            node.op.row(&row, &mut [], out);
-        });
+        let of_span = span.rows.start * all.width..span.rows.end * all.width;
+        let keys = Keys {
+            k: &inputs[1][of_span.clone()],
+            v: &inputs[2][of_span],
+        };
+        let keys = (span.first_pos, keys);
+        self.executor()
+            .over_keys(node, (tokens, &span), inputs, keys, out);
     }
 
     /// The state behind the last token of a page stays in that page's slot; the next page begins with a copy.
@@ -167,10 +140,10 @@ impl Ops<'_> {
                 let before = (position > 0).then(|| pages[at - 1]);
                 past.states.begin(state, before, pages[at]);
             }
-            let rows = self.rows_of(node, index, inputs);
-            let row = self.row(tokens, index, &rows);
             let state = past.states.state_mut(state, pages[at]);
-            node.op.row(&row, state, &mut out[index * width..][..width]);
+            let out = &mut out[index * width..][..width];
+            self.executor()
+                .row(node, (tokens, index), inputs, Keys::default(), state, out);
         }
     }
 }

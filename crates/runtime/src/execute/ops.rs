@@ -5,14 +5,17 @@ use super::planes::Planes;
 use crate::Error;
 use crate::load::LoadedModel;
 use millrace_graph::{
-    self as graph, Graph, Node, RopeStyle, TokenContext, WeightId, WeightKind, WeightValues, exact,
+    self as graph, Executor, Graph, Node, RopeStyle, RowPool, Tokens, WeightId, WeightKind,
+    WeightValues, exact,
 };
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{Cpu, RopeTable};
 use millrace_quant as quant;
 
-/// The numbers of a model's weights, for definitions.
+/// What definitions compute with: the numbers of a model's weights, and threads.
 pub struct Numbers<'a> {
+    /// The threads.
+    pub cpu: &'a Cpu,
     /// The model.
     pub model: &'a LoadedModel,
     /// Its vectors as f32, by weight ([`decode_vectors`]).
@@ -34,6 +37,12 @@ impl WeightValues<f32> for Numbers<'_> {
     }
 }
 
+impl RowPool<f32> for Numbers<'_> {
+    fn each_row(&self, out: &mut [f32], width: usize, row: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        self.cpu.pool().run_pieces(out, width, row);
+    }
+}
+
 /// What ops compute with beside values.
 #[derive(Clone, Copy)]
 pub(crate) struct Ops<'a> {
@@ -45,54 +54,6 @@ pub(crate) struct Ops<'a> {
     pub(crate) ropes: &'a [RopeTable],
     /// Of rows with positions on three axes.
     pub(crate) planes: Planes<'a>,
-}
-
-/// Rows of an op's inputs. Few ops have more than a few, so a step takes no memory for them.
-pub(super) struct InputRows<'i> {
-    few: [&'i [f32]; FEW_INPUTS],
-    n: usize,
-    /// All of them, where they are more.
-    many: Vec<&'i [f32]>,
-}
-
-/// Inputs of the ops of this program at most; those of others may have more.
-const FEW_INPUTS: usize = 4;
-
-impl<'i> FromIterator<&'i [f32]> for InputRows<'i> {
-    fn from_iter<I: IntoIterator<Item = &'i [f32]>>(rows: I) -> Self {
-        let mut rows = rows.into_iter();
-        let mut few = [&[][..]; FEW_INPUTS];
-        let mut n = 0;
-        for (place, row) in few.iter_mut().zip(rows.by_ref()) {
-            *place = row;
-            n += 1;
-        }
-        let mut many = Vec::new();
-        if let Some(next) = rows.next() {
-            many.extend_from_slice(&few);
-            many.push(next);
-            many.extend(rows);
-        }
-        InputRows { few, n, many }
-    }
-}
-
-impl<'i> std::ops::Deref for InputRows<'i> {
-    type Target = [&'i [f32]];
-
-    fn deref(&self) -> &[&'i [f32]] {
-        match self.many.is_empty() {
-            true => &self.few[..self.n],
-            false => &self.many,
-        }
-    }
-}
-
-/// The tokens whose rows are computed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tokens<'a> {
-    pub(crate) ids: &'a [u32],
-    pub(crate) positions: &'a [u32],
 }
 
 impl<'a> Ops<'a> {
@@ -107,44 +68,23 @@ impl<'a> Ops<'a> {
         if self.by_products(node, inputs, out) {
             return;
         }
-        let width = self.graph().width(node.output);
-        self.cpu.pool().run_pieces(out, width, &|index, out| {
-            let rows = self.rows_of(node, index, inputs);
-            let row = self.row(tokens, index, &rows);
-            node.op.row(&row, &mut [], out);
-        });
+        self.executor().rows(node, tokens, inputs, out);
     }
 
-    /// A token's row of every input.
-    pub(super) fn rows_of<'i>(
-        &self,
-        node: &Node,
-        index: usize,
-        inputs: &[&'i [f32]],
-    ) -> InputRows<'i> {
-        let rows = node.inputs.iter().zip(inputs);
-        rows.map(|(value, rows)| {
-            let width = self.graph().width(*value);
-            &rows[index * width..][..width]
-        })
-        .collect()
+    fn numbers(&self) -> Numbers<'a> {
+        Numbers {
+            cpu: self.cpu,
+            model: self.model,
+            vectors: self.vectors,
+        }
     }
 
-    /// What a definition reads of a token, but for keys and values.
-    pub(super) fn row<'r>(
-        &'r self,
-        tokens: Tokens<'_>,
-        index: usize,
-        inputs: &'r [&'r [f32]],
-    ) -> TokenContext<'r, f32> {
-        TokenContext {
+    /// Who computes ops by their definitions, rows side by side.
+    pub(super) fn executor(&self) -> Executor<'_, f32> {
+        Executor {
             graph: self.graph(),
             weights: self,
-            token: tokens.ids[index],
-            position: tokens.positions[index] as usize,
-            inputs,
-            given: &[],
-            keys: graph::Keys::default(),
+            pool: self,
             round: exact,
         }
     }
@@ -164,12 +104,17 @@ impl<'a> Ops<'a> {
 
 impl WeightValues<f32> for Ops<'_> {
     fn row(&self, id: WeightId, row: usize, out: &mut [f32]) {
-        let Ops { model, vectors, .. } = *self;
-        Numbers { model, vectors }.row(id, row, out);
+        self.numbers().row(id, row, out);
     }
 
     fn vector(&self, id: WeightId) -> &[f32] {
         &self.vectors[id.0]
+    }
+}
+
+impl RowPool<f32> for Ops<'_> {
+    fn each_row(&self, out: &mut [f32], width: usize, row: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        self.numbers().each_row(out, width, row);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millrace_graph::{self as graph, Op};
+use millrace_graph::{self as graph, Op, Tokens};
 use millrace_kernels::matmul::Activations;
 use millrace_kernels::{AttentionScratch, Cpu, KvRun, RopeTable, StateRun};
 use millrace_model::Model;
@@ -12,7 +12,7 @@ use super::compute::Compute;
 use super::encoder::{self, TextPages};
 use super::experts::ExpertScratch;
 use super::head::{HeadBuffers, HeadStep};
-use super::ops::{self, Ops, Tokens, decode_vectors, rope_table};
+use super::ops::{self, Ops, decode_vectors, rope_table};
 use super::plan::{CpuPlan, PlanError, Register, StepKind};
 use super::planes::{PlaneTables, Planes};
 use super::products::{AdapterScratch, Linears, experts};

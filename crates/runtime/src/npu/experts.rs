@@ -9,7 +9,7 @@ use super::pass::Pass;
 use super::weights;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{ExpertLinear, Node, ValueId, chosen_experts};
+use millrace_graph::{ExpertLinear, ExpertUse, Node, ValueId};
 use millrace_npu::{Move, Role, Slot};
 use millrace_plan::{Binding, Call, ExpertCall, Scales};
 pub(super) use sets::ExpertSets;
@@ -23,16 +23,7 @@ pub struct ExpertDispatch<'a> {
     /// The expert: a matrix of the weight.
     pub expert: usize,
     /// Its rows of the dispatch, in their order; those of padding behind them are zeros.
-    pub rows: &'a [ChosenRow],
-}
-
-/// A row that chose an expert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChosenRow {
-    /// The row of x, of rows as wide as the expert's matrix.
-    pub from: usize,
-    /// The row of the result, of rows as high as the expert's matrix.
-    pub to: usize,
+    pub rows: &'a [ExpertUse],
 }
 
 /// A product of experts in a pass.
@@ -97,7 +88,7 @@ impl Pass<'_> {
         &self,
         at: &ExpertPass<'_>,
         n_experts: usize,
-    ) -> Result<BTreeMap<usize, Vec<ChosenRow>>, NpuError> {
+    ) -> Result<BTreeMap<usize, Vec<ExpertUse>>, NpuError> {
         let wrong = |problem: String| NpuError::plan(&at.call.set, problem);
         let n_used = at.linear.n_used;
         let choices = at.node.inputs.get(1).map(|choice| self.values.get(*choice));
@@ -116,20 +107,16 @@ impl Pass<'_> {
                 at.k
             )));
         }
-        let mut chosen: BTreeMap<usize, Vec<ChosenRow>> = BTreeMap::new();
+        let mut chosen: BTreeMap<usize, Vec<ExpertUse>> = BTreeMap::new();
         let real = choices.chunks_exact(3 * n_used).take(self.n_real);
         for (token, choice) in real.enumerate() {
             let choice = choice.to_f32_vec();
-            for (rank, expert) in chosen_experts(&choice).enumerate() {
+            for row in at.linear.uses(token, &choice) {
+                let expert = row.expert;
                 if expert >= n_experts {
                     return Err(wrong(format!("expert {expert} of {n_experts} was chosen")));
                 }
-                let to = token * n_used + rank;
-                let from = if at.linear.own_rows { to } else { token };
-                chosen
-                    .entry(expert)
-                    .or_default()
-                    .push(ChosenRow { from, to });
+                chosen.entry(expert).or_default().push(row);
             }
         }
         Ok(chosen)
@@ -149,7 +136,7 @@ impl Pass<'_> {
         let made = self.expert_inputs(at, &dispatch)?;
         let scales = self.expert_scales(at, dispatch.expert, &made);
         let mut products = vec![0.0; at.m * at.n];
-        let before = ns(start.elapsed());
+        self.counters.host_ns += ns(start.elapsed());
         let called = Instant::now();
         let mut misfit = None;
         let moves: Vec<Move<'_>> = container
@@ -163,23 +150,12 @@ impl Pass<'_> {
             .cache
             .run_moving(container, &key, &moves, |slot, bytes| {
                 let read = self.expert_output(at, slot, bytes, &scales, &mut products);
-                misfit = read.err().map(|problem| (slot, problem));
+                if let Err(problem) = read {
+                    misfit = Some((slot, problem));
+                }
             });
         self.counters.call_ns += ns(called.elapsed());
-        self.counters.host_ns += before;
-        self.counters.n_dispatches += 1;
-        let done = result.map_err(|error| NpuError::Call {
-            call: at.index + 1,
-            n_calls: prepared.plan.calls().count(),
-            set: key.clone(),
-            error,
-        })?;
-        self.counters.traffic += done.traffic;
-        self.counters.device_ns += done.completion.duration_ns;
-        if let Some((slot, problem)) = misfit {
-            let slot = format!("output slot {slot} of {}", call.set);
-            return Err(NpuError::plan(slot, problem));
-        }
+        self.end_dispatch((call, at.index), &key, result, misfit)?;
         let placed = Instant::now();
         self.place_products(at, &dispatch, &mut products)?;
         self.counters.host_ns += ns(placed.elapsed());

@@ -1,12 +1,14 @@
 //! The host's own steps. Each reads values in bf16, computes in f32 and rounds its result once.
 
 use super::NpuError;
-use crate::execute::{Ops, Past, Planes, SequenceSpan, Tokens, has_kernel};
+use crate::execute::{Ops, Past, Planes, has_kernel};
 use crate::image::{self, ImageRows};
 use crate::load::LoadedModel;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{Embed, Graph, Linear, Node, Op, SequenceMemory, ValueId};
+use millrace_graph::{
+    Embed, Graph, Linear, Node, Op, SequenceMemory, SequenceSpan, Tokens, ValueId,
+};
 use millrace_kernels::matmul::{Activations, Multiplication, matmul};
 use millrace_kernels::{self as kernels, Cpu, RopeTable};
 use millrace_plan::WeightLayout;

@@ -21,7 +21,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::{Node, ValueId};
 use millrace_kernels::AttentionScratch;
-use millrace_npu::{Container, Move, Role, Slot};
+use millrace_npu::{CacheError, CallResult, Container, Move, Role, Slot};
 use millrace_plan::{Binding, Call, HostMove, HostRows, HostStep, Scales, SlotUse, Step};
 use std::ops::Range;
 use std::time::Instant;
@@ -140,45 +140,53 @@ impl Pass<'_> {
             .map(|((slot, read), input)| self.slot_move(slot, read, input))
             .collect();
         let mut misfit = None;
+        let key = self.prepared.key(index);
         let before = ns(start.elapsed());
         let called = Instant::now();
-        let result = self.npu.cache.run_moving(
-            container,
-            self.prepared.key(index),
-            &moves,
-            |slot, bytes| {
-                let read = match call.bindings[slot] {
-                    Binding::AttentionProduct { .. } => {
-                        let from = (bytes, &scales[..]);
-                        self.attention_output(call, slot, from, &mut outputs, &mut scores)
-                    }
-                    _ => self.read_output(call, slot, bytes, &scales, &mut outputs),
-                };
-                if let Err(problem) = read {
-                    misfit = Some((slot, problem));
+        let cache = &self.npu.cache;
+        let result = cache.run_moving(container, key, &moves, |slot, bytes| {
+            let read = match call.bindings[slot] {
+                Binding::AttentionProduct { .. } => {
+                    let from = (bytes, &scales[..]);
+                    self.attention_output(call, slot, from, &mut outputs, &mut scores)
                 }
-            },
-        );
+                _ => self.read_output(call, slot, bytes, &scales, &mut outputs),
+            };
+            if let Err(problem) = read {
+                misfit = Some((slot, problem));
+            }
+        });
         self.scores = scores;
+        self.counters.host_ns += before;
         self.counters.call_ns += ns(called.elapsed());
         for (value, rows) in outputs {
             self.values.put(value, rows);
         }
-        self.counters.host_ns += before;
+        self.end_dispatch((call, index), key, result, misfit)
+    }
+
+    /// Counts a dispatch, or says what went wrong: on the device, or with what came out of a slot.
+    pub(super) fn end_dispatch(
+        &mut self,
+        (call, index): (&Call, usize),
+        key: &str,
+        result: Result<CallResult, CacheError>,
+        misfit: Option<(usize, String)>,
+    ) -> Result<(), NpuError> {
         self.counters.n_dispatches += 1;
         let done = result.map_err(|error| NpuError::Call {
             call: index + 1,
             n_calls: self.prepared.plan.calls().count(),
-            set: self.prepared.key(index).to_owned(),
+            set: key.to_owned(),
             error,
         })?;
         self.counters.traffic += done.traffic;
         self.counters.device_ns += done.completion.duration_ns;
         match misfit {
-            Some((slot, problem)) => Err(NpuError::plan(
-                format!("output slot {slot} of {}", call.set),
-                problem,
-            )),
+            Some((slot, problem)) => {
+                let slot = format!("output slot {slot} of {}", call.set);
+                Err(NpuError::plan(slot, problem))
+            }
             None => Ok(()),
         }
     }

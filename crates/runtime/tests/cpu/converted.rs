@@ -172,24 +172,30 @@ const LOGIT_NMSE: [(&str, f64); 9] = [
     ("IQ4_NL", 1.6e-1),
 ];
 
+/// A geometry with random weights in f32, as a file in that folder.
+pub(crate) fn random(name: &str, dir: &Path) -> PathBuf {
+    let path = dir.join(format!("{name}.gguf"));
+    let options = SynthOptions {
+        recipe: Recipe::parse("F32").unwrap(),
+        vocab: None,
+        vision: false,
+        n_layers: None,
+        seed: 1,
+        n_threads: Some(2),
+    };
+    let geometry = ModelGeometry::named(name).unwrap();
+    let written = synth::write(geometry, &path, &options, &mut |_, _| {
+        ControlFlow::Continue(())
+    });
+    written.unwrap();
+    path
+}
+
 #[test]
 fn quantised_files_stay_within_their_budgets_of_the_float_model() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["llama-tiny", "qwen-tiny", "gemma-tiny"] {
-        let float = dir.path().join(format!("{name}.gguf"));
-        let options = SynthOptions {
-            recipe: Recipe::parse("F32").unwrap(),
-            vocab: None,
-            vision: false,
-            n_layers: None,
-            seed: 1,
-            n_threads: Some(2),
-        };
-        let geometry = ModelGeometry::named(name).unwrap();
-        synth::write(geometry, &float, &options, &mut |_, _| {
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        let float = random(name, dir.path());
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
         let expected = logits(&float, &tokens);
         for (recipe, bound) in LOGIT_NMSE {

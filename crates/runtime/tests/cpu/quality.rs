@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use millrace_format::Checkpoint;
 use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
-use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, Level, LoadedModel, LogitsFor,
@@ -20,6 +19,8 @@ use millrace_runtime::{
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::GoldenMatrix;
 use millrace_text::EncodeOptions;
+
+use crate::converted::random;
 
 /// What a faster level may lose with one format.
 struct Budget {
@@ -163,20 +164,7 @@ fn random_models_logits_stay_within_their_budgets() {
     let mut exceeded = Vec::new();
     let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     for (i, name) in MODELS.into_iter().enumerate() {
-        let float = dir.path().join(format!("{name}.gguf"));
-        let options = SynthOptions {
-            recipe: Recipe::parse("F32").unwrap(),
-            vocab: None,
-            vision: false,
-            n_layers: None,
-            seed: 1,
-            n_threads: Some(2),
-        };
-        let geometry = ModelGeometry::named(name).unwrap();
-        synth::write(geometry, &float, &options, &mut |_, _| {
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        let float = random(name, dir.path());
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
         // Each format on one of the models, unless all pairs are asked for.
         let taken = BUDGETS.iter().enumerate();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_graph::{Sequence, Weight, WeightId, WeightValues, exact};
+use millrace_graph::{Sequence, Weight, WeightId, WeightValues};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, KvType, LoadedModel, LogitsFor,
 };
@@ -52,12 +52,8 @@ fn defined(model: &LoadedModel, tokens: &[u32]) -> Vec<f64> {
         millrace_quant::decode_blocks(weight.dtype, bytes, &mut out).unwrap();
         (weight.k, out.into_iter().map(f64::from).collect())
     };
-    let sequence = Sequence {
-        graph,
-        weights: &Numbers(graph.weights.iter().map(load).collect()),
-        tokens,
-        round: exact,
-    };
+    let numbers = Numbers(graph.weights.iter().map(load).collect());
+    let sequence = Sequence::exact(graph, &numbers, tokens);
     sequence.values().swap_remove(graph.logits.unwrap().0)
 }
 

@@ -12,7 +12,7 @@ use millrace_testkit::compare::assert_logits_close;
 use millrace_testkit::golden::GoldenMatrix;
 use millrace_testkit::vision::{ExpectedImage, PLACEHOLDER, VisionGolden};
 
-use crate::{cpu, engine, logits, open, rows};
+use crate::{assert_as_transformers, cpu, engine, logits, open, rows};
 
 /// Pixel values as transformers' processor has them.
 fn pixels(image: &ExpectedImage) -> PixelValues {
@@ -105,24 +105,7 @@ fn logits_with_places_are_those_of_transformers() {
         let model = open(golden.hf());
         let encoder = VisionEncoder::open(&model, None).unwrap();
         let (tokens, images) = prompt(&golden, &encoder);
-        let expected = golden.expected();
-        for level in Level::supported() {
-            let mut engine = engine(&model, Some(level), 512);
-            let what = format!("{} at {level}", golden.name);
-            let found = logits(&mut engine, &[&tokens], &images);
-            assert_logits_close(&found, &expected.logits, &what);
-            let seq = engine.create().unwrap();
-            let item = BatchItem {
-                hidden: true,
-                ..BatchItem::new(seq, &tokens, LogitsFor::None).with_images(&images)
-            };
-            let output = engine.compute(&[item]).unwrap();
-            let states = output.hidden(0).iter().zip(&expected.hidden).enumerate();
-            for (i, (found, expected)) in states {
-                let found = rows(output.d_model(), found);
-                assert_logits_close(&found, expected, &format!("{what}, hidden state {i}"));
-            }
-        }
+        assert_as_transformers(&golden, &model, &tokens, &images);
     }
 }
 

@@ -1,17 +1,18 @@
 //! The graph by its definition, node by node: what a device is judged by.
 //!
-//! A whole sequence goes through at once, every token at its position, so one pass gives the logits of
-//! every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
-//! array is used; matrices are multiplied by the CPU's kernels in f32.
+//! The graph's executor computes a whole sequence at once, every token at its position, so one pass gives the
+//! logits of every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
+//! array is used. What stands here is what a device does to products and to attention; matrices are multiplied by
+//! the CPU's kernels in f32.
 
 use super::Products;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::{
-    Embed, Graph, Linear, Node, Op, RmsNorm, Sequence, SequenceMemory, WeightId, exact,
+    Executor, Graph, Linear, MatrixProduct, Node, Op, Sequence, SequenceNode, WeightId, exact,
 };
+use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, Multiplication, Precision, WeightMatrix, matmul};
-use millrace_kernels::{self as kernels, Cpu};
 use millrace_quant::{self as quant};
 use millrace_runtime::{Error, LoadedModel, Numbers, decode_vectors};
 use std::ops::Range;
@@ -42,6 +43,14 @@ impl PassArithmetic {
     fn round(self, x: &mut [f32]) {
         if self == PassArithmetic::Bf16 {
             x.iter_mut().for_each(|x| *x = self.one(*x));
+        }
+    }
+
+    /// What rounds between the steps of a definition.
+    fn rounding(self) -> fn(f32) -> f32 {
+        match self {
+            PassArithmetic::F32 => exact,
+            PassArithmetic::Bf16 => |x| PassArithmetic::Bf16.one(x),
         }
     }
 
@@ -81,13 +90,6 @@ pub fn logits_with_experts(
     (numerics, products): (PassArithmetic, &Products),
     experts: &mut ExpertChoices,
 ) -> Result<Vec<f32>, Error> {
-    let vocab_size = model.model().config.vocab_size;
-    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
-        return Err(Error::BadToken { token, vocab_size });
-    }
-    if rows.is_empty() || rows.end > tokens.len() {
-        return Err(Error::EmptyPrompt);
-    }
     let how = (numerics, products);
     run(cpu, model, tokens, rows, how, (experts, &mut |_, _| {}))
 }
@@ -104,14 +106,7 @@ pub fn visit_products(
     tokens: &[u32],
     visit: &mut dyn FnMut(&Node, &[&[f32]]),
 ) -> Result<(), Error> {
-    let vocab_size = model.model().config.vocab_size;
-    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
-        return Err(Error::BadToken { token, vocab_size });
-    }
-    if tokens.is_empty() {
-        return Err(Error::EmptyPrompt);
-    }
-    let rows = tokens.len() - 1..tokens.len();
+    let rows = tokens.len().saturating_sub(1)..tokens.len();
     let how = (PassArithmetic::F32, &Products::default());
     let mut experts = ExpertChoices::default();
     run(cpu, model, tokens, rows, how, (&mut experts, visit))?;
@@ -126,46 +121,56 @@ fn run(
     (numerics, products): (PassArithmetic, &Products),
     (experts, visit): (&mut ExpertChoices, VisitProduct<'_>),
 ) -> Result<Vec<f32>, Error> {
+    let vocab_size = model.model().config.vocab_size;
+    if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+        return Err(Error::BadToken { token, vocab_size });
+    }
+    if rows.is_empty() || rows.end > tokens.len() {
+        return Err(Error::EmptyPrompt);
+    }
     let graph = &model.model().graph;
+    let vectors = decode_vectors(model, graph)?;
+    let numbers = Numbers {
+        cpu,
+        model,
+        vectors: &vectors,
+    };
+    let executor = Executor {
+        graph,
+        weights: &numbers,
+        pool: &numbers,
+        round: numerics.rounding(),
+    };
+    let sequence = Sequence { executor, tokens };
     let mut pass = ForwardPass {
         cpu,
         model,
         graph,
         numerics,
         products,
-        vectors: decode_vectors(model, graph)?,
-        values: vec![Vec::new(); graph.values.len()],
-        tokens,
-        rows,
-        is_cut: false,
-        experts,
+        vectors: &vectors,
+        is_behind_norm: false,
     };
-    let last = last_uses(graph);
-    for (index, node) in graph.nodes.iter().enumerate() {
-        if node.op.product().is_some() {
-            let inputs = node.inputs.iter().map(|input| &pass.values[input.0][..]);
-            visit(node, &inputs.collect::<Vec<_>>());
+    sequence.logits(rows, &mut |at| {
+        pass.is_behind_norm = at.is_behind_norm;
+        let mut out = match at.node.op.product() {
+            Some(product) => {
+                visit(at.node, at.inputs);
+                pass.of_product(&at, product)?
+            }
+            None => sequence.value(&at),
+        };
+        match &at.node.op {
+            Op::Attention(attention) => pass.attention(&at, attention, &mut out),
+            Op::Route(route) => experts.choose(&at, route, numerics, &mut out),
+            _ => {}
         }
-        pass.node(index, node)?;
-        for (value, _) in last.iter().enumerate().filter(|(_, last)| **last == index) {
-            pass.values[value] = Vec::new();
-        }
-    }
-    let logits = graph
-        .logits
-        .map(|value| std::mem::take(&mut pass.values[value.0]));
-    Ok(logits.unwrap_or_default())
+        numerics.round(&mut out);
+        Ok(out)
+    })
 }
 
-/// By value, the node that reads it last; logits and what is never read stay.
-fn last_uses(graph: &Graph) -> Vec<usize> {
-    let mut last = vec![usize::MAX; graph.values.len()];
-    for (index, node) in graph.nodes.iter().enumerate() {
-        node.inputs.iter().for_each(|value| last[value.0] = index);
-    }
-    last
-}
-
+/// What the executor of ops leaves to the device's numerics.
 struct ForwardPass<'a> {
     cpu: &'a Cpu,
     model: &'a LoadedModel,
@@ -173,113 +178,27 @@ struct ForwardPass<'a> {
     numerics: PassArithmetic,
     products: &'a Products,
     /// Norm weights and biases, by weight.
-    vectors: Vec<Vec<f32>>,
-    values: Vec<Vec<f32>>,
-    tokens: &'a [u32],
-    /// Tokens whose logits are wanted.
-    rows: Range<usize>,
-    /// Whether values have those rows only, as they do once the final norm was computed.
-    is_cut: bool,
-    experts: &'a mut ExpertChoices,
+    vectors: &'a [Vec<f32>],
+    /// Whether rows are those alone whose logits are wanted.
+    is_behind_norm: bool,
 }
 
 impl ForwardPass<'_> {
-    fn node(&mut self, index: usize, node: &Node) -> Result<(), Error> {
-        if Some(node.output) == self.graph.head_input && !self.is_cut {
-            self.cut(node);
+    fn of_product(
+        &self,
+        at: &SequenceNode<'_, f32>,
+        product: MatrixProduct<'_>,
+    ) -> Result<Vec<f32>, Error> {
+        let (node, x) = (at.number, at.inputs[0]);
+        match product {
+            MatrixProduct::Plain(Linear { weight, bias }) => {
+                self.product(node, ((*weight, 0), *bias), x, self.products.n_tokens)
+            }
+            MatrixProduct::Chosen(op) => self.expert_linear(node, op, x, at.inputs[1]),
+            MatrixProduct::EachHead(op) => {
+                self.head_linear(node, op, self.graph.width(at.node.inputs[0]), x)
+            }
         }
-        let input = |i: usize| -> &[f32] { &self.values[node.inputs[i].0] };
-        let mut out = match &node.op {
-            Op::Embed(Embed { table, scale }) => {
-                let spec = &self.graph.weights[table.0];
-                let bytes = self.model.weight_bytes(*table);
-                let table = WeightMatrix::new(spec.dtype, spec.n, spec.k, bytes)?;
-                let mut out = vec![0.0; self.tokens.len() * spec.k];
-                kernels::embed(self.cpu, &table, self.tokens, *scale, &mut out)?;
-                out
-            }
-            Op::RmsNorm(RmsNorm {
-                weight,
-                eps,
-                offset,
-                group,
-            }) => {
-                let x = input(0);
-                let mut scale: Vec<f32> =
-                    self.vectors[weight.0].iter().map(|w| w + offset).collect();
-                self.numerics.round(&mut scale);
-                let mut out = vec![0.0; x.len()];
-                kernels::rms_norm(self.cpu, x, *group, &scale, *eps, 0.0, &mut out);
-                out
-            }
-            Op::Linear(Linear { weight, bias }) => {
-                self.linear(index, (*weight, *bias), input(0))?
-            }
-            Op::Attention(attention) => {
-                let mut out = self.defined(node);
-                if self.numerics == PassArithmetic::Bf16 && self.in_blocks(index) {
-                    let qkv = [input(0), input(1), input(2)];
-                    self.attention_in_blocks(attention, qkv, &mut out);
-                }
-                out
-            }
-            Op::ExpertLinear(op) => self.expert_linear(index, op, input(0), input(1))?,
-            Op::HeadLinear(op) => {
-                self.head_linear(index, op, self.graph.width(node.inputs[0]), input(0))?
-            }
-            Op::Route(route) => {
-                let mut out = self.defined(node);
-                self.choose(index, route, node, &mut out);
-                out
-            }
-            _ => self.defined(node),
-        };
-        self.numerics.round(&mut out);
-        self.values[node.output.0] = out;
-        Ok(())
-    }
-
-    /// From here on values have the rows alone whose logits are wanted.
-    fn cut(&mut self, node: &Node) {
-        for value in &node.inputs {
-            let width = self.graph.width(*value);
-            let rows = self.rows.start * width..self.rows.end * width;
-            self.values[value.0] = self.values[value.0][rows].to_vec();
-        }
-        self.is_cut = true;
-    }
-
-    /// A node by its op's definition, tokens side by side where none reads what another leaves.
-    fn defined(&self, node: &Node) -> Vec<f32> {
-        let values = node.inputs.iter().map(|v| &self.values[v.0][..]);
-        let inputs: Vec<&[f32]> = values.collect();
-        let width = self.graph.width(node.output);
-        let n_rows = match self.is_cut {
-            true => self.rows.len(),
-            false => self.tokens.len(),
-        };
-        let sequence = Sequence {
-            graph: self.graph,
-            weights: &Numbers {
-                model: self.model,
-                vectors: &self.vectors,
-            },
-            tokens: &self.tokens[..n_rows],
-            round: match self.numerics {
-                PassArithmetic::F32 => exact,
-                PassArithmetic::Bf16 => |x| PassArithmetic::Bf16.one(x),
-            },
-        };
-        if let SequenceMemory::State(_) = node.op.memory() {
-            return sequence.value(node, &inputs);
-        }
-        let mut out = vec![0.0; n_rows * width];
-        self.cpu
-            .pool()
-            .run_pieces(&mut out, width, &|position, out| {
-                sequence.row(node, &inputs, position, &mut [], out);
-            });
-        out
     }
 
     /// A matrix of a weight in bf16.

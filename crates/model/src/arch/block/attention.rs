@@ -234,7 +234,7 @@ pub(in crate::arch) fn attend_rotated(
 ) -> Result<ValueId, Error> {
     let (op, q) = attention(b, layer, heads.q)?;
     let width = b.width(q);
-    let op = match b.family().is_encoder {
+    let op = match b.config().encoder.is_some() {
         true => both_ways(b.config(), &op).into(),
         false => op.into(),
     };

@@ -64,7 +64,7 @@ pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
 pub(in crate::arch) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let out = recurrent::mix(b, layer, normed)?;
+        let out = recurrent::mix(b, layer, b.config().activation, normed)?;
         Ok(b.residual("residual", x, out))
     })
 }

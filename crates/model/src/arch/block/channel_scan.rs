@@ -12,10 +12,11 @@ use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ChannelScan, DecayForm, Glu, RmsNorm, ValueId, WeightSource};
 use serde_json::Value;
 
-/// A scan of channels of a normed stream, with its gate and its projections.
+/// A scan of channels of a normed stream, with its gate and its projections; `activation` is behind its convolution.
 pub(super) fn scan(
     b: &mut GraphBuilder<'_>,
     config: &ChannelScanConfig,
+    activation: Activation,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let ChannelScanConfig {
@@ -25,7 +26,7 @@ pub(super) fn scan(
     let gate = ("ssm_in_gate", WeightRole::SsmInGate, d_inner);
     let gate = projected(b, config, gate, x)?;
     let convolution = (config.n_taps, config.conv_bias);
-    let activation = Some(recurrent::conv_activation(b));
+    let activation = Some(activation);
     let x = recurrent::conv(b, WeightRole::SsmConv, convolution, activation, values)?;
     let [dt, k, q] = inputs(b, config, x)?;
     let dt = b.linear("ssm_dt", WeightRole::SsmDt, (d_inner, true), dt)?;

@@ -1,6 +1,6 @@
 //! Mixtures of experts: a router, the chosen experts' gated networks, their weighted sum, and the shared expert.
 
-use super::feed_forward::{self, SHARED};
+use super::feed_forward::{self, Inner, SHARED};
 use crate::Error;
 use crate::arch::GateOrder;
 use crate::builder::GraphBuilder;
@@ -14,30 +14,32 @@ use millrace_graph::{
 pub(in crate::arch) fn mixture(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
+    inner: Inner,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let routed = routed(b, experts, x)?;
+    let routed = routed(b, experts, inner, x)?;
     if experts.shared_d_ff == 0 {
         return Ok(routed);
     }
-    let shared = shared(b, experts, x)?;
+    let shared = shared(b, experts, inner, x)?;
     Ok(b.add("ffn_shexp_add", routed, shared))
 }
 
 /// What the chosen experts give.
-pub(in crate::arch) fn routed(
+fn routed(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
+    inner: Inner,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let choice = route(b, experts, x)?;
     if experts.latent_dim == 0 {
-        return routed_by(b, experts, choice, x);
+        return routed_by(b, (experts, inner), choice, x);
     }
     let (d_model, biased) = (b.config().d_model, b.config().biases.ffn);
     let down = (experts.latent_dim, biased);
     let latent = b.linear("ffn_latent_down", WeightRole::LatentDown, down, x)?;
-    let out = routed_by(b, experts, choice, latent)?;
+    let out = routed_by(b, (experts, inner), choice, latent)?;
     b.linear(
         "ffn_latent_up",
         WeightRole::LatentUp,
@@ -49,12 +51,12 @@ pub(in crate::arch) fn routed(
 /// What experts of a choice give.
 pub(in crate::arch) fn routed_by(
     b: &mut GraphBuilder<'_>,
-    experts: &ExpertConfig,
+    (experts, inner): (&ExpertConfig, Inner),
     choice: ValueId,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let (width, n_used) = (b.width(x), experts.n_used);
-    let out = hidden(b, experts, choice, x)?;
+    let out = hidden(b, (experts, inner), choice, x)?;
     let shape = [experts.n_experts, width, experts.d_ff];
     let down = match turned_order(b, WeightRole::ExpertsDown, shape) {
         Some(_) => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1), shape[1])?,
@@ -77,22 +79,23 @@ pub(in crate::arch) fn routed_by(
 /// What the down projections of chosen experts read: products behind gates, or behind an activation alone.
 fn hidden(
     b: &mut GraphBuilder<'_>,
-    experts: &ExpertConfig,
+    (experts, inner): (&ExpertConfig, Inner),
     choice: ValueId,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let (n_used, inner) = (experts.n_used, experts.n_used * experts.d_ff);
+    let (n_used, width) = (experts.n_used, experts.n_used * experts.d_ff);
     let up_label = ("ffn_up_exps", n_used, false);
-    if b.family().ungated {
+    let Inner::Gated(clamp) = inner else {
         let up = projection(b, experts, WeightRole::ExpertsUp, b.width(x))?;
-        let up = product(b, up_label, up, [x, choice], inner);
+        let up = product(b, up_label, up, [x, choice], width);
         return Ok(feed_forward::activated(b, "ffn_act_exps", up));
-    }
+    };
     let [gate, up] = gates(b, experts)?;
     let gate_label = ("ffn_gate_exps", n_used, false);
-    let gate = product(b, gate_label, gate, [x, choice], inner);
-    let up = product(b, up_label, up, [x, choice], inner);
-    Ok(feed_forward::glu(b, "ffn_glu_exps", gate, up))
+    let gate = product(b, gate_label, gate, [x, choice], width);
+    let up = product(b, up_label, up, [x, choice], width);
+    let label = "ffn_glu_exps";
+    Ok(feed_forward::glu_within(b, label, clamp, [gate, up]))
 }
 
 /// The matrices of this role, of a tensor of their own.
@@ -310,17 +313,22 @@ fn product(
 }
 
 /// The expert that every token uses, behind its gate if it has one.
-pub(in crate::arch) fn shared(
+fn shared(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
+    inner: Inner,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_ff = experts.shared_d_ff;
-    let biased = b.family().ungated && b.config().biases.ffn;
-    let out = match b.has_role(WeightRole::SharedGateUp) {
-        _ if b.family().ungated => feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?,
-        true => feed_forward::shared_in_one(b, d_ff, x)?,
-        false => feed_forward::gated_of(b, SHARED, (d_ff, false), x)?,
+    let out = match (inner, b.has_role(WeightRole::SharedGateUp)) {
+        (Inner::Plain, _) => {
+            let biased = b.config().biases.ffn;
+            feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?
+        }
+        (_, true) => feed_forward::shared_in_one(b, d_ff, x)?,
+        (Inner::Gated(clamp), false) => {
+            feed_forward::gated_of(b, (SHARED, clamp), (d_ff, false), x)?
+        }
     };
     if !experts.shared_gate {
         return Ok(out);

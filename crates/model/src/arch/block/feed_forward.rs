@@ -4,7 +4,7 @@ use super::experts;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Activate, Glu, ValueId, WeightSource};
+use millrace_graph::{Activate, Glu, GluClamp, ValueId, WeightSource};
 
 /// The weights of a network, and the labels of their products, of its gate and of an activation in its place.
 #[derive(Clone, Copy)]
@@ -34,36 +34,56 @@ pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     act: "ffn_act_shexp",
 };
 
-/// What the layer has: experts, or one network.
+/// What a network has between its projections.
+#[derive(Clone, Copy)]
+pub(in crate::arch) enum Inner {
+    /// The activation of a gate times the up projection, within bounds where there are some.
+    Gated(Option<GluClamp>),
+    /// The activation of the up projection, without a gate.
+    Plain,
+}
+
+/// What the layer has: experts, or one network, with gates.
 pub(in crate::arch) fn network(
     b: &mut GraphBuilder<'_>,
     layer: usize,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    match b.config().experts_of(layer) {
-        Some(config) => experts::mixture(b, config, x),
-        None if b.family().ungated => plain(b, x),
-        None => gated(b, x),
+    network_of(b, Inner::Gated(None), layer, x)
+}
+
+/// What the layer has: experts, or one network, with gates or without.
+pub(in crate::arch) fn network_of(
+    b: &mut GraphBuilder<'_>,
+    inner: Inner,
+    layer: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let size = (b.d_ff(), b.config().biases.ffn);
+    match (b.config().experts_of(layer), inner) {
+        (Some(config), _) => experts::mixture(b, config, inner, x),
+        (None, Inner::Plain) => plain(b, x),
+        (None, Inner::Gated(clamp)) => gated_of(b, (DENSE, clamp), size, x),
     }
 }
 
 /// A gated one: `down · (act(gate · x) · (up · x))`.
 pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let biased = b.config().biases.ffn;
-    gated_of(b, DENSE, (b.d_ff(), biased), x)
+    gated_of(b, (DENSE, None), (b.d_ff(), biased), x)
 }
 
 /// A gated one of these weights.
 pub(in crate::arch) fn gated_of(
     b: &mut GraphBuilder<'_>,
-    roles: GatedRoles,
+    (roles, clamp): (GatedRoles, Option<GluClamp>),
     (d_ff, biased): (usize, bool),
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
     let gate = b.linear(roles.gate.0, roles.gate.1, (d_ff, biased), x)?;
     let up = b.linear(roles.up.0, roles.up.1, (d_ff, biased), x)?;
-    let out = glu(b, roles.glu, gate, up);
+    let out = glu_within(b, roles.glu, clamp, [gate, up]);
     b.linear(roles.down.0, roles.down.1, (d_model, biased), out)
 }
 
@@ -161,9 +181,19 @@ pub(in crate::arch) fn glu(
     gate: ValueId,
     up: ValueId,
 ) -> ValueId {
+    glu_within(b, label, None, [gate, up])
+}
+
+/// The same within bounds, where there are some.
+pub(in crate::arch) fn glu_within(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    clamp: Option<GluClamp>,
+    [gate, up]: [ValueId; 2],
+) -> ValueId {
     let glu = Glu {
         activation: b.config().activation,
-        clamp: b.family().glu_clamp,
+        clamp,
     };
     let width = b.width(gate);
     b.push(label, glu.into(), vec![gate, up], width)

@@ -9,10 +9,11 @@ use millrace_graph::{
     Activation, ConcatHeads, DecayForm, Glu, RmsNorm, SsmScan, ValueId, WeightId, WeightSource,
 };
 
-/// A selective scan of a normed stream, with its gate, its norm and both projections.
+/// A selective scan of a normed stream, with its gate, its norm and both projections; `activation` is behind its convolution.
 pub(in crate::arch) fn scan(
     b: &mut GraphBuilder<'_>,
     mamba: &MambaConfig,
+    activation: Activation,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let recurrent = b.config().recurrent.as_ref();
@@ -21,7 +22,7 @@ pub(in crate::arch) fn scan(
     let x = b.scale("ssm_in_scale", scales.ssm_in, x);
     let projected = project(b, mamba, &scales.ssm, x)?;
     let convolution = (mamba.n_taps, mamba.conv_bias);
-    let activation = Some(recurrent::conv_activation(b));
+    let activation = Some(activation);
     let xbc = recurrent::conv(
         b,
         WeightRole::SsmConv,

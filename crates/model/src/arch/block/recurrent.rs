@@ -15,15 +15,17 @@ use millrace_graph::{
 };
 use serde_json::{Value, json};
 
-/// What a layer has before its feed-forward: a selective scan of either kind, or attention.
+/// What a layer has before its feed-forward: a selective scan of either kind, or attention. `activation` is behind the
+/// convolution before a scan.
 pub(in crate::arch) fn mix(
     b: &mut GraphBuilder<'_>,
     layer: usize,
+    activation: Activation,
     x: ValueId,
 ) -> Result<ValueId, Error> {
     match b.config().mixer_of(layer) {
-        Some(RecurrentMixer::Mamba(config)) => mamba::scan(b, &config, x),
-        Some(RecurrentMixer::ChannelScan(config)) => channel_scan::scan(b, &config, x),
+        Some(RecurrentMixer::Mamba(config)) => mamba::scan(b, &config, activation, x),
+        Some(RecurrentMixer::ChannelScan(config)) => channel_scan::scan(b, &config, activation, x),
         _ => {
             let heads = attention::project(b, x)?;
             attention::attend(b, layer, heads)
@@ -73,15 +75,6 @@ pub(in crate::arch) fn short_conv(
         (d_model, biased),
         out,
     )
-}
-
-/// The activation behind the convolution before a scan: that of the networks, which classes say by one key. Networks without
-/// gates have another one (Nemotron H).
-pub(super) fn conv_activation(b: &GraphBuilder<'_>) -> Activation {
-    match b.family().ungated {
-        true => Activation::Silu,
-        false => b.config().activation,
-    }
 }
 
 /// A convolution over the last tokens.

@@ -214,7 +214,7 @@ fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
             supported: "one in all layers, or in none".into(),
         });
     }
-    let is_plain = config.latent.is_none() && !family.is_encoder && !family.attention_free;
+    let is_plain = config.latent.is_none() && !family.is_encoder() && !family.attention_free;
     if is_plain && config.n_rot != config.head_dim && !family.rotates_part() {
         return Err(Error::Unsupported {
             file: "config.json".into(),

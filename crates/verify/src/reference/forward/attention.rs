@@ -1,20 +1,24 @@
 //! Attention with its products in blocks.
 
-use super::ForwardPass;
+use super::{ForwardPass, PassArithmetic};
 use crate::reference::blocks;
-use millrace_graph::Attention;
+use millrace_graph::{Attention, SequenceNode};
 use std::ops::Range;
 
 impl ForwardPass<'_> {
-    /// The prompt's rows of attention with its two products in blocks: along a head's elements, and
-    /// along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
+    /// Where the device multiplies in blocks, the prompt's rows of attention with its two products so: along a head's
+    /// elements, and along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
     /// that a token does not see are zero.
-    pub(super) fn attention_in_blocks(
+    pub(super) fn attention(
         &self,
+        at: &SequenceNode<'_, f32>,
         attention: &Attention,
-        qkv: [&[f32]; 3],
         out: &mut [f32],
     ) {
+        if self.numerics != PassArithmetic::Bf16 || !self.in_blocks(at.number) {
+            return;
+        }
+        let qkv = at.inputs;
         let (n_heads, d) = (attention.n_heads, attention.head_dim);
         let kv_width = attention.n_kv_heads * d;
         let n_tokens = self.products.n_tokens.min(qkv[0].len() / (n_heads * d));
@@ -30,6 +34,7 @@ impl ForwardPass<'_> {
             self.head_in_blocks(attention, [&q, &k, &v], index, out);
         });
     }
+
     /// Head and token of that index `token · n_heads + head`, of operands that are in blocks.
     fn head_in_blocks(
         &self,

@@ -1,7 +1,9 @@
 //! Products with matrices that are chosen by row: a token's experts, a head's own.
 
 use super::{ForwardPass, PassArithmetic};
-use millrace_graph::{ExpertLinear, HeadLinear, Node, Route, WeightId, chosen_experts, exact};
+use millrace_graph::{
+    ExpertLinear, ExpertUse, HeadLinear, Route, SequenceNode, WeightId, chosen_experts,
+};
 use millrace_runtime::Error;
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,41 +42,31 @@ impl ExpertChoices {
         }
         n_others
     }
-}
 
-/// A row's product with one of a weight's matrices.
-struct RowProduct {
-    matrix: usize,
-    token: usize,
-    /// Its row of x.
-    from: usize,
-    /// Its row of the result.
-    to: usize,
-}
-
-impl ForwardPass<'_> {
     /// Notes what the tokens chose, and has them take what they are given.
-    pub(super) fn choose(&mut self, number: usize, route: &Route, node: &Node, out: &mut [f32]) {
-        let scores = &self.values[node.inputs[0].0];
-        let round: fn(f32) -> f32 = match self.numerics {
-            PassArithmetic::F32 => exact,
-            PassArithmetic::Bf16 => |x| PassArithmetic::Bf16.one(x),
-        };
-        let given = self.experts.given.get(&number);
+    pub(super) fn choose(
+        &mut self,
+        at: &SequenceNode<'_, f32>,
+        route: &Route,
+        numerics: PassArithmetic,
+        out: &mut [f32],
+    ) {
+        let given = self.given.get(&at.number);
         let mut own = Vec::new();
-        let rows = scores.chunks_exact(route.n_experts);
-        for (token, (scores, choice)) in
-            rows.zip(out.chunks_exact_mut(3 * route.n_used)).enumerate()
-        {
+        let rows = at.inputs[0].chunks_exact(route.n_experts);
+        let choices = out.chunks_exact_mut(3 * route.n_used);
+        for (token, (scores, choice)) in rows.zip(choices).enumerate() {
             own.extend(chosen_experts(choice));
             let experts = given.and_then(|given| given.chunks_exact(route.n_used).nth(token));
             if let Some(experts) = experts {
-                route.weigh(scores, experts, round, choice);
+                route.weigh(scores, experts, numerics.rounding(), choice);
             }
         }
-        self.experts.own.insert(number, own);
+        self.own.insert(at.number, own);
     }
+}
 
+impl ForwardPass<'_> {
     /// Products of tokens with the matrices of their experts.
     pub(super) fn expert_linear(
         &self,
@@ -84,27 +76,18 @@ impl ForwardPass<'_> {
         choices: &[f32],
     ) -> Result<Vec<f32>, Error> {
         let n = self.graph.weights[op.weight.0].n;
-        let mut products = Vec::new();
-        for (token, choice) in choices.chunks_exact(3 * op.n_used).enumerate() {
-            for (rank, matrix) in chosen_experts(choice).enumerate() {
-                let to = token * op.n_used + rank;
-                let from = if op.own_rows { to } else { token };
-                products.push(RowProduct {
-                    matrix,
-                    token,
-                    from,
-                    to,
-                });
-            }
-        }
+        let choices = choices.chunks_exact(3 * op.n_used).enumerate();
+        let products: Vec<ExpertUse> = choices
+            .flat_map(|(token, choice)| op.uses(token, choice))
+            .collect();
         let mut out = vec![0.0; products.len() * n];
         self.by_matrix((node, op.weight), x, &products, &mut out)?;
         let vector = |id: Option<WeightId>| id.map(|id| &self.vectors[id.0]);
         let (scale, bias) = (vector(op.scale), vector(op.bias));
         for product in &products {
             let out = &mut out[product.to * n..][..n];
-            let factor = scale.map_or(1.0, |scale| scale[product.matrix]);
-            let bias = bias.map(|bias| &bias[product.matrix * n..][..n]);
+            let factor = scale.map_or(1.0, |scale| scale[product.expert]);
+            let bias = bias.map(|bias| &bias[product.expert * n..][..n]);
             for (i, out) in out.iter_mut().enumerate() {
                 *out = *out * factor + bias.map_or(0.0, |bias| bias[i]);
             }
@@ -127,13 +110,13 @@ impl ForwardPass<'_> {
             .copied()
             .collect();
         let rows = 0..parts.len() / spec.k;
-        let product = |row| RowProduct {
-            matrix: row % op.n_heads,
+        let product = |row| ExpertUse {
+            expert: row % op.n_heads,
             token: row / op.n_heads,
             from: row,
             to: row,
         };
-        let products: Vec<RowProduct> = rows.map(product).collect();
+        let products: Vec<ExpertUse> = rows.map(product).collect();
         let mut out = vec![0.0; products.len() * spec.n];
         self.by_matrix((node, op.weight), &parts, &products, &mut out)?;
         Ok(out)
@@ -144,14 +127,14 @@ impl ForwardPass<'_> {
         &self,
         (node, weight): (usize, WeightId),
         x: &[f32],
-        products: &[RowProduct],
+        products: &[ExpertUse],
         out: &mut [f32],
     ) -> Result<(), Error> {
         let spec = &self.graph.weights[weight.0];
         let (n, k) = (spec.n, spec.k);
-        let mut of_matrix: BTreeMap<usize, Vec<&RowProduct>> = BTreeMap::new();
+        let mut of_matrix: BTreeMap<usize, Vec<&ExpertUse>> = BTreeMap::new();
         for product in products {
-            of_matrix.entry(product.matrix).or_default().push(product);
+            of_matrix.entry(product.expert).or_default().push(product);
         }
         for (number, products) in of_matrix {
             let rows = products

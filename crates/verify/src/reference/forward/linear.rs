@@ -26,15 +26,6 @@ impl PromptProduct {
 }
 
 impl ForwardPass<'_> {
-    pub(super) fn linear(
-        &self,
-        node: usize,
-        (weight, bias): (WeightId, Option<WeightId>),
-        x: &[f32],
-    ) -> Result<Vec<f32>, Error> {
-        self.product(node, ((weight, 0), bias), x, self.products.n_tokens)
-    }
-
     /// Rows times one of a weight's matrices; the first `n_prompt` are a prompt's.
     pub(super) fn product(
         &self,
@@ -89,7 +80,7 @@ impl ForwardPass<'_> {
 
     /// What the device does to the product of a node, where the pass is a prompt's in bf16.
     fn prompt_product(&self, node: usize) -> PromptProduct {
-        let is_prompts = self.numerics == PassArithmetic::Bf16 && !self.is_cut;
+        let is_prompts = self.numerics == PassArithmetic::Bf16 && !self.is_behind_norm;
         let every = self.products.truncated_every.get(node).copied().flatten();
         PromptProduct {
             truncated_every: every.filter(|_| is_prompts),

@@ -55,7 +55,7 @@ impl ForwardPass<'_> {
         else {
             return;
         };
-        let first = match self.is_cut {
+        let first = match self.is_behind_norm {
             true => 0,
             false => self.products.n_tokens.min(x.len() / k),
         };

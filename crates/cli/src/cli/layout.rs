@@ -1,0 +1,138 @@
+//! How the text behind a help is laid out, so that who writes one need not count columns.
+
+/// Columns of a help; a narrower terminal wraps what is here once more.
+pub(super) const WIDTH: usize = 100;
+/// An example that is longer has what it does below it.
+const MAX_COLUMN: usize = 60;
+/// A narrower column has its descriptions wrapped beside it, a wider one below.
+const MAX_HANGING: usize = 30;
+/// Before a description that stands below.
+const BELOW: usize = 6;
+
+/// The text with its paragraphs in one line each, for clap to wrap, and with its lists in two columns. A line of a list
+/// begins with two blanks, and two blanks or more begin what is said of it; a line that begins with more goes on with the one before.
+pub(super) fn laid_out(text: &str) -> String {
+    let blocks = text.split("\n\n").map(block);
+    blocks.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Lines without a blank one between them.
+fn block(text: &str) -> String {
+    let lines = items(text);
+    let column = lines
+        .iter()
+        .filter(|(item, about)| is_item(item) && !about.is_empty())
+        .map(|(item, _)| width(item))
+        .filter(|width| *width <= MAX_COLUMN)
+        .max();
+    let column = column.unwrap_or(0) + 2;
+    let lines = lines
+        .iter()
+        .map(|(item, about)| in_columns(item, about, column));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Headings, paragraphs and items of lists, with what is said of them.
+fn items(text: &str) -> Vec<(String, String)> {
+    let mut items: Vec<(String, String)> = Vec::new();
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        match (indent, items.last_mut()) {
+            (0, Some((last, about)))
+                if about.is_empty() && !is_item(last) && !last.ends_with(':') =>
+            {
+                last.push(' ');
+                last.push_str(line);
+            }
+            (3.., Some((last, about))) if is_item(last) => {
+                if !about.is_empty() {
+                    about.push(' ');
+                }
+                about.push_str(line.trim_start());
+            }
+            (1.., _) => {
+                let (item, about) = line.trim().split_once("  ").unwrap_or((line.trim(), ""));
+                items.push((format!("  {item}"), about.trim_start().to_owned()));
+            }
+            _ => items.push((line.to_owned(), String::new())),
+        }
+    }
+    items
+}
+
+fn is_item(line: &str) -> bool {
+    line.starts_with("  ")
+}
+
+fn in_columns(item: &str, about: &str, column: usize) -> String {
+    if about.is_empty() {
+        return item.to_owned();
+    }
+    let (first, indent) = match width(item) + 2 <= column {
+        true if column <= MAX_HANGING || column + width(about) <= WIDTH => {
+            let blanks = column - width(item);
+            (format!("{item}{:blanks$}", ""), column)
+        }
+        _ => (format!("{item}\n{:BELOW$}", ""), BELOW),
+    };
+    let lines = wrapped(about, WIDTH - indent);
+    let between = format!("\n{:indent$}", "");
+    format!("{first}{}", lines.join(&between))
+}
+
+/// Lines of so many columns at most.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("there is a line");
+        if !last.is_empty() && width(last) + 1 + width(word) > columns {
+            lines.push(word.to_owned());
+            continue;
+        }
+        if !last.is_empty() {
+            last.push(' ');
+        }
+        last.push_str(word);
+    }
+    lines
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_two_columns_and_paragraphs_one_line() {
+        let text = "Examples:\n  millrace a    does a\n  millrace bcd 1  does b\n\nA paragraph\nof two lines.";
+        let expected = "Examples:\n  millrace a      does a\n  millrace bcd 1  does b\n\nA paragraph of two lines.";
+        assert_eq!(laid_out(text), expected);
+    }
+
+    #[test]
+    fn what_is_too_long_goes_below_or_hangs() {
+        let long = "word ".repeat(19) + "end";
+        let beside = laid_out(&format!("Codes:\n  2  {long}"));
+        assert_eq!(
+            beside,
+            format!("Codes:\n  2  {}\n     end", "word ".repeat(19).trim())
+        );
+        let command = "c".repeat(50);
+        let below = laid_out(&format!("  {command}  {long}\n  short  a"));
+        let expected = format!(
+            "  {command}\n      {}\n      word end\n  short{:47}a",
+            "word ".repeat(18).trim(),
+            ""
+        );
+        assert_eq!(below, expected);
+    }
+
+    #[test]
+    fn a_line_goes_on_with_the_one_before() {
+        let text = "  curl a\n    b c\n  d    is\n       long";
+        assert_eq!(laid_out(text), "  curl a  b c\n  d       is long");
+    }
+}
