@@ -143,17 +143,20 @@ pub(crate) fn shape(slot: &Slot) -> String {
     format!("{:?} {}", slot.shape, slot.element.name())
 }
 
+/// The columns of a table of slots.
+pub(crate) const SLOT_COLUMNS: [(&str, Align); 7] = [
+    ("slot", Align::Right),
+    ("name", Align::Left),
+    ("role", Align::Left),
+    ("shape", Align::Left),
+    ("size", Align::Right),
+    ("holds in its first call", Align::Left),
+    ("layout", Align::Left),
+];
+
 /// The slots of a program with what its first call binds to them.
 pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> TextTable {
-    let mut table = TextTable::new(&[
-        ("slot", Align::Right),
-        ("name", Align::Left),
-        ("role", Align::Left),
-        ("shape", Align::Left),
-        ("size", Align::Right),
-        ("holds in its first call", Align::Left),
-        ("layout", Align::Left),
-    ]);
+    let mut table = TextTable::new(&SLOT_COLUMNS);
     let first = plan.calls().find(|call| call.program == program);
     let slots = plan
         .programs

@@ -102,6 +102,26 @@ pub struct ConversionTarget {
 }
 
 impl ConversionTarget {
+    /// With the recipe that an importance matrix asks for.
+    ///
+    /// # Errors
+    /// As `check`; types of single tensors in another container than GGUF.
+    fn with_options(self, options: &ConversionOptions<'_>) -> Result<ConversionTarget, Error> {
+        let target = ConversionTarget {
+            recipe: self.recipe.weighted(options.importance.is_some()),
+            ..self
+        };
+        target.check()?;
+        if options.has_types() && target.container != OutputContainer::Gguf {
+            return Err(Error::Target {
+                recipe: "types of single tensors".to_owned(),
+                container: target.container.name(),
+                possible: "one type for all; write a .gguf file",
+            });
+        }
+        Ok(target)
+    }
+
     /// Refuses recipes that the container has no types for.
     fn check(self) -> Result<(), Error> {
         let fits = match self.container {

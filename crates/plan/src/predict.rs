@@ -274,7 +274,7 @@ pub fn model(
 ///
 /// # Errors
 /// See [`PredictError`].
-pub fn one_pass(
+pub(crate) fn one_pass(
     graph: &Graph,
     planner: &dyn Lowering,
     pricer: &mut dyn Pricer,

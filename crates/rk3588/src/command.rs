@@ -14,11 +14,11 @@ pub mod text;
 use crate::regs::{Block, Field, Reg};
 
 /// Target of the marker before the enable command.
-pub const MARKER_TARGET: u16 = 0x0041;
+pub(crate) const MARKER_TARGET: u16 = 0x0041;
 /// Target of the enable command.
-pub const ENABLE_TARGET: u16 = 0x0081;
+pub(crate) const ENABLE_TARGET: u16 = 0x0081;
 /// Register of the enable command: the blocks' `OPERATION_ENABLE`.
-pub const ENABLE_REGISTER: u16 = 0x0008;
+pub(crate) const ENABLE_REGISTER: u16 = 0x0008;
 
 /// One command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

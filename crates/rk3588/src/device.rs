@@ -78,7 +78,7 @@ impl RkDevice {
     ///
     /// # Errors
     /// As [`open`](RkDevice::open).
-    pub fn open_as(
+    pub(crate) fn open_as(
         machine: &Machine,
         profile: &Profile,
         n_workers: usize,

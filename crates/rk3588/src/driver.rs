@@ -103,7 +103,7 @@ impl DriverError {
     }
 
     /// Whether the device has disappeared.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         matches!(self.errno, Errno::NODEV | Errno::NXIO)
     }
 

@@ -36,7 +36,7 @@ fn size(what: &'static str, expected: u64, found: usize) -> Result<(), SizeError
 
 impl Grid {
     /// Bytes of one row of A or B as it is given: k elements, two 4-bit ones in a byte.
-    pub fn input_row_bytes(&self) -> usize {
+    pub(crate) fn input_row_bytes(&self) -> usize {
         (self.shape.k as usize * self.shape.kind.input().bits() as usize).div_ceil(8)
     }
 
@@ -73,7 +73,7 @@ impl Grid {
     ///
     /// # Errors
     /// Where it has another size.
-    pub fn read_a(&self, a: &[u8]) -> Result<Vec<u8>, SizeError> {
+    pub(crate) fn read_a(&self, a: &[u8]) -> Result<Vec<u8>, SizeError> {
         size("a, packed", self.a_bytes(), a.len())?;
         let row_bytes = self.input_row_bytes();
         let mut rows = vec![0; self.shape.m as usize * row_bytes];
@@ -101,7 +101,7 @@ impl Grid {
     ///
     /// # Errors
     /// Where it has another size.
-    pub fn read_b(&self, b: &[u8]) -> Result<Vec<u8>, SizeError> {
+    pub(crate) fn read_b(&self, b: &[u8]) -> Result<Vec<u8>, SizeError> {
         size("b, packed", self.b_bytes(), b.len())?;
         let row_bytes = self.input_row_bytes();
         let mut rows = vec![0; self.shape.n as usize * row_bytes];
@@ -127,7 +127,7 @@ impl Grid {
     ///
     /// # Errors
     /// Where the row does not exist, or either has another size.
-    pub fn pack_b_row(&self, n: u32, row: &[u8], out: &mut [u8]) -> Result<(), SizeError> {
+    pub(crate) fn pack_b_row(&self, n: u32, row: &[u8], out: &mut [u8]) -> Result<(), SizeError> {
         size("a row of b", self.input_row_bytes() as u64, row.len())?;
         size("b, packed", self.b_bytes(), out.len())?;
         let owner = (self.workers.iter())
@@ -147,7 +147,7 @@ impl Grid {
 
     /// Where a worker's weights lie in `b`: apart from the others', so that each can be packed by a
     /// thread of its own.
-    pub fn b_worker(&self, worker: usize) -> Range<u64> {
+    pub(crate) fn b_worker(&self, worker: usize) -> Range<u64> {
         let last = self.parts.len().saturating_sub(1);
         self.b_part(worker, 0).start..self.b_part(worker, last).end
     }

@@ -64,7 +64,7 @@ impl LayerLinear {
     }
 
     /// The layer whose weights are cut so.
-    pub fn with_split(
+    pub(crate) fn with_split(
         kind: MatmulKind,
         [n, k]: [u32; 2],
         split: WeightSplit,

@@ -55,19 +55,19 @@ pub fn data_banks(m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
 }
 
 /// Banks that one group of kernels takes; fewer cannot compute.
-pub fn kernel_group_banks(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
+pub(crate) fn kernel_group_banks(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let bytes = u64::from(kind.n_group()) * kind.row_bytes(k);
     u32::try_from(bytes.div_ceil(machine.cbuf_bank_bytes)).unwrap_or(u32::MAX)
 }
 
 /// Banks that all n kernels take.
-pub fn weight_banks(n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
+pub(crate) fn weight_banks(n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let bytes = u64::from(n) * kind.row_bytes(k);
     u32::try_from(bytes.div_ceil(machine.cbuf_bank_bytes)).unwrap_or(u32::MAX)
 }
 
 /// Most rows whose features fit beside one kernel group, by the CBUF alone; 0 where k is too long.
-pub fn rows_max(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
+pub(crate) fn rows_max(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
     let free = machine
         .cbuf_banks
         .saturating_sub(kernel_group_banks(k, kind, machine));

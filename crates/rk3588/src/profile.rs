@@ -170,7 +170,7 @@ impl Profile {
     }
 
     /// Bytes that one core moves in a nanosecond.
-    pub fn core_bytes_per_ns(&self) -> f64 {
+    pub(crate) fn core_bytes_per_ns(&self) -> f64 {
         self.core_bytes_per_cycle * self.clock_hz / 1e9
     }
 }

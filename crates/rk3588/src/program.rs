@@ -181,7 +181,10 @@ impl Program {
     ///
     /// # Errors
     /// As [`to_container`](Program::to_container).
-    pub fn to_container_for_each_call(&self, machine: &Machine) -> Result<Container, ContainError> {
+    pub(crate) fn to_container_for_each_call(
+        &self,
+        machine: &Machine,
+    ) -> Result<Container, ContainError> {
         let mut slots = self.slots(machine)?;
         slots[B].role = Role::Input;
         Ok(Container::new(TARGET, &self.name, slots, self.encode())?)

@@ -78,13 +78,13 @@ impl Block {
     }
 
     /// The block whose write target this is.
-    pub fn from_write_target(target: u16) -> Option<Block> {
+    pub(crate) fn from_write_target(target: u16) -> Option<Block> {
         Block::ALL.into_iter().find(|b| b.id() | 1 == target)
     }
 
     /// Its bit in the mask of the operation-enable command; the program controller has none
     /// (registers.xml, `GLOBAL.OPERATION_ENABLE`).
-    pub const fn enable_bit(self) -> Option<u32> {
+    pub(crate) const fn enable_bit(self) -> Option<u32> {
         match self {
             Block::Pc => None,
             Block::Cna => Some(1 << 0),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Name that the mainline driver gives itself.
-pub const DRIVER_NAME: &str = "rocket";
+pub(crate) const DRIVER_NAME: &str = "rocket";
 
 /// A buffer object as the kernel made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

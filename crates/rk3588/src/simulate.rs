@@ -136,7 +136,7 @@ impl Board {
     }
 
     /// Changes what goes wrong; a board that is gone stays away.
-    pub fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
+    pub(crate) fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.inner.lock().faults);
     }
 

@@ -158,7 +158,7 @@ pub const DIM_MAX: u32 = 1 << 20;
 
 /// Rows padded to what the array takes: one, or a multiple of four (other numbers of rows are not
 /// known to work).
-pub fn padded_rows(m: u32) -> u32 {
+pub(crate) fn padded_rows(m: u32) -> u32 {
     match m {
         1 => 1,
         _ => m.next_multiple_of(4),

@@ -30,7 +30,7 @@ pub struct TaskCost {
 }
 
 /// Cycles of the array for a product of m × n × k.
-pub fn mac_cycles(m: u32, n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> f64 {
+pub(crate) fn mac_cycles(m: u32, n: u32, k: u32, kind: MatmulKind, machine: &Machine) -> f64 {
     let macs = match kind.input() {
         Precision::Int4 => machine.macs.int4,
         Precision::Int8 => machine.macs.int8,
@@ -113,7 +113,7 @@ pub fn vendor_cycles(
 }
 
 /// Bytes a cycle of the converter's estimates.
-pub const VENDOR_BYTES_PER_CYCLE: f64 = 23.654;
+pub(crate) const VENDOR_BYTES_PER_CYCLE: f64 = 23.654;
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,8 @@ mod merge;
 mod parse;
 
 pub use digits::{Digit, DigitLayout, Shape, Source, cover};
-pub use parse::{AxesParseError, is_name, parse_mapping};
+pub(crate) use parse::parse_mapping;
+pub use parse::{AxesParseError, is_name};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,7 +88,7 @@ pub enum AxesError {
 }
 
 /// Largest size of an axis or a mapping.
-pub const MAX_SIZE: u64 = 1 << 40;
+pub(crate) const MAX_SIZE: u64 = 1 << 40;
 
 impl Axes {
     /// No axes.

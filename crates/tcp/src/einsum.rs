@@ -122,7 +122,7 @@ impl Einsum {
     }
 
     /// Axes that are summed over, in the order in which operands name them.
-    pub fn contracted(&self) -> Vec<&str> {
+    pub(crate) fn contracted(&self) -> Vec<&str> {
         let mut axes: Vec<&str> = Vec::new();
         for axis in self.inputs.iter().flatten() {
             if !self.output.contains(axis) && !axes.contains(&axis.as_str()) {

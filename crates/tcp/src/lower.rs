@@ -85,12 +85,12 @@ impl Weights {
 }
 
 /// What the largest activation of a token becomes in eight bits.
-pub const LARGEST_I8: f32 = 127.0;
+pub(crate) const LARGEST_I8: f32 = 127.0;
 
 /// What activations are multiplied with before they are cast to E4M3, so that small ones stay normal:
 /// 2^-10 is then the smallest normal value and 28 the largest. Rows' scales take it back. Assumed: how the
 /// vendor's stack scales activations is not published.
-pub const ACTIVATION_SCALE: f32 = 16.0;
+pub(crate) const ACTIVATION_SCALE: f32 = 16.0;
 
 /// How weights wait in data memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,7 +170,7 @@ impl PassSizes {
 }
 
 /// Tokens up to which they are held and weights streamed.
-pub const MAX_HELD: u64 = 32;
+pub(crate) const MAX_HELD: u64 = 32;
 
 /// The bucket for so many tokens: a power of two where they are held, then multiples of 64, beyond 1,024 of
 /// 256.

@@ -165,7 +165,7 @@ impl Machine {
     }
 
     /// Slices of a chip.
-    pub fn chip_slices(&self) -> u64 {
+    pub(crate) fn chip_slices(&self) -> u64 {
         self.clusters * self.slices
     }
 

@@ -104,7 +104,7 @@ impl TimedProgram {
     }
 
     /// Number of its commands.
-    pub fn n_commands(&self) -> usize {
+    pub(crate) fn n_commands(&self) -> usize {
         self.commands.len()
     }
 }

@@ -11,8 +11,9 @@ mod rule;
 mod tensors;
 
 pub(crate) use order::{accesses, range};
+pub use region::DmaRegion;
+pub(crate) use region::dma_region;
 pub(crate) use region::start;
-pub use region::{DmaRegion, dma_region};
 pub use rule::{Rule, TcpViolation};
 
 use crate::Machine;

@@ -22,12 +22,12 @@ const LONG_FILES: [&str; 8] = [
 /// Lines of a function.
 const MAX_FUNCTION: usize = 60;
 /// Functions of what ships that are longer, outside of kernels.
-const MAX_LONG_FUNCTIONS: usize = 37;
+const MAX_LONG_FUNCTIONS: usize = 25;
 /// Functions of tests and examples that are longer, outside of kernels; most are lists of cases.
 const MAX_LONG_TESTS: usize = 69;
 
 /// Items and methods that a crate marks `pub`. What only the crate uses is `pub(crate)`; what others use is little.
-const MAX_PUBLIC: [(&str, usize); 3] = [("plan", 354), ("rk3588", 274), ("tcp", 266)];
+const MAX_PUBLIC: [(&str, usize); 3] = [("plan", 352), ("rk3588", 248), ("tcp", 257)];
 
 /// A function: where, and how many lines.
 #[derive(Debug, PartialEq)]

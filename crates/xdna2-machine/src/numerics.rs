@@ -74,17 +74,6 @@ impl Numerics {
         }
     }
 
-    /// Half a step of an operand, relative to the largest of the values that share an exponent: what
-    /// conversion changes at most. 0 where nothing is converted.
-    pub fn conversion_error(self) -> f64 {
-        match self {
-            Numerics::Bf16 => 0.0,
-            // A step is 1/64 of the largest value's power of two, twice that after a raised exponent,
-            // when the value is all but the next power.
-            Numerics::Bfp16 => 1.0 / 128.0,
-        }
-    }
-
     /// Puts the kernels of these numerics in the places of plain ones.
     pub fn apply(self, program: &mut Program) {
         if self == Numerics::Bf16 {

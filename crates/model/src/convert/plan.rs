@@ -12,7 +12,7 @@ use super::parts::Assembly;
 use super::sentence;
 use super::side::{SideFiles, SideOutput};
 use super::transform::Transform;
-use super::{ConversionTarget, Error, OutputContainer, classifier};
+use super::{ConversionTarget, Error, classifier};
 use crate::arch::{self, WeightConvention};
 use crate::catalog::Catalog;
 use crate::importance::ImportanceMatrix;
@@ -111,18 +111,7 @@ impl<'a> Conversion<'a> {
         target: ConversionTarget,
         options: &ConversionOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
-        let target = ConversionTarget {
-            recipe: target.recipe.weighted(options.importance.is_some()),
-            ..target
-        };
-        target.check()?;
-        if options.has_types() && target.container != OutputContainer::Gguf {
-            return Err(Error::Target {
-                recipe: "types of single tensors".to_owned(),
-                container: target.container.name(),
-                possible: "one type for all; write a .gguf file",
-            });
-        }
+        let target = target.with_options(options)?;
         // Whoever builds the graph has checked that every weight is there and has its shape.
         let model = Model::from_checkpoint(checkpoint)?;
         let mut merge = Merge::new(&model, options.adapters)?;
@@ -131,10 +120,11 @@ impl<'a> Conversion<'a> {
         let to = target.container.convention();
         // Between files of one layout everything is kept, known or not.
         let keeps = catalog.layout() == to && to != WeightConvention::Q4nx;
+        let family = arch::by_name(config.family);
         let written = match to {
             _ if keeps => config.clone(),
-            WeightConvention::Gguf => arch::by_name(config.family).folded(&config),
-            WeightConvention::HuggingFace => arch::by_name(config.family).in_folders(&config),
+            WeightConvention::Gguf => family.folded(&config),
+            WeightConvention::HuggingFace => family.in_folders(&config),
             WeightConvention::Q4nx => config.clone(),
         };
         let configs = (&config, &written);
@@ -154,16 +144,7 @@ impl<'a> Conversion<'a> {
             target,
             same_layout: keeps,
         };
-        let mut side = files.plan()?;
-        if to == WeightConvention::HuggingFace && checkpoint.gguf().is_some() {
-            let recipe = target.recipe;
-            let words = classifier::put_into_folder(checkpoint, &written, recipe, &mut tensors)?;
-            side.config.extend(words.unwrap_or_default());
-        }
-        if to == WeightConvention::Gguf && !keeps {
-            sentence::put_into_gguf(checkpoint, &config, &mut tensors, &mut side)?;
-        }
-        side.put_config();
+        let side = plan_side(&files, &config, &mut tensors)?;
         let importance = options.importance;
         let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
         let mut skipped = unused(checkpoint, &tensors, &side.taken);
@@ -228,6 +209,32 @@ impl<'a> Conversion<'a> {
             .map(|tensor| tensor.shape.iter().product::<usize>() as u64)
             .sum()
     }
+}
+
+/// What lies beside the tensors. A classifier's head and the layers behind a sentence encoder are tensors of one
+/// layout and files of another.
+fn plan_side(
+    files: &SideFiles<'_>,
+    config: &ModelConfig,
+    tensors: &mut Vec<PlannedTensor>,
+) -> Result<SideOutput, Error> {
+    let SideFiles {
+        checkpoint, target, ..
+    } = *files;
+    let mut side = files.plan()?;
+    match target.container.convention() {
+        WeightConvention::HuggingFace if checkpoint.gguf().is_some() => {
+            let recipe = target.recipe;
+            let words = classifier::put_into_folder(checkpoint, files.config, recipe, tensors)?;
+            side.config.extend(words.unwrap_or_default());
+        }
+        WeightConvention::Gguf if !files.same_layout => {
+            sentence::put_into_gguf(checkpoint, config, tensors, &mut side)?;
+        }
+        _ => {}
+    }
+    side.put_config();
+    Ok(side)
 }
 
 /// Whether a GGUF file keeps a constant of the family under that name, which the configuration holds elsewhere.

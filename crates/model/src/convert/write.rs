@@ -187,82 +187,99 @@ impl Conversion<'_> {
         n_threads: usize,
         out: &mut Out<'_>,
     ) -> Result<(), Error> {
-        let (n, k) = match (planned.shape.split_last(), planned.transform.permutation) {
-            // Rows of a vector are its elements.
-            (Some((&len, [])), Some(_)) => (len, 1),
-            (Some((&k, rows)), _) => (rows.iter().product(), k),
-            (None, _) => (1, 1),
-        };
-        let importance = self.importance_of(planned);
-        let n_matrices = importance.n_matrices();
-        let columns: Vec<_> = (0..n_matrices).map(|i| importance.columns(i)).collect();
-        let job = |(tensor, matrix), bytes, from, to, rows, columns| {
-            let transform = planned.transform;
-            let addends = self.merge.of(tensor);
-            EncodeJob {
-                tensor,
-                bytes,
-                from,
-                to,
-                n,
-                rows,
-                k,
-                factor: self.merge.factor(self.checkpoint, tensor, matrix),
-                addends,
-                transform,
-                importance: columns,
-            }
-        };
         match (&planned.origin, planned.tensor_type) {
             (TensorOrigin::Values(values), TensorType::Weights(to)) => {
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                job(
-                    (planned.name.as_str(), 0),
-                    &bytes,
-                    DType::F32,
-                    to,
-                    0..n,
-                    None,
-                )
-                .run(n_threads, out)
+                let tensor = (planned.name.as_str(), 0);
+                let job = self.job(planned, tensor, &bytes, [DType::F32, to]);
+                job.run(n_threads, out)
             }
-            (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => assembly.run(
-                self.checkpoint,
-                (to, n_threads),
-                (&importance, &self.merge),
-                out,
-            ),
+            (TensorOrigin::Assembly(assembly), TensorType::Weights(to)) => {
+                let importance = (&self.importance_of(planned), &self.merge);
+                assembly.run(self.checkpoint, (to, n_threads), importance, out)
+            }
             (
                 TensorOrigin::Values(_) | TensorOrigin::Assembly(_),
                 TensorType::Plain(_) | TensorType::Opaque(_),
             ) => Ok(()),
             (TensorOrigin::Tensor(source), TensorType::Weights(to)) => {
-                let from = match self.checkpoint.info(source).map(|info| info.tensor_type) {
-                    Some(TensorType::Weights(from)) => from,
-                    // The error says what is there.
-                    _ => self.checkpoint.require(source)?.dtype()?,
-                };
-                let bytes = &self.checkpoint.read(source)?[..];
-                let n_factors = self.merge.n_factors(self.checkpoint, source);
-                let is_copied = from == to && self.merge.of(source).is_empty() && n_factors == 0;
-                if is_copied || (importance.is_none() && n_factors <= 1) {
-                    return job((source.as_str(), 0), bytes, from, to, 0..n, None)
-                        .run(n_threads, out);
-                }
-                let n_matrices = n_matrices.max(n_factors);
-                let n_rows = n / n_matrices;
-                for matrix in 0..n_matrices {
-                    let rows = matrix * n_rows..(matrix + 1) * n_rows;
-                    let columns = columns.get(matrix).and_then(Option::as_deref);
-                    job((source.as_str(), matrix), bytes, from, to, rows, columns)
-                        .run(n_threads, out)?;
-                }
-                Ok(())
+                self.stream_source(planned, (source, to), n_threads, out)
             }
             (TensorOrigin::Tensor(source), TensorType::Plain(_) | TensorType::Opaque(_)) => {
+                let (n, k) = rows_and_columns(planned);
                 out(&self.checkpoint.read(source)?, n * k)
             }
         }
+    }
+
+    /// Encodes a tensor of the source: all at once, or matrix by matrix where each has its own importance or factor.
+    fn stream_source(
+        &self,
+        planned: &PlannedTensor,
+        (source, to): (&str, DType),
+        n_threads: usize,
+        out: &mut Out<'_>,
+    ) -> Result<(), Error> {
+        let from = match self.checkpoint.info(source).map(|info| info.tensor_type) {
+            Some(TensorType::Weights(from)) => from,
+            // The error says what is there.
+            _ => self.checkpoint.require(source)?.dtype()?,
+        };
+        let bytes = &self.checkpoint.read(source)?[..];
+        let importance = self.importance_of(planned);
+        let n_factors = self.merge.n_factors(self.checkpoint, source);
+        let is_copied = from == to && self.merge.of(source).is_empty() && n_factors == 0;
+        if is_copied || (importance.is_none() && n_factors <= 1) {
+            let job = self.job(planned, (source, 0), bytes, [from, to]);
+            return job.run(n_threads, out);
+        }
+        let n_known = importance.n_matrices();
+        let n_matrices = n_known.max(n_factors);
+        for matrix in 0..n_matrices {
+            let job = self.job(planned, (source, matrix), bytes, [from, to]);
+            let n_rows = job.n / n_matrices;
+            let columns = (matrix < n_known).then(|| importance.columns(matrix));
+            let job = EncodeJob {
+                rows: matrix * n_rows..(matrix + 1) * n_rows,
+                importance: columns.as_ref().and_then(Option::as_deref),
+                ..job
+            };
+            job.run(n_threads, out)?;
+        }
+        Ok(())
+    }
+
+    /// The encoding of all rows of a tensor; `matrix` says whose factor they have.
+    fn job<'j>(
+        &'j self,
+        planned: &PlannedTensor,
+        (tensor, matrix): (&'j str, usize),
+        bytes: &'j [u8],
+        [from, to]: [DType; 2],
+    ) -> EncodeJob<'j> {
+        let (n, k) = rows_and_columns(planned);
+        EncodeJob {
+            tensor,
+            bytes,
+            from,
+            to,
+            n,
+            rows: 0..n,
+            k,
+            factor: self.merge.factor(self.checkpoint, tensor, matrix),
+            addends: self.merge.of(tensor),
+            transform: planned.transform,
+            importance: None,
+        }
+    }
+}
+
+/// Rows and columns of a tensor. Rows of a vector whose rows change places are its elements.
+fn rows_and_columns(planned: &PlannedTensor) -> (usize, usize) {
+    match (planned.shape.split_last(), planned.transform.permutation) {
+        (Some((&len, [])), Some(_)) => (len, 1),
+        (Some((&k, rows)), _) => (rows.iter().product(), k),
+        (None, _) => (1, 1),
     }
 }
 

@@ -34,7 +34,7 @@ impl Precision {
     }
 
     /// The precision of that [`code`](Precision::code).
-    pub const fn from_code(code: u32) -> Option<Precision> {
+    pub(crate) const fn from_code(code: u32) -> Option<Precision> {
         Some(match code {
             0 => Precision::Int8,
             1 => Precision::Int16,
@@ -149,18 +149,13 @@ impl MatmulKind {
         self.output().bits() / 8
     }
 
-    /// Elements of A in one 16-byte atom.
-    pub const fn input_atom(self) -> u32 {
-        128 / self.input().bits()
-    }
-
     /// Elements of C in one 16-byte atom.
-    pub const fn output_atom(self) -> u32 {
+    pub(crate) const fn output_atom(self) -> u32 {
         128 / self.output().bits()
     }
 
     /// 16-byte surfaces that one kernel group writes; the writer's `SIZE_E` holds one less.
-    pub const fn surfaces(self) -> u32 {
+    pub(crate) const fn surfaces(self) -> u32 {
         self.n_group() / self.output_atom()
     }
 

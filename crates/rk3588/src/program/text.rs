@@ -29,7 +29,7 @@ pub struct ProgramTextError {
 
 impl Program {
     /// The text of the program.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let (shape, tiling) = (&self.shape, &self.tiling);
         let mut out = format!(
             "program {}\nmatmul {} m={} n={} k={}\ntiling rows={} cols={} depth={} workers={} \
@@ -61,7 +61,7 @@ impl Program {
     ///
     /// # Errors
     /// [`ProgramTextError`]: the first line that does not belong, and why.
-    pub fn from_text(source: &str) -> Result<Program, ProgramTextError> {
+    pub(crate) fn from_text(source: &str) -> Result<Program, ProgramTextError> {
         let mut lines = Lines {
             lines: source.lines().enumerate(),
             line: 0,

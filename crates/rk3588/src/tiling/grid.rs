@@ -211,21 +211,21 @@ impl Grid {
     }
 
     /// Where a task's A lies in `a`.
-    pub fn a_range(&self, row: usize, part: usize) -> Range<u64> {
+    pub(crate) fn a_range(&self, row: usize, part: usize) -> Range<u64> {
         let rows = u64::from(self.rows[row].padded);
         let start = self.a[row] + rows * self.parts_before(part);
         start..start + rows * self.part_bytes(part)
     }
 
     /// Where the weights of a worker's part lie in `b`.
-    pub fn b_part(&self, worker: usize, part: usize) -> Range<u64> {
+    pub(crate) fn b_part(&self, worker: usize, part: usize) -> Range<u64> {
         let cols = padded_sum(&self.workers[worker]);
         let start = self.b[worker] + cols * self.parts_before(part);
         start..start + cols * self.part_bytes(part)
     }
 
     /// Where a task's B lies in `b`.
-    pub fn b_range(&self, tile: TaskTile) -> Range<u64> {
+    pub(crate) fn b_range(&self, tile: TaskTile) -> Range<u64> {
         let cols = &self.workers[tile.worker];
         let bytes = self.part_bytes(tile.part);
         let before = padded_sum(&cols[..tile.col]);

@@ -10,13 +10,13 @@ use std::ops::Range;
 
 impl Task {
     /// The bytes of A that it reads, from its address.
-    pub fn a_range(&self) -> Range<u64> {
+    pub(crate) fn a_range(&self) -> Range<u64> {
         let start = u64::from(self.a);
         start..start + u64::from(self.m) * self.kind.row_bytes(self.k)
     }
 
     /// The bytes of B that it reads.
-    pub fn b_range(&self) -> Range<u64> {
+    pub(crate) fn b_range(&self) -> Range<u64> {
         let start = u64::from(self.b);
         start..start + u64::from(self.n) * self.kind.row_bytes(self.k)
     }

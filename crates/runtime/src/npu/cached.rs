@@ -102,17 +102,7 @@ impl Pass<'_> {
     /// Before a call that appends to the device's copy of layers itself: what is there of the rows before.
     pub(super) fn bring(&mut self, layers: &[usize]) -> Result<(), NpuError> {
         for &index in layers {
-            let (all, tables) = self.cache.shared();
-            let layer = all.get(index).ok_or_else(|| {
-                NpuError::plan(format!("the cache of layer {index}"), "no such layer")
-            })?;
-            let (pages, pages_first_pos) = tables.pages(self.seq, index);
-            let rows = LayerRows {
-                index,
-                layer,
-                pages,
-                pages_first_pos,
-            };
+            let rows = layer_rows(self.cache, self.seq, index)?;
             self.counters.traffic += self.npu.sync_cache(self.prepared, &rows, self.first)?;
         }
         Ok(())
@@ -185,18 +175,22 @@ impl Pass<'_> {
         slot: &Slot,
         bytes: &mut [u8],
     ) -> Result<(), NpuError> {
-        let (layers, tables) = self.cache.shared();
-        let layer = layers.get(index).ok_or_else(|| {
-            NpuError::plan(format!("the cache of layer {index}"), "no such layer")
-        })?;
-        let (pages, pages_first_pos) = tables.pages(self.seq, index);
-        let rows = LayerRows {
-            index,
-            layer,
-            pages,
-            pages_first_pos,
-        };
+        let rows = layer_rows(self.cache, self.seq, index)?;
         let n_rows = self.first + self.n_real;
         rows.write_range(of, (range, self.first, n_rows), slot, bytes)
     }
+}
+
+/// What a sequence has in the cache of a layer.
+fn layer_rows(cache: &KvCache, seq: SeqId, index: usize) -> Result<LayerRows<'_>, NpuError> {
+    let (layers, tables) = cache.shared();
+    let wrong = || NpuError::plan(format!("the cache of layer {index}"), "no such layer");
+    let layer = layers.get(index).ok_or_else(wrong)?;
+    let (pages, pages_first_pos) = tables.pages(seq, index);
+    Ok(LayerRows {
+        index,
+        layer,
+        pages,
+        pages_first_pos,
+    })
 }

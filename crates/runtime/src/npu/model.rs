@@ -390,23 +390,36 @@ impl NpuModel {
                 *lock(&self.loaded) += traffic;
                 self.empty_caches(prepared, index)?;
             }
-            let other = |(slot, name): (usize, &str)| {
-                (tables.get(name) != Some(&first)).then(|| (slot, name.to_owned()))
-            };
-            let moved: Vec<(usize, String)> = prepared.tables(index).filter_map(other).collect();
-            if moved.is_empty() {
-                continue;
-            }
-            let slots: Vec<usize> = moved.iter().map(|(slot, _)| *slot).collect();
-            moved.iter().for_each(|(_, name)| _ = tables.remove(name));
-            let mut fill = |slot: usize, bytes: &mut [u8]| {
-                let filled = self.fill_slot(prepared, call, slot, first, bytes);
-                filled.map(|_| ())
-            };
-            *lock(&self.loaded) += self.cache.refill(container, key, &slots, &mut fill)?;
-            tables.extend(moved.into_iter().map(|(_, name)| (name, first)));
+            self.refill_tables((prepared, call, index), first, &mut tables)?;
         }
         *filled = true;
+        Ok(())
+    }
+
+    /// Fills the tables of a call that begin at another position than `first`, which `tables` says of each by its name.
+    fn refill_tables(
+        &self,
+        (prepared, call, index): (&PreparedPlan, &Call, usize),
+        first: usize,
+        tables: &mut HashMap<String, usize>,
+    ) -> Result<(), NpuError> {
+        let other = |(slot, name): (usize, &str)| {
+            (tables.get(name) != Some(&first)).then(|| (slot, name.to_owned()))
+        };
+        let moved: Vec<(usize, String)> = prepared.tables(index).filter_map(other).collect();
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let slots: Vec<usize> = moved.iter().map(|(slot, _)| *slot).collect();
+        // One that fails half way is filled again.
+        moved.iter().for_each(|(_, name)| _ = tables.remove(name));
+        let mut fill = |slot: usize, bytes: &mut [u8]| {
+            let filled = self.fill_slot(prepared, call, slot, first, bytes);
+            filled.map(|_| ())
+        };
+        let (container, key) = (prepared.container(call), prepared.key(index));
+        *lock(&self.loaded) += self.cache.refill(container, key, &slots, &mut fill)?;
+        tables.extend(moved.into_iter().map(|(_, name)| (name, first)));
         Ok(())
     }
 }

@@ -235,16 +235,9 @@ async fn stream(
     loop {
         match generation.next().await {
             Err(error) => return writer.line(&error.ollama()).await,
+            Ok(None | Some(AnswerPiece::Progress { .. } | AnswerPiece::PromptScores(_))) => {}
             // This API tells calls as a whole.
-            Ok(
-                None
-                | Some(
-                    AnswerPiece::Progress { .. }
-                    | AnswerPiece::PromptScores(_)
-                    | AnswerPiece::CallBegin { .. }
-                    | AnswerPiece::CallDelta { .. },
-                ),
-            ) => {}
+            Ok(Some(AnswerPiece::CallBegin { .. } | AnswerPiece::CallDelta { .. })) => {}
             // Tokens whose text is held back come with the next text, or at the end.
             Ok(Some(AnswerPiece::Delta { text, tokens, .. })) if text.is_empty() => {
                 ended.tokens.extend(tokens);
@@ -252,33 +245,34 @@ async fn stream(
             Ok(Some(AnswerPiece::CallCut { text, .. })) if text.is_empty() => {}
             Ok(Some(AnswerPiece::Delta { text, tokens, .. })) => {
                 ended.tokens.extend(tokens);
-                let part = Answer {
+                let tokens = std::mem::take(&mut ended.tokens);
+                let part = context.part(&Answer {
                     text,
-                    tokens: std::mem::take(&mut ended.tokens),
+                    tokens,
                     ..Answer::default()
-                };
-                writer.line(&context.part(&part)).await?
+                });
+                writer.line(&part).await?
             }
             Ok(Some(AnswerPiece::CallCut { text, .. })) => {
-                let part = Answer {
+                let part = context.part(&Answer {
                     text,
                     ..Answer::default()
-                };
-                writer.line(&context.part(&part)).await?
+                });
+                writer.line(&part).await?
             }
-            Ok(Some(AnswerPiece::Thought { text, .. })) => {
-                let part = Answer {
-                    thought: text,
+            Ok(Some(AnswerPiece::Thought { text: thought, .. })) => {
+                let part = context.part(&Answer {
+                    thought,
                     ..Answer::default()
-                };
-                writer.line(&context.part(&part)).await?
+                });
+                writer.line(&part).await?
             }
             Ok(Some(AnswerPiece::Call { call, .. })) => {
-                let part = Answer {
+                let part = context.part(&Answer {
                     calls: vec![call],
                     ..Answer::default()
-                };
-                writer.line(&context.part(&part)).await?
+                });
+                writer.line(&part).await?
             }
             Ok(Some(AnswerPiece::Finish { reason, .. })) => ended.reason = Some(reason),
             Ok(Some(AnswerPiece::End(receipt))) => {

@@ -314,19 +314,24 @@ impl AnswerReader {
             }
             (CallFit::Partial, _) | (_, CallFit::Partial) => false,
             _ => {
-                if self.preview.take().is_some() {
-                    out.push(AnswerPart::CallBroken);
-                }
-                // What begins calls and is none is text, and calls may still follow it.
-                if n_calls == 0 {
-                    let trigger = self.held.find(syntax.trigger());
-                    let n_bytes = trigger.map_or(0, |at| at + syntax.trigger().len());
-                    self.tell(n_bytes, out);
-                }
-                self.place = ReaderPlace::Text;
+                self.break_off(syntax, n_calls, out);
                 true
             }
         }
+    }
+
+    /// What is held is no call.
+    fn break_off(&mut self, syntax: &CallSyntax, n_calls: usize, out: &mut Vec<AnswerPart>) {
+        if self.preview.take().is_some() {
+            out.push(AnswerPart::CallBroken);
+        }
+        // What begins calls and is none is text, and calls may still follow it.
+        if n_calls == 0 {
+            let trigger = self.held.find(syntax.trigger());
+            let n_bytes = trigger.map_or(0, |at| at + syntax.trigger().len());
+            self.tell(n_bytes, out);
+        }
+        self.place = ReaderPlace::Text;
     }
 
     /// The answer has ended. A call that is not complete is text.

@@ -47,7 +47,7 @@ impl DigitLayout {
 
     /// This layout followed by another.
     #[must_use]
-    pub fn followed_by(&self, inner: &DigitLayout) -> DigitLayout {
+    pub(crate) fn followed_by(&self, inner: &DigitLayout) -> DigitLayout {
         let digits = [&self.digits[..], &inner.digits[..]].concat();
         DigitLayout { digits }
     }

@@ -33,7 +33,7 @@ pub fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 /// [`AxesParseError`]: what was expected where.
-pub fn parse_mapping(text: &str) -> Result<Mapping, AxesParseError> {
+pub(crate) fn parse_mapping(text: &str) -> Result<Mapping, AxesParseError> {
     let bare = text.trim();
     let inner = bare.strip_prefix("m![").and_then(|t| t.strip_suffix(']'));
     let mut parser = Parser {

@@ -96,7 +96,7 @@ pub struct ChainError {
 const PREFIX: &str = "op";
 
 /// The op of a chain that a command is of, by the command's name; 0 where a name says nothing.
-pub fn link_of(command: &str) -> usize {
+pub(crate) fn link_of(command: &str) -> usize {
     let digits = command.strip_prefix(PREFIX).and_then(|rest| {
         let end = rest.find('_')?;
         rest[..end].parse().ok()

@@ -16,7 +16,7 @@ macro_rules! words {
             }
 
             /// The one of that word.
-            pub fn from_word(word: &str) -> Option<$type> {
+            pub(crate) fn from_word(word: &str) -> Option<$type> {
                 [$($type::$variant,)*].into_iter().find(|one| one.word() == word)
             }
         }

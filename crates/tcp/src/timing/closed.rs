@@ -17,19 +17,6 @@ pub fn contraction_ns(
     cycles * machine.cycle_ns()
 }
 
-/// Vector passes in float over elements spread over all slices.
-pub fn vector_ns(machine: &Machine, profile: &Profile, n_passes: f64, n_elements: f64) -> f64 {
-    let per_cycle = (machine.chip_slices() * machine.float_ways) as f64;
-    let cycles = n_passes * (profile.vector_start_cycles + n_elements / per_cycle);
-    cycles * machine.cycle_ns()
-}
-
-/// A register file filled by the sub context.
-pub fn registers_ns(machine: &Machine, profile: &Profile, slice_bytes: f64) -> f64 {
-    let cycles = profile.sub_start_cycles + slice_bytes / machine.sub_fetch_bytes as f64;
-    cycles * machine.cycle_ns()
-}
-
 /// A move between HBM and data memory by so many engines.
 pub fn move_ns(machine: &Machine, profile: &Profile, bytes: f64, n_engines: f64) -> f64 {
     let hbm = machine.hbm_gb_per_s * profile.hbm_efficiency;
@@ -38,7 +25,12 @@ pub fn move_ns(machine: &Machine, profile: &Profile, bytes: f64, n_engines: f64)
 }
 
 /// A decode step where nothing but memory counts: weights and cached keys and values, read once.
-pub fn decode_ns(machine: &Machine, profile: &Profile, weight_bytes: f64, cache_bytes: f64) -> f64 {
+pub(crate) fn decode_ns(
+    machine: &Machine,
+    profile: &Profile,
+    weight_bytes: f64,
+    cache_bytes: f64,
+) -> f64 {
     let hbm = machine.hbm_gb_per_s * profile.hbm_efficiency;
     (weight_bytes + cache_bytes) / hbm
 }

@@ -38,7 +38,7 @@ pub(crate) fn start(program: &Program, view: &View, axis: usize) -> u64 {
 ///
 /// # Errors
 /// The rule it breaks, and how.
-pub fn dma_region(program: &Program, dma: &Dma) -> RegionResult<DmaRegion> {
+pub(crate) fn dma_region(program: &Program, dma: &Dma) -> RegionResult<DmaRegion> {
     let (from, to) = (shape_of(program, &dma.from)?, shape_of(program, &dma.to)?);
     let (a, b) = (
         &program.tensors[dma.from.tensor],

@@ -4,8 +4,8 @@ use super::PlanCase;
 use super::report::op_json;
 use super::rows::folded;
 use crate::exit::CommandResult;
-use crate::output::{Align, Out, Paint, TextTable, bytes};
-use crate::plan_text::{herds_text, holds, layout, shape};
+use crate::output::{Out, Paint, TextTable, bytes};
+use crate::plan_text::{SLOT_COLUMNS, herds_text, holds, layout, shape};
 use millrace_plan::{NodePlace, Placement, PlannedLaunch, PlannedProgram};
 use serde_json::{Value, json};
 
@@ -88,15 +88,7 @@ fn print_launch(
     ] {
         out.line(format!("    {what:<9} {text}"))?;
     }
-    let mut table = TextTable::new(&[
-        ("slot", Align::Right),
-        ("name", Align::Left),
-        ("role", Align::Left),
-        ("shape", Align::Left),
-        ("size", Align::Right),
-        ("holds in its first call", Align::Left),
-        ("layout", Align::Left),
-    ]);
+    let mut table = TextTable::new(&SLOT_COLUMNS);
     let call = case.plan.call_at(step);
     for &number in &launch.slots {
         let slot = &planned.slots()[number];

@@ -184,6 +184,16 @@ impl ExplainSummary {
                 left.op, left.reason
             ))?;
         }
+        self.print_memory(out)?;
+        out.line(
+            "  A program is one binary of several kernels, its launches; a dispatch is a call of it. Its slots are its \
+             buffers:\n  static ones hold weights and tables and are written once, input ones before each call, \
+             intermediate ones only by the\n  program itself; output ones are read, or taken by the next call.",
+        )
+    }
+
+    /// What the plans take, and the file's experts of it.
+    fn print_memory(&self, out: &mut Out) -> CommandResult {
         let memory = &self.memory;
         out.line(format!(
             "  memory: {} for {} tokens: weights {}, RoPE tables {}, values {}, keys and values {}",
@@ -208,11 +218,7 @@ impl ExplainSummary {
                 bytes(experts.token_bytes)
             ))?;
         }
-        out.line(
-            "  A program is one binary of several kernels, its launches; a dispatch is a call of it. Its slots are its \
-             buffers:\n  static ones hold weights and tables and are written once, input ones before each call, \
-             intermediate ones only by the\n  program itself; output ones are read, or taken by the next call.",
-        )
+        Ok(())
     }
 
     pub(super) fn json(&self, cases: &[PlanCase<'_>]) -> Value {

@@ -23,36 +23,13 @@ pub(super) fn print(
     if as_json {
         return out.json(&as_value(model, reference, found, session));
     }
-    out.line(format!(
-        "{} on {}, beside {}, along the reference's tokens",
-        model.name(),
-        session.model().device_name(),
-        reference.source
-    ))?;
-    table(model, reference, &found.prompts).print(&mut out)?;
-    out.line("")?;
-    statistics(&found.verdict.statistics).print(&mut out)?;
-    out.line(
-        "KL: how much the device's probabilities tell less of the next token than the model's in f32, in nats, 0 if \
-         they are the same. Rounding: what it is of the model on this CPU with values rounded as the device's number format has them.",
-    )?;
-    out.line(format!(
-        "{} ops computed again in f64 from the device's own operands, {} slots compared with where their bytes came from",
-        found.ops.n_ops, found.ops.n_moved
-    ))?;
-    let n_steps: usize = found.prompts.iter().map(|p| p.steps.len()).sum();
-    if let Some((mean_kl, n_lost)) = found.conversion {
-        out.line(format!(
-            "The device keeps matrices in a format that the file's numbers do not all fit, and is held to the model with \
-             the numbers that it keeps. From the model in the file they are at a mean KL of {mean_kl:.1e}, and {n_lost} of \
-             the reference's five likeliest of {n_steps} steps are not among theirs",
-        ))?;
-    }
+    print_statistics(&mut out, model, reference, found, session)?;
     match &failure {
         None => out.line(format!(
-            "{} {} prompts, {n_steps} steps: no statistic beyond its bound, no op beyond its rounding",
+            "{} {} prompts, {} steps: no statistic beyond its bound, no op beyond its rounding",
             Paint::Good.stdout("PASS"),
             found.prompts.len(),
+            n_steps(found),
         ))?,
         Some(failure) => out.line(format!("{} {failure}", Paint::Error.stdout("FAIL")))?,
     }
@@ -71,6 +48,46 @@ pub(super) fn print(
         out.line(line)?;
     }
     out.flush()
+}
+
+fn n_steps(found: &CompareReport) -> usize {
+    found.prompts.iter().map(|p| p.steps.len()).sum()
+}
+
+/// The tables, and what their words mean.
+fn print_statistics(
+    out: &mut Out,
+    model: &LoadedModel,
+    reference: &DeviceReference,
+    found: &CompareReport,
+    session: &NpuSession,
+) -> CommandResult {
+    out.line(format!(
+        "{} on {}, beside {}, along the reference's tokens",
+        model.name(),
+        session.model().device_name(),
+        reference.source
+    ))?;
+    table(model, reference, &found.prompts).print(out)?;
+    out.line("")?;
+    statistics(&found.verdict.statistics).print(out)?;
+    out.line(
+        "KL: how much the device's probabilities tell less of the next token than the model's in f32, in nats, 0 if \
+         they are the same. Rounding: what it is of the model on this CPU with values rounded as the device's number format has them.",
+    )?;
+    out.line(format!(
+        "{} ops computed again in f64 from the device's own operands, {} slots compared with where their bytes came from",
+        found.ops.n_ops, found.ops.n_moved
+    ))?;
+    if let Some((mean_kl, n_lost)) = found.conversion {
+        let n_steps = n_steps(found);
+        out.line(format!(
+            "The device keeps matrices in a format that the file's numbers do not all fit, and is held to the model with \
+             the numbers that it keeps. From the model in the file they are at a mean KL of {mean_kl:.1e}, and {n_lost} of \
+             the reference's five likeliest of {n_steps} steps are not among theirs",
+        ))?;
+    }
+    Ok(())
 }
 
 fn as_value(

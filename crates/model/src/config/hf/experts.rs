@@ -83,10 +83,8 @@ impl HfExperts {
         family: &Family,
         text: &ConfigObject<'_>,
     ) -> Result<Option<ExpertConfig>, Error> {
-        let size = |(key, default): (&str, usize)| -> Result<usize, Error> {
-            Ok(uniform(text, key)?.unwrap_or(default))
-        };
-        let optional = |key: Option<(&str, usize)>, default| key.map_or(Ok(default), size);
+        let size = |key| size(text, key);
+        let optional = |key: Option<(&'static str, usize)>, default| key.map_or(Ok(default), size);
         let mut n_experts = uniform(text, self.n_experts.0)?;
         for key in COUNTS {
             n_experts = n_experts.or(uniform(text, key)?);
@@ -96,10 +94,6 @@ impl HfExperts {
             return Ok(None);
         }
         let d_ff = size(self.d_ff)?;
-        let groups = match self.groups {
-            Some([n_groups, n_used]) => Some((size(n_groups)?, size(n_used)?)),
-            None => None,
-        };
         let shared_d_ff = match self.shared {
             HfShared::Absent => 0,
             HfShared::Width(key, default) => size((key, default))?,
@@ -115,13 +109,7 @@ impl HfExperts {
                 Some((key, default)) => text.f32(key)?.unwrap_or(default),
                 None => 1.0,
             },
-            groups: groups
-                .filter(|(n_groups, _)| *n_groups > 1)
-                .map(|(n_groups, n_used)| RouteGroups {
-                    n_groups,
-                    n_used,
-                    n_best: family.experts.group_best,
-                }),
+            groups: self.groups(family, text)?,
             choice_bias: self.choice_bias,
             shared_d_ff,
             shared_gate: self.shared_gate,
@@ -149,6 +137,23 @@ impl HfExperts {
         };
         let is_normalized = text.bool(key)?.unwrap_or(default);
         Ok(is_normalized.then(|| family.experts.normalized.unwrap_or(0.0)))
+    }
+
+    /// Groups of experts, where there are several.
+    fn groups(
+        &self,
+        family: &Family,
+        text: &ConfigObject<'_>,
+    ) -> Result<Option<RouteGroups>, Error> {
+        let Some([n_groups, n_used]) = self.groups else {
+            return Ok(None);
+        };
+        let groups = RouteGroups {
+            n_groups: size(text, n_groups)?,
+            n_used: size(text, n_used)?,
+            n_best: family.experts.group_best,
+        };
+        Ok((groups.n_groups > 1).then_some(groups))
     }
 
     /// Writes what [`read`](HfExperts::read) reads.
@@ -190,6 +195,11 @@ impl HfExperts {
             set(key, (0..n_layers).map(kind).collect());
         }
     }
+}
+
+/// A [`uniform`] size, or the class's default of it.
+fn size(text: &ConfigObject<'_>, (key, default): (&'static str, usize)) -> Result<usize, Error> {
+    Ok(uniform(text, key)?.unwrap_or(default))
 }
 
 /// A number that may be given once or once a layer; layers must agree.

@@ -63,43 +63,69 @@ impl TokenizerFolder<'_> {
         let added =
             added_tokens(self.json, config).map_err(|error| self.error(error.to_string()))?;
         let vocab = self.vocab_by_text(&json)?;
-        let mut tokens = self.tokens(&vocab, &added, n_vocab)?;
-        let mut out: MetadataEntries = Vec::new();
+        let tokens = self.tokens(&vocab, &added, n_vocab)?;
         let mut notes = Vec::new();
-        if is_byte_level(&json) {
-            out.push(("tokenizer.ggml.model", BYTE_LEVEL.into()));
-            let name = pre::name_of(&json).map_err(|reason| self.error(reason))?;
-            out.push(("tokenizer.ggml.pre", name.into()));
-            self.put_special(&tokens, &mut out, &mut notes)?;
-            out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
-            out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
-            let joined: Vec<String> = merges
-                .iter()
-                .map(|(left, right)| format!("{left} {right}"))
-                .collect();
-            out.push(("tokenizer.ggml.merges", joined.into()));
+        let out = if is_byte_level(&json) {
+            self.byte_level(&json, &merges, tokens, &mut notes)?
         } else if model["byte_fallback"] == true {
-            let prefix = pre::space_prefix(&json).map_err(|reason| self.error(reason))?;
-            out.push(("tokenizer.ggml.model", SENTENCE_PIECE.into()));
-            out.push(("tokenizer.ggml.pre", "default".into()));
-            self.put_special(&tokens, &mut out, &mut notes)?;
+            let out = self.sentence_piece(&json, &merges, tokens, &mut notes)?;
             notes.extend(marks_lost(&added, &json, n_vocab));
-            tokens.spell_as_sentence_piece(model["unk_token"].as_str());
-            out.push(("tokenizer.ggml.scores", tokens.scores(&merges).into()));
-            out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
-            out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
-            let adds = prefix != SpacePrefix::None;
-            out.push(("tokenizer.ggml.add_space_prefix", adds.into()));
-            if let Some(scheme) = prefix.scheme() {
-                out.push(("tokenizer.ggml.metaspace_prepend_scheme", scheme.into()));
-            }
+            out
         } else {
             let reason = "a BPE that is neither byte-level nor SentencePiece's: GGUF has no such \
                           kind";
             return Err(self.error(reason.to_owned()));
-        }
+        };
         notes.extend(flags_lost(&added, n_vocab));
         Ok((out, notes))
+    }
+
+    fn byte_level(
+        &self,
+        json: &Value,
+        merges: &[(&str, &str)],
+        tokens: Tokens,
+        notes: &mut Vec<String>,
+    ) -> Result<MetadataEntries, Error> {
+        let name = pre::name_of(json).map_err(|reason| self.error(reason))?;
+        let mut out: MetadataEntries = vec![
+            ("tokenizer.ggml.model", BYTE_LEVEL.into()),
+            ("tokenizer.ggml.pre", name.into()),
+        ];
+        self.put_special(&tokens, &mut out, notes)?;
+        out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
+        out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
+        let joined = merges.iter();
+        let joined: Vec<String> = joined
+            .map(|(left, right)| format!("{left} {right}"))
+            .collect();
+        out.push(("tokenizer.ggml.merges", joined.into()));
+        Ok(out)
+    }
+
+    fn sentence_piece(
+        &self,
+        json: &Value,
+        merges: &[(&str, &str)],
+        mut tokens: Tokens,
+        notes: &mut Vec<String>,
+    ) -> Result<MetadataEntries, Error> {
+        let prefix = pre::space_prefix(json).map_err(|reason| self.error(reason))?;
+        let mut out: MetadataEntries = vec![
+            ("tokenizer.ggml.model", SENTENCE_PIECE.into()),
+            ("tokenizer.ggml.pre", "default".into()),
+        ];
+        self.put_special(&tokens, &mut out, notes)?;
+        tokens.spell_as_sentence_piece(json["model"]["unk_token"].as_str());
+        out.push(("tokenizer.ggml.scores", tokens.scores(merges).into()));
+        out.push(("tokenizer.ggml.tokens", tokens.texts.into()));
+        out.push(("tokenizer.ggml.token_type", tokens.kinds.into()));
+        let adds = prefix != SpacePrefix::None;
+        out.push(("tokenizer.ggml.add_space_prefix", adds.into()));
+        if let Some(scheme) = prefix.scheme() {
+            out.push(("tokenizer.ggml.metaspace_prepend_scheme", scheme.into()));
+        }
+        Ok(out)
     }
 
     pub(super) fn error(&self, reason: String) -> Error {

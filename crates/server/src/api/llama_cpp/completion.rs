@@ -73,16 +73,7 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
         true => (vec![gap(&fields, &served).await?], false),
         false => prompts(&fields, &served).await?,
     };
-    let params = GenerateParams {
-        sampling: sampling(&fields, &served.loaded)?,
-        max_tokens: match fields.limit("n_predict")? {
-            None => fields.limit("max_tokens")?,
-            limit => limit,
-        },
-        stop: stop_texts(&fields, "stop")?,
-        ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
-        ..GenerateParams::default()
-    };
+    let params = params(&fields, &served)?;
     let n_probs = fields
         .usize_in("n_probs", 0, MAX_TOP_LOGPROBS)?
         .unwrap_or(0);
@@ -119,6 +110,20 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
         _ => Value::Array(bodies),
     };
     Ok(json_response(StatusCode::OK, &body))
+}
+
+/// How much is written, and how tokens are drawn.
+fn params(fields: &Fields<'_>, served: &ServedModel) -> Result<GenerateParams, ApiError> {
+    Ok(GenerateParams {
+        sampling: sampling(fields, &served.loaded)?,
+        max_tokens: match fields.limit("n_predict")? {
+            None => fields.limit("max_tokens")?,
+            limit => limit,
+        },
+        stop: stop_texts(fields, "stop")?,
+        ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
+        ..GenerateParams::default()
+    })
 }
 
 /// The prompts, and whether they came as a list of prompts.
