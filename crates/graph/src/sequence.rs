@@ -172,9 +172,9 @@ mod tests {
     use crate::WeightId;
     use crate::check::tests::graph;
 
-    struct Numbers([Vec<f64>; 2]);
+    struct TableAndNorm([Vec<f64>; 2]);
 
-    impl WeightValues<f64> for Numbers {
+    impl WeightValues<f64> for TableAndNorm {
         fn row(&self, id: WeightId, row: usize, out: &mut [f64]) {
             out.copy_from_slice(&self.0[id.0][row * 4..][..4]);
         }
@@ -192,9 +192,9 @@ mod tests {
             ..graph()
         };
         let table = (0..24).map(|i| f64::from(i * 7 % 11) - 5.0).collect();
-        let numbers = Numbers([table, vec![1.0, 0.5, 2.0, 1.0]]);
+        let weights = TableAndNorm([table, vec![1.0, 0.5, 2.0, 1.0]]);
         let tokens = [3, 0, 5, 1, 2];
-        let sequence = Sequence::exact(&graph, &numbers, &tokens);
+        let sequence = Sequence::exact(&graph, &weights, &tokens);
         let all = sequence.values().swap_remove(2);
         let mut rows = Vec::new();
         let logits = sequence.logits(2..4, &mut |at| {

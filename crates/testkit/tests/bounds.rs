@@ -22,7 +22,7 @@ const LONG_FILES: [&str; 8] = [
 /// Lines of a function.
 const MAX_FUNCTION: usize = 60;
 /// Functions of what ships that are longer, outside of kernels.
-const MAX_LONG_FUNCTIONS: usize = 24;
+const MAX_LONG_FUNCTIONS: usize = 25;
 /// Functions of tests and examples that are longer, outside of kernels; most are lists of cases.
 const MAX_LONG_TESTS: usize = 69;
 
