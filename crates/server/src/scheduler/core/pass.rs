@@ -19,7 +19,8 @@ impl SchedulerCore {
             let max_chunk = self.engine.limits().max_chunk;
             let whole = self.engine.model().model().config.encoder.is_some();
             let sizes = (max_chunk, whole);
-            let mut parts = compose(&self.running, &self.pace, self.options.max_delay, sizes);
+            let delay = (self.options.max_delay, self.queue.tasks().len());
+            let mut parts = compose(&self.running, &self.pace, delay, sizes);
             if parts.is_empty() {
                 return false;
             }
