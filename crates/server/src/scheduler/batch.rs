@@ -26,7 +26,8 @@ impl BatchPart {
 }
 
 /// Composes a pass: one token of every answer that is being written, and prompt tokens as
-/// far as `pace` allows beside them, or up to `max_chunk` where nobody is waiting for a token. The
+/// far as `pace` allows beside them, or up to `max_chunk` where nobody is waiting for a token. Prompts are urgent where more answers
+/// await their first token, the `n_queued` that have no sequence among them, than are being written. The
 /// prompt that was admitted first gets at least half of those, so that none starves; the rest goes to those with
 /// the least left to read, so that short ones need not wait for long ones.
 ///
@@ -35,7 +36,7 @@ impl BatchPart {
 pub(super) fn compose(
     tasks: &[AnswerTask],
     pace: &Pace,
-    max_delay: Duration,
+    (max_delay, n_queued): (Duration, usize),
     (max_chunk, whole): (usize, bool),
 ) -> Vec<BatchPart> {
     if whole && !tasks.iter().any(|task| task.is_suspect) {
@@ -50,7 +51,10 @@ pub(super) fn compose(
     let mut parts: Vec<BatchPart> = writers.iter().filter_map(|i| part(tasks, *i, 1)).collect();
     let mut left = match parts.len() {
         0 => max_chunk,
-        n => pace.prompt_tokens(max_delay, max_chunk.saturating_sub(n).max(1)),
+        n => {
+            let urgent = readers.len() + n_queued > n;
+            pace.prompt_tokens(max_delay, urgent, max_chunk.saturating_sub(n).max(1))
+        }
     };
     readers.sort_by_key(|i| (tasks[*i].job.priority, tasks[*i].admission));
     if let Some((first, others)) = readers.split_first_mut() {

@@ -32,7 +32,8 @@ pub struct SchedulerOptions {
     /// Jobs that may wait at a time; more are refused.
     pub max_queue: usize,
     /// What a pass should last at most while answers are being written, where two and a half times a pass without
-    /// prompts is not less. A pass is never cut below 16 prompt tokens, nor below a token for each answer, whatever those take.
+    /// prompts is not less. A pass is never cut below 16 prompt tokens, nor below a token for each answer, whatever those take. While
+    /// more answers await their first token than are being written, this alone is the bound, and 48 prompt tokens are the least.
     pub max_delay: Duration,
 }
 

@@ -5,7 +5,11 @@ use std::time::Duration;
 /// The fewest prompt tokens of a pass: fewer would waste the reading of the weights.
 const LEAST: usize = 16;
 
-/// How much longer a pass may take with prompt tokens than without: what answers' readers see of it stays in
+/// The fewest while more answers await their first token than are being written. A pass costs about as much as five tokens before its
+/// first (Llama-3.2-1B, Q4_K_M, two cores of a Zen 4): small passes are a bad use of a machine that many wait for.
+const LEAST_URGENT: usize = 48;
+
+/// How much longer a pass may take with prompt tokens than without, where they are not urgent: what answers' readers see of it stays in
 /// proportion to the pace that they are used to.
 const STRETCH: f64 = 2.5;
 
@@ -48,18 +52,21 @@ impl Pace {
     }
 
     /// Prompt tokens that a pass beside answers may take to last about `max_delay`, or [`STRETCH`] times what passes
-    /// without any take if that is less; at least [`LEAST`], at most `most`. Until a pass has told, [`LEAST`].
-    pub(super) fn prompt_tokens(&self, max_delay: Duration, most: usize) -> usize {
+    /// without any take if that is less; at least [`LEAST`], at most `most`. Of prompts that are `urgent` about `max_delay`, and at
+    /// least [`LEAST_URGENT`]. Until a pass has told, [`LEAST`].
+    pub(super) fn prompt_tokens(&self, max_delay: Duration, urgent: bool, most: usize) -> usize {
         let Some(per_token_ns) = self.per_token_ns else {
             return LEAST.min(most);
         };
         let max_ns = max_delay.as_nanos() as f64;
         let left_ns = match self.fixed_ns {
+            Some(fixed_ns) if urgent => max_ns - fixed_ns,
             Some(fixed_ns) => max_ns.min(STRETCH * fixed_ns) - fixed_ns,
             None => max_ns,
         };
         let n_tokens = (left_ns / per_token_ns.max(1.0)).max(0.0) as usize;
-        n_tokens.max(LEAST).min(most)
+        let least = if urgent { LEAST_URGENT } else { LEAST };
+        n_tokens.max(least).min(most)
     }
 }
 
@@ -76,33 +83,45 @@ mod tests {
     #[test]
     fn prompt_tokens_fill_the_delay_that_is_left() {
         let mut pace = Pace::new();
-        assert_eq!(pace.prompt_tokens(100 * MS, 512), LEAST);
+        assert_eq!(pace.prompt_tokens(100 * MS, false, 512), LEAST);
         pace.observe(100, 0, 200 * MS); // 2 ms a token
-        assert_eq!(pace.prompt_tokens(100 * MS, 512), 50);
+        assert_eq!(pace.prompt_tokens(100 * MS, false, 512), 50);
         pace.observe(0, 4, 40 * MS);
-        assert_eq!(pace.prompt_tokens(100 * MS, 512), 30);
-        assert_eq!(pace.prompt_tokens(10 * MS, 512), LEAST);
-        assert_eq!(pace.prompt_tokens(100 * MS, 8), 8);
+        assert_eq!(pace.prompt_tokens(100 * MS, false, 512), 30);
+        assert_eq!(pace.prompt_tokens(10 * MS, false, 512), LEAST);
+        assert_eq!(pace.prompt_tokens(100 * MS, false, 8), 8);
     }
 
     #[test]
     fn a_pass_stays_in_proportion_to_those_without_prompts() {
         let mut pace = Pace::new();
         pace.observe(100, 0, 100 * MS); // 1 ms a token
-        assert_eq!(pace.prompt_tokens(100_000 * MS, 512), 512);
+        assert_eq!(pace.prompt_tokens(100_000 * MS, false, 512), 512);
         pace.observe(0, 1, 20 * MS);
-        assert_eq!(pace.prompt_tokens(100_000 * MS, 512), 30);
-        assert_eq!(pace.prompt_tokens(40 * MS, 512), 20);
+        assert_eq!(pace.prompt_tokens(100_000 * MS, false, 512), 30);
+        assert_eq!(pace.prompt_tokens(40 * MS, false, 512), 20);
+    }
+
+    #[test]
+    fn prompts_that_many_wait_for_are_read_in_larger_parts() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.prompt_tokens(100 * MS, true, 512), LEAST);
+        pace.observe(100, 0, 100 * MS); // 1 ms a token
+        pace.observe(0, 1, 20 * MS);
+        assert_eq!(pace.prompt_tokens(100 * MS, false, 512), 30);
+        assert_eq!(pace.prompt_tokens(100 * MS, true, 512), 80);
+        assert_eq!(pace.prompt_tokens(20 * MS, true, 512), LEAST_URGENT);
+        assert_eq!(pace.prompt_tokens(20 * MS, true, 8), 8);
     }
 
     #[test]
     fn it_follows_a_machine_that_becomes_slower() {
         let mut pace = Pace::new();
         pace.observe(100, 0, 100 * MS);
-        let before = pace.prompt_tokens(100 * MS, 512);
+        let before = pace.prompt_tokens(100 * MS, false, 512);
         for _ in 0..20 {
             pace.observe(100, 0, 400 * MS);
         }
-        assert!(pace.prompt_tokens(100 * MS, 512) * 3 < before);
+        assert!(pace.prompt_tokens(100 * MS, false, 512) * 3 < before);
     }
 }

@@ -159,7 +159,28 @@ impl AnswerTask {
         }
     }
 
-    /// Takes the row of logits that its last token gave. The token that was drawn; `None` if the answer was complete.
+    /// What draws its next token from the row of logits that its last token gave, on any thread. Of an answer without a grammar;
+    /// [`take_drawn`](AnswerTask::take_drawn) takes what comes of it.
+    pub(super) fn draw<'a>(&'a mut self, row: &'a [f32]) -> Draw<'a> {
+        Draw {
+            turn: &mut self.turn,
+            masked: row,
+            row,
+            n_top: self.job.top_logprobs,
+            drawn: Ok(None),
+        }
+    }
+
+    /// Tells what was drawn. The token; `None` if the answer was complete.
+    pub(super) fn take_drawn(&mut self, drawn: Drawn) -> Result<Option<u32>, JobFailure> {
+        let Some(drawn) = drawn? else {
+            return Ok(None);
+        };
+        self.tell(drawn.logprob);
+        Ok(Some(drawn.token))
+    }
+
+    /// Draws from the row of logits that its last token gave, and tells it. The token; `None` if the answer was complete.
     pub(super) fn take_logits(
         &mut self,
         row: &[f32],
@@ -172,25 +193,19 @@ impl AnswerTask {
         if self.is_constrained {
             self.hold(before, row, scratch)?;
         }
-        let masked = match self.is_constrained {
-            true => &scratch.row[..],
-            false => row,
-        };
-        let n_before = self.turn.drawn().len();
-        let token = match self.turn.push_logits(masked) {
-            Ok(Some(token)) => token,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(JobFailure::Engine(error.to_string())),
-        };
-        let was_kept = self.turn.drawn().len() > n_before;
-        if self.is_constrained && was_kept {
-            self.follow(before, token, scratch)?;
+        let is_constrained = self.is_constrained;
+        let mut draw = self.draw(row);
+        if is_constrained {
+            draw.masked = &scratch.row;
         }
-        let is_thought = [before, self.turn.phase()].contains(&Phase::Thought);
-        // Log-probabilities are the answer's.
-        let logprob = self.job.top_logprobs.filter(|_| was_kept && !is_thought);
-        self.tell(logprob.map(|n| token_logprob(row, token, n)));
-        Ok(Some(token))
+        draw.run();
+        let drawn = draw.drawn;
+        if let (true, Ok(Some(drawn))) = (is_constrained, &drawn)
+            && drawn.was_kept
+        {
+            self.follow(before, drawn.token, scratch)?;
+        }
+        self.take_drawn(drawn)
     }
 
     /// Makes of a row what the next token may be drawn from: of the grammar, unless the model thinks.
@@ -293,6 +308,58 @@ impl AnswerTask {
             let end = self.job.submitted.elapsed();
             receipt.timeline.push(PassRecord { end, ..pass });
         }
+    }
+}
+
+/// A token to be drawn: apart from the job, which only the scheduler's thread may touch.
+pub(super) struct Draw<'a> {
+    turn: &'a mut Turn,
+    /// What it is drawn from: the row, or what a grammar left of it.
+    masked: &'a [f32],
+    row: &'a [f32],
+    /// Of a log-probability that is wanted, how many of the likeliest tokens stand beside it.
+    n_top: Option<usize>,
+    drawn: Drawn,
+}
+
+/// What came of drawing; `None` if the answer was complete.
+pub(super) type Drawn = Result<Option<DrawnToken>, JobFailure>;
+
+/// A token that was drawn.
+pub(super) struct DrawnToken {
+    token: u32,
+    /// Whether it is part of the answer, and not its end.
+    was_kept: bool,
+    logprob: Option<TokenLogprob>,
+}
+
+impl Draw<'_> {
+    /// Draws. Each row takes as long as its vocabulary, so rows are drawn from on all threads.
+    pub(super) fn run(&mut self) {
+        self.drawn = self.draw();
+    }
+
+    /// What came of it.
+    pub(super) fn into_drawn(self) -> Drawn {
+        self.drawn
+    }
+
+    fn draw(&mut self) -> Drawn {
+        let before = self.turn.phase();
+        let n_before = self.turn.drawn().len();
+        let pushed = self.turn.push_logits(self.masked);
+        let Some(token) = pushed.map_err(|error| JobFailure::Engine(error.to_string()))? else {
+            return Ok(None);
+        };
+        let was_kept = self.turn.drawn().len() > n_before;
+        let is_thought = [before, self.turn.phase()].contains(&Phase::Thought);
+        // Log-probabilities are the answer's.
+        let n_top = self.n_top.filter(|_| was_kept && !is_thought);
+        Ok(Some(DrawnToken {
+            token,
+            was_kept,
+            logprob: n_top.map(|n_top| token_logprob(self.row, token, n_top)),
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ use super::json::{CallFit, object};
 use super::lark::BLANKS;
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names};
+use super::tagged::TaggedProgress;
 use super::{elements, python, tagged};
 
 /// Whether a text begins with a pattern, apart from white space. The text may be cut.
@@ -64,13 +65,18 @@ fn name(text: &str) -> CallFit<&str> {
     }
 }
 
-/// The call that a text begins with: its name, and its arguments.
-pub(super) fn call(syntax: &CallSyntax, names: &Names, text: &str) -> CallFit<(String, Value)> {
+/// The call that a text begins with: its name, and its arguments. What is read of arguments in tags is kept for a longer text.
+pub(super) fn call(
+    syntax: &CallSyntax,
+    names: &Names,
+    text: &str,
+    progress: &mut TaggedProgress,
+) -> CallFit<(String, Value)> {
     if let Some(members) = members_in_any_order(syntax) {
         return whole_object(syntax, names, text, members);
     }
     head(syntax, names, text).then(|name, at| {
-        let read = arguments(syntax, names, name, &text[at..]);
+        let read = arguments(syntax, (names, name), (text, at), progress);
         read.then(|value, n_bytes| CallFit::Full((name.to_owned(), value), at + n_bytes))
     })
 }
@@ -113,10 +119,11 @@ fn head<'t>(syntax: &CallSyntax, names: &Names, text: &'t str) -> CallFit<&'t st
 }
 
 /// Tells what is certain of the call that begins at a byte of the held text: its name, and its arguments as far as they are there.
+/// [`call`] has read that text with this progress.
 pub(super) fn preview(
     syntax: &CallSyntax,
     names: &Names,
-    (held, at): (&str, usize),
+    (held, at, progress): (&str, usize, &TaggedProgress),
     preview: &mut Option<CallPreview>,
     out: &mut Vec<AnswerPart>,
 ) {
@@ -132,11 +139,21 @@ pub(super) fn preview(
         return;
     };
     let rest = text[n_head..].trim_start();
+    let read;
     let members = match &syntax.arguments {
-        Arguments::Tagged(tags) => tagged::complete(tags, syntax.after, names, &name, rest),
-        Arguments::Python => python::complete(rest, syntax.after, false),
-        Arguments::Gemma => python::complete(rest, syntax.after, true),
-        Arguments::Elements(mark) => elements::complete(mark, syntax.after, (names, &name), rest),
+        Arguments::Tagged(_) => progress.arguments(),
+        Arguments::Python => {
+            read = python::complete(rest, syntax.after, false);
+            &read
+        }
+        Arguments::Gemma => {
+            read = python::complete(rest, syntax.after, true);
+            &read
+        }
+        Arguments::Elements(mark) => {
+            read = elements::complete(mark, syntax.after, (names, &name), rest);
+            &read
+        }
         Arguments::Json(_) | Arguments::Harmony => {
             if preview.is_none() && rest.starts_with('{') && names.has(&name) {
                 let json_at = held.len() - rest.len();
@@ -209,10 +226,17 @@ fn scalar(text: &str) -> CallFit<Value> {
 }
 
 /// Arguments, and what stands behind them.
-fn arguments(syntax: &CallSyntax, names: &Names, name: &str, text: &str) -> CallFit<Value> {
-    let after = syntax.after;
+fn arguments(
+    syntax: &CallSyntax,
+    (names, name): (&Names, &str),
+    (call, start): (&str, usize),
+    progress: &mut TaggedProgress,
+) -> CallFit<Value> {
+    let (after, text) = (syntax.after, &call[start..]);
     match &syntax.arguments {
-        Arguments::Tagged(tags) => tagged::arguments(tags, after, names, name, text),
+        Arguments::Tagged(tags) => {
+            tagged::arguments(tags, after, (names, name), (call, start), progress)
+        }
         Arguments::Python => python::arguments(text, after),
         Arguments::Gemma => python::gemma_arguments(text, after),
         Arguments::Elements(mark) => elements::arguments(mark, after, (names, name), text),

@@ -12,6 +12,8 @@ pub(super) struct CallPreview {
     name: String,
     /// The arguments as far as they are told: a beginning of the complete text.
     told: String,
+    /// Arguments that came one by one, so far as they were looked at.
+    n_members: usize,
     /// Of arguments that are JSON: the reader, and how many bytes of the held text it has.
     json: Option<(JsonText, usize)>,
 }
@@ -29,6 +31,7 @@ impl CallPreview {
         CallPreview {
             name: name.to_owned(),
             told: String::new(),
+            n_members: 0,
             json: json_at.map(|at| (JsonText::new(), at)),
         }
     }
@@ -50,17 +53,17 @@ impl CallPreview {
     }
 
     /// Tells arguments that came one by one, all that are complete: as far as none comes twice, since then the last would count.
-    pub(super) fn tell_members(
-        &mut self,
-        members: Vec<(String, Value)>,
-        out: &mut Vec<AnswerPart>,
-    ) {
+    pub(super) fn tell_members(&mut self, members: &[(String, Value)], out: &mut Vec<AnswerPart>) {
+        if members.len() == self.n_members {
+            return;
+        }
+        self.n_members = members.len();
         let mut certain = Map::new();
         for (name, value) in members {
-            if certain.contains_key(&name) {
+            if certain.contains_key(name) {
                 break;
             }
-            certain.insert(name, value);
+            certain.insert(name.clone(), value.clone());
         }
         let mut text = Value::Object(certain).to_string();
         // The brace is the end's.

@@ -12,6 +12,7 @@ use super::json::CallFit;
 use super::kinds::is_text;
 use super::preview::CallPreview;
 use super::recipients::RecipientReader;
+use super::tagged::TaggedProgress;
 
 /// Part of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +92,8 @@ pub(crate) struct AnswerReader {
     place: ReaderPlace,
     /// The call under way, once its name is known.
     preview: Option<CallPreview>,
+    /// What is read of its arguments.
+    progress: TaggedProgress,
     n_calls: usize,
     /// No text came since the last call.
     is_behind_call: bool,
@@ -118,6 +121,7 @@ impl AnswerReader {
             held: String::new(),
             place: ReaderPlace::Begin,
             preview: None,
+            progress: TaggedProgress::default(),
             n_calls: 0,
             is_behind_call: false,
         }
@@ -217,7 +221,13 @@ impl AnswerReader {
         match self.place {
             ReaderPlace::Begin => self.begin(syntax),
             ReaderPlace::Text => self.text(syntax, out),
-            ReaderPlace::Calls { n_calls } => self.calls(syntax, n_calls, out),
+            ReaderPlace::Calls { n_calls } => {
+                let has_ended = self.calls(syntax, n_calls, out);
+                if has_ended {
+                    self.progress = TaggedProgress::default();
+                }
+                has_ended
+            }
         }
     }
 
@@ -280,7 +290,8 @@ impl AnswerReader {
             }
         });
         let read = read.then(|(), at| {
-            let call = fit::call(syntax, &self.names, &self.held[at..]);
+            let text = &self.held[at..];
+            let call = fit::call(syntax, &self.names, text, &mut self.progress);
             call.then(|call, n_bytes| CallFit::Full(call, at + n_bytes))
         });
         let n_read = match &read {
@@ -289,7 +300,7 @@ impl AnswerReader {
         };
         // Before anything is decided, so that the same is told however the text was cut.
         if let Some(at) = begin {
-            let held = (&self.held[..n_read], at);
+            let held = (&self.held[..n_read], at, &self.progress);
             fit::preview(syntax, &self.names, held, &mut self.preview, out);
         }
         let close = match n_calls {

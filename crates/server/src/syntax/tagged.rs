@@ -15,30 +15,44 @@ use crate::grammar::compact;
 /// What stands around a text in which anything may be.
 pub(super) const CDATA: [&str; 2] = ["<![CDATA[", "]]>"];
 
-/// The arguments of a function, and `after` behind them.
+/// What is read of the arguments of a call under way, so that none is read again with every piece that comes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TaggedProgress {
+    /// Where in the call its arguments begin.
+    start: usize,
+    /// Bytes of them that are read.
+    at: usize,
+    /// Those that are complete, in their order.
+    arguments: Vec<(String, Value)>,
+}
+
+impl TaggedProgress {
+    /// The arguments that are complete, of a call that need not be, in their order.
+    pub(super) fn arguments(&self) -> &[(String, Value)] {
+        &self.arguments
+    }
+}
+
+/// The arguments of a function, which begin at byte `start` of a call, and `after` behind them. `text` is the call, or a beginning
+/// of it no shorter than the one that the progress was made with.
 pub(super) fn arguments(
     tags: &Tags,
     after: &str,
-    names: &Names,
-    name: &str,
-    text: &str,
+    (names, name): (&Names, &str),
+    (text, start): (&str, usize),
+    progress: &mut TaggedProgress,
 ) -> CallFit<Value> {
-    let mut arguments = Vec::new();
-    let fit = read(tags, after, names, name, text, &mut arguments);
-    fit.then(|(), n_bytes| CallFit::Full(Value::Object(arguments.into_iter().collect()), n_bytes))
-}
-
-/// Those arguments that are complete, of a call that need not be, in their order.
-pub(super) fn complete(
-    tags: &Tags,
-    after: &str,
-    names: &Names,
-    name: &str,
-    text: &str,
-) -> Vec<(String, Value)> {
-    let mut arguments = Vec::new();
-    read(tags, after, names, name, text, &mut arguments);
-    arguments
+    if progress.start != start {
+        *progress = TaggedProgress {
+            start,
+            ..TaggedProgress::default()
+        };
+    }
+    let fit = read(tags, after, names, name, &text[start..], progress);
+    fit.then(|(), n_bytes| {
+        let arguments = progress.arguments.iter().cloned().collect();
+        CallFit::Full(Value::Object(arguments), n_bytes)
+    })
 }
 
 fn read(
@@ -47,18 +61,17 @@ fn read(
     names: &Names,
     name: &str,
     text: &str,
-    arguments: &mut Vec<(String, Value)>,
+    progress: &mut TaggedProgress,
 ) -> CallFit<()> {
-    let mut at = 0;
     loop {
-        let rest = &text[at..];
+        let rest = &text[progress.at..];
         let key = loosely(rest, tags.key);
         match (key, loosely(rest, after)) {
-            (_, CallFit::Full((), n_bytes)) => return CallFit::Full((), at + n_bytes),
+            (_, CallFit::Full((), n_bytes)) => return CallFit::Full((), progress.at + n_bytes),
             (CallFit::Full((), n_key), _) => match argument(tags, names, name, &rest[n_key..]) {
                 CallFit::Full(argument, n_bytes) => {
-                    arguments.push(argument);
-                    at += n_key + n_bytes;
+                    progress.arguments.push(argument);
+                    progress.at += n_key + n_bytes;
                 }
                 CallFit::Partial => return CallFit::Partial,
                 CallFit::Not => return CallFit::Not,
@@ -214,4 +227,39 @@ fn value_rule(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules<'
         return format!("{value} ({plain} | {} {marked}) {behind}", quoted(open));
     }
     format!("{value} {} {behind}", rules.text_up_to(trimmed, &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn complete_arguments_are_not_read_again() {
+        let tags = Tags {
+            key: "<a=",
+            value: ">",
+            json: ">",
+            end: "</a>",
+            has_cdata: false,
+        };
+        let schema = json!({"properties": {"x": {"type": "string"}, "y": {"type": "integer"}}});
+        let names = Names::new([("f".to_owned(), schema)]);
+        let mut progress = TaggedProgress::default();
+        let mut read = |text: &str, start: usize| {
+            arguments(&tags, "</f>", (&names, "f"), (text, start), &mut progress)
+        };
+        let call = "f:<a=x>one</a><a=y>2</a></f>";
+        for end in 2..call.len() {
+            assert_eq!(read(&call[..end], 2), CallFit::Partial, "{end}");
+        }
+        // Whoever reads the first argument again finds another value.
+        let other = call.replace("one", "two");
+        let value = json!({"x": "one", "y": 2});
+        assert_eq!(read(&other, 2), CallFit::Full(value, call.len() - 2));
+        // Arguments that begin elsewhere are others.
+        let value = json!({"x": "two", "y": 2});
+        let longer = format!(" {other}");
+        assert_eq!(read(&longer, 3), CallFit::Full(value, call.len() - 2));
+    }
 }

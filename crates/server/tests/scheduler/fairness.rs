@@ -72,6 +72,33 @@ fn a_long_prompt_does_not_stall_answers() {
 }
 
 #[test]
+fn prompts_that_many_wait_for_are_read_in_larger_parts() {
+    let options_now = SchedulerOptions {
+        max_delay: Duration::ZERO,
+        ..SchedulerOptions::default()
+    };
+    let (scheduler, watched) = start(options(), options_now);
+    let mut writer = scheduler.submit(endless(chat("Hello!"), 120)).unwrap();
+    until("writing", || {
+        scheduler.metrics().snapshot().generated_tokens > 2
+    });
+    let readers = ["Ben", "Tom", "Mia"].map(|name| {
+        let long = chat(&format!("{name} went to the lake. ").repeat(40));
+        scheduler.submit(job(long, 3)).unwrap()
+    });
+    for mut reader in readers {
+        wait(&mut reader).unwrap();
+    }
+    wait(&mut writer).unwrap();
+    let sizes = watched.steps();
+    let sizes = sizes.iter().map(|step| step.iter().map(|(_, n)| n).sum());
+    let sizes: Vec<usize> = sizes.collect();
+    // A token of the answer and as much of the prompts as is least where three wait and one reads; 16 where one waits.
+    assert!(sizes.contains(&49), "{sizes:?}");
+    assert!(sizes.iter().any(|n| (17..=20).contains(n)), "{sizes:?}");
+}
+
+#[test]
 fn of_two_prompts_the_shorter_does_not_wait_for_the_longer() {
     let (scheduler, _) = start(options(), SchedulerOptions::default());
     // Both are in the queue before the first pass with either.

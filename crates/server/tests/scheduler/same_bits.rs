@@ -92,6 +92,16 @@ fn with_room_for_all() {
     assert!(n_cached > 0, "nothing was cached, so nothing was tested");
 }
 
+/// Tokens of a pass are drawn on all threads of the engine.
+#[test]
+fn with_several_threads() {
+    let threads = EngineOptions {
+        n_threads: Some(3),
+        ..options()
+    };
+    check(threads, 12, 7);
+}
+
 /// Twelve pages, for four answers that want four each and prompts of up to nine.
 #[test]
 fn with_a_cache_so_small_that_answers_must_give_way() {

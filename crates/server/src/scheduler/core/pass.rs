@@ -10,7 +10,7 @@ use super::SchedulerCore;
 use crate::scheduler::ModelMetrics;
 use crate::scheduler::batch::{BatchPart, compose};
 use crate::scheduler::job::{JobEvent, JobFailure, PassRecord};
-use crate::scheduler::task::AnswerTask;
+use crate::scheduler::task::{AnswerTask, Draw, Drawn};
 
 impl SchedulerCore {
     /// Runs a pass; false if there is nothing to run.
@@ -19,7 +19,8 @@ impl SchedulerCore {
             let max_chunk = self.engine.limits().max_chunk;
             let whole = self.engine.model().model().config.encoder.is_some();
             let sizes = (max_chunk, whole);
-            let mut parts = compose(&self.running, &self.pace, self.options.max_delay, sizes);
+            let delay = (self.options.max_delay, self.queue.tasks().len());
+            let mut parts = compose(&self.running, &self.pace, delay, sizes);
             if parts.is_empty() {
                 return false;
             }
@@ -113,64 +114,98 @@ impl SchedulerCore {
         }
     }
 
-    /// Gives every task its rows of logits, and begins the siblings of those that have read their prompt. Returns how
+    /// Gives every task what the pass computed for it, and begins the siblings of those that have read their prompt. Returns how
     /// many tokens were drawn.
     fn hand_out(&mut self, parts: &[BatchPart]) -> usize {
         let (mut begun, mut n_drawn) = (Vec::new(), 0);
+        let mut items = vec![None; self.running.len()];
         for (i, part) in parts.iter().enumerate() {
-            let task = &mut self.running[part.task];
-            task.is_suspect = false;
-            let feed = task.turn.feed(part.n_tokens);
-            let wants_logits = feed.is_some_and(|feed| feed.logits == LogitsFor::Last);
-            let read_prompt = task.turn.reads_prompt();
-            task.turn.fed(part.n_tokens);
-            if read_prompt {
-                task.tell_progress();
-            }
-            if let Some(pooled) = &mut task.pooled {
-                pooled.push(self.output.state(i));
-                if wants_logits {
-                    let taken = pooled.finish().map(|vector| {
-                        task.job.tell(JobEvent::Embedding(vector));
-                        task.turn.end(Finish::Stop);
-                    });
-                    let taken = taken.map_err(JobFailure::Engine);
-                    usable(&self.metrics, task, taken);
-                }
-                continue;
-            }
-            if let Some(rows) = self.output.take_scored(i) {
-                task.take_scores(rows);
-            }
-            if !wants_logits || task.turn.finish().is_some() {
+            if !self.take_pass(part, i) {
                 continue;
             }
             if part.n_drafts > 0 {
                 n_drawn += self.check_drafts(part, i);
                 continue;
             }
-            let row = self.output.logits(i);
-            for mut sibling in std::mem::take(&mut task.siblings) {
-                match task.seq.map(|seq| self.engine.fork(seq)) {
-                    Some(Ok(seq)) => {
-                        sibling.seq = Some(seq);
-                        sibling.turn.resume(task.job.prompt.len());
-                        sibling.turn.fed(1);
-                        self.n_admissions += 1;
-                        sibling.admission = self.n_admissions;
-                        begun.push((sibling, i));
-                    }
-                    // No sequence is free: it reads the prompt by itself, most of it from the cache.
-                    _ => self.queue.push(sibling),
-                }
-            }
-            let taken = task.take_logits(row, &mut self.scratch);
-            n_drawn += usize::from(settle(&self.metrics, task, taken).flatten().is_some());
+            items[part.task] = Some(i);
+            self.begin_siblings(part.task, i, &mut begun);
         }
-        for (mut sibling, i) in begun {
-            let taken = sibling.take_logits(self.output.logits(i), &mut self.scratch);
-            settle(&self.metrics, &mut sibling, taken);
-            self.running.push(sibling);
+        n_drawn += self.draw_tokens(&items, &mut begun);
+        let begun = begun.into_iter().map(|(sibling, _)| sibling);
+        self.running.extend(begun);
+        n_drawn
+    }
+
+    /// Gives a task what the pass computed for it, but for its row of logits. Whether it draws from that.
+    fn take_pass(&mut self, part: &BatchPart, i: usize) -> bool {
+        let task = &mut self.running[part.task];
+        task.is_suspect = false;
+        let feed = task.turn.feed(part.n_tokens);
+        let wants_logits = feed.is_some_and(|feed| feed.logits == LogitsFor::Last);
+        let read_prompt = task.turn.reads_prompt();
+        task.turn.fed(part.n_tokens);
+        if read_prompt {
+            task.tell_progress();
+        }
+        if let Some(pooled) = &mut task.pooled {
+            pooled.push(self.output.state(i));
+            if wants_logits {
+                let taken = pooled.finish().map(|vector| {
+                    task.job.tell(JobEvent::Embedding(vector));
+                    task.turn.end(Finish::Stop);
+                });
+                let taken = taken.map_err(JobFailure::Engine);
+                usable(&self.metrics, task, taken);
+            }
+            return false;
+        }
+        if let Some(rows) = self.output.take_scored(i) {
+            task.take_scores(rows);
+        }
+        wants_logits && task.turn.finish().is_none()
+    }
+
+    /// Gives the siblings of a task that has read their prompt sequences of their own; they draw from the same item's row.
+    fn begin_siblings(&mut self, index: usize, i: usize, begun: &mut Vec<(AnswerTask, usize)>) {
+        let task = &mut self.running[index];
+        for mut sibling in std::mem::take(&mut task.siblings) {
+            match task.seq.map(|seq| self.engine.fork(seq)) {
+                Some(Ok(seq)) => {
+                    sibling.seq = Some(seq);
+                    sibling.turn.resume(task.job.prompt.len());
+                    sibling.turn.fed(1);
+                    self.n_admissions += 1;
+                    sibling.admission = self.n_admissions;
+                    begun.push((sibling, i));
+                }
+                // No sequence is free: it reads the prompt by itself, most of it from the cache.
+                _ => self.queue.push(sibling),
+            }
+        }
+    }
+
+    /// Has running tasks and siblings that begin draw, each from the row of an item: those without a grammar on all threads of the
+    /// engine, which have nothing else to do now. Returns how many tokens were drawn.
+    fn draw_tokens(&mut self, items: &[Option<usize>], begun: &mut [(AnswerTask, usize)]) -> usize {
+        let running = self.running.iter_mut().zip(items);
+        let running = running.filter_map(|(task, item)| Some((task, (*item)?)));
+        let begun = begun.iter_mut().map(|(task, item)| (task, *item));
+        let mut tasks: Vec<(&mut AnswerTask, usize)> = running.chain(begun).collect();
+        let free = tasks.iter_mut().filter(|(task, _)| !task.is_constrained);
+        let draws = free.map(|(task, item)| task.draw(self.output.logits(*item)));
+        let mut draws: Vec<Draw<'_>> = draws.collect();
+        let pool = self.engine.cpu().pool();
+        pool.run_pieces(&mut draws, 1, &|_, draws| {
+            draws.iter_mut().for_each(Draw::run);
+        });
+        let drawn: Vec<Drawn> = draws.into_iter().map(Draw::into_drawn).collect();
+        let (mut drawn, mut n_drawn) = (drawn.into_iter(), 0);
+        for (task, item) in tasks {
+            let taken = match task.is_constrained {
+                true => task.take_logits(self.output.logits(item), &mut self.scratch),
+                false => task.take_drawn(drawn.next().unwrap_or(Ok(None))),
+            };
+            n_drawn += usize::from(settle(&self.metrics, task, taken).flatten().is_some());
         }
         n_drawn
     }
