@@ -10,7 +10,7 @@ mod memory;
 mod tile_kernel;
 mod value;
 
-pub(crate) use code::{Code, Instruction};
+pub(crate) use code::{Code, Instruction, LockAmount};
 pub(crate) use compile::compile;
 pub(crate) use machine::{CascadeWait, CoreLog, CoreRun, CoreWait};
 pub(crate) use value::{CoreValue, Number};

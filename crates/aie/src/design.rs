@@ -12,12 +12,13 @@ mod fifo;
 mod fifo_link;
 mod flow;
 mod logical;
+mod overlay;
 mod stages;
 mod switch;
 
 pub(crate) use allocation::{ShimAllocation, channel};
 pub use choose::ReadOptions;
-pub(crate) use descriptor::{Constants, block, constant, number, packet_of, use_lock};
+pub(crate) use descriptor::{Constants, LockAction, block, constant, number, packet_of, use_lock};
 pub(crate) use switch::{Switch, Switches};
 
 use crate::syntax::{Location, MemRefType, Op, SyntaxError, parse};
@@ -151,6 +152,8 @@ pub(crate) struct Descriptor {
     pub(crate) padding: Vec<(u64, u64)>,
     pub(crate) iteration: Option<BdIteration>,
     pub(crate) acquire: Option<(usize, u64)>,
+    /// Whether it waits for just that much.
+    pub(crate) acquires_equal: bool,
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
     pub(crate) packet: Option<(u64, u64)>,

@@ -39,6 +39,10 @@ pub(crate) struct DesignProgram {
     /// Arguments that the sequence reads, and those that it writes.
     pub(crate) reads: BTreeSet<usize>,
     pub(crate) writes: BTreeSet<usize>,
+    /// What is left out of it.
+    pub(crate) notes: Vec<String>,
+    /// The operation behind the sequence's last.
+    pub(crate) end: usize,
 }
 
 fn at_op(at: Location, op: &str) -> impl Fn(WriterError) -> SyntaxError {
@@ -63,6 +67,11 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
         commands = queue::with_waits(commands);
     }
     has_streams(design, &commands)?;
+    let notes = sequence::without_lost_tokens(&mut commands, |tile| {
+        tile.kind() == TileKind::Shim
+            || design.switches.is_some()
+            || route::has_token_way(design, tile)
+    });
     let mut writer = StreamWriter::new(columns(design));
     let token_tiles = sequence::token_tiles(&commands);
     let tokens = match &design.switches {
@@ -79,6 +88,8 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
         settle: None,
         reads: BTreeSet::new(),
         writes: BTreeSet::new(),
+        notes,
+        end: 0,
     };
     let reaches_in = commands.iter().any(|row| row.1.reaches_into_tiles());
     lowered.settle = reaches_in.then(|| writer.n_operations());
@@ -94,15 +105,20 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
         .writers
         .retain(|&channel| !takes_traces(design, channel));
     lowered.stream = writer.finish();
+    lowered.end = lowered.stream.operations.len();
     for channel in &lowered.writers {
         lowered.stream.push(idle_poll(*channel));
     }
     Ok(lowered)
 }
 
-/// How far transfers of the sequence reach in each argument, in bytes; zeros where it cannot be lowered.
+/// Buffers that a call of the host has, at most, as XRT's kernels on an NPU take them.
+const MOST_BUFFERS: usize = 8;
+
+/// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros where it cannot be lowered. There may
+/// be more of them than arguments: words may patch any.
 pub(crate) fn argument_ends(design: &Design) -> Vec<u64> {
-    let mut ends = vec![0; design.arguments.len()];
+    let mut ends = vec![0; design.arguments.len().max(MOST_BUFFERS)];
     let commands = places::place(design).and_then(|places| sequence::commands(design, &places));
     let mut written = reach::WrittenDescriptors::default();
     for (_, command) in commands.unwrap_or_default() {
@@ -237,7 +253,7 @@ fn has_streams(
         let leads = |flow: &Flow| flow.from.tile == tile && Some(flow.from.port) == port;
         if !design.flows.iter().any(leads) {
             let problem = format!(
-                "no flow leads from {tile} MM2S {number}; those that mlir-aie's control overlay adds are not known here"
+                "no flow leads from {tile} MM2S {number}, and no tile of its column has a control port for such packets"
             );
             return Err(SyntaxError::new(*at, problem).in_op("aiex.dma_start_task"));
         }

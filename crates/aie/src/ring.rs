@@ -1,6 +1,6 @@
 //! Of a hang: who waits for whom.
 
-use crate::core::{CascadeWait, Code, CoreLog, CoreWait, Instruction};
+use crate::core::{CascadeWait, Code, CoreLog, CoreWait, Instruction, LockAmount};
 use crate::design::{Design, Lock};
 use crate::lower::Places;
 use millrace_xdna2_words::Tile;
@@ -143,10 +143,15 @@ impl Parties<'_> {
                 tile,
                 lock,
                 amount,
+                is_equal,
                 held,
             } => {
                 let found = self.lock_number(*tile, *lock);
-                self.lock_link(found, (*amount, *held), &at)
+                let amount = match is_equal {
+                    true => LockAmount::Equal(*amount),
+                    false => LockAmount::AtLeast(*amount),
+                };
+                self.lock_link(found, (amount, *held), &at)
             }
             WaitFor::Words { from } => {
                 let from = match (from.is_empty(), wait.actor) {
@@ -221,7 +226,12 @@ impl Parties<'_> {
     }
 
     /// A wait for a lock: those who release it could end it.
-    fn lock_link(&self, lock: Option<usize>, (amount, held): (u8, u8), at: &str) -> WaitLink {
+    fn lock_link(
+        &self,
+        lock: Option<usize>,
+        (amount, held): (LockAmount, u8),
+        at: &str,
+    ) -> WaitLink {
         let Some((number, lock)) = lock.map(|lock| (lock, &self.design.locks[lock])) else {
             return WaitLink {
                 text: format!("{at}waits for {amount} of a lock"),

@@ -1,5 +1,6 @@
 //! A design on the board.
 
+mod equality;
 mod shown;
 mod slow;
 mod stage;
@@ -9,9 +10,10 @@ use crate::design::Design;
 use crate::lower::DesignProgram;
 use crate::ring::{Parties, ring};
 use crate::syntax::SyntaxError;
+use equality::either;
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{
-    Board, BoardCounters, BoardError, BoardEvent, BoardOptions, SlowActor,
+    Board, BoardCounters, BoardError, BoardEvent, BoardOptions, EqualAcquire, SlowActor,
 };
 use stage::{DesignStage, ProgramNotes, stages};
 use std::cell::RefCell;
@@ -135,6 +137,7 @@ pub fn run(
             arguments,
             seed,
             starved: SlowActor::Nobody,
+            equal: EqualAcquire::Subtracts,
             options,
             profile: None,
         };
@@ -149,6 +152,7 @@ pub fn run(
             arguments,
             seed: options.orders,
             starved,
+            equal: EqualAcquire::Subtracts,
             options,
             profile: None,
         };
@@ -185,7 +189,7 @@ impl<'r> TriedOrders<'r> {
 
     /// Tries one more; gives the report if something went wrong.
     fn one(&mut self, run: SeededRun<'_>, order: String) -> Result<Option<RunReport>, SyntaxError> {
-        let (mut report, after, _) = once(self.design, self.stages, self.notes, run)?;
+        let (mut report, after, _) = either(self.design, self.stages, self.notes, run)?;
         // What an unknown kernel leaves is noise.
         let has_values = self.notes.unknown.is_empty();
         let differs = |before: &Vec<Vec<u8>>| has_values && *before != after;
@@ -260,10 +264,11 @@ pub(crate) fn recorded(
         arguments,
         seed: 0,
         starved: SlowActor::Nobody,
+        equal: EqualAcquire::Subtracts,
         options,
         profile: Some(profile),
     };
-    let (mut report, _, events) = once(design, &stages, &notes, run)?;
+    let (mut report, _, events) = either(design, &stages, &notes, run)?;
     if report.verdict != Verdict::Pass {
         return Ok((report, None));
     }
@@ -284,6 +289,8 @@ struct SeededRun<'a> {
     arguments: &'a [Vec<u8>],
     seed: u64,
     starved: SlowActor,
+    /// What acquires by equality leave.
+    equal: EqualAcquire,
     options: RunOptions,
     /// Whose cycles cores spend, if events are wanted.
     profile: Option<&'a Rc<Profile>>,
@@ -292,13 +299,13 @@ struct SeededRun<'a> {
 /// The report, the arguments behind the run, and what happened, if that was wanted.
 type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
 
-/// One order of actors.
+/// One order of actors with one reading of acquires by equality; says whether it came to any.
 fn once(
     design: &Design,
     stages: &[DesignStage<'_>],
     notes: &ProgramNotes,
     run: SeededRun<'_>,
-) -> Result<RunOutcome, SyntaxError> {
+) -> Result<(RunOutcome, bool), SyntaxError> {
     let mut after = run.arguments.to_vec();
     let mut report = RunReport {
         verdict: Verdict::Pass,
@@ -315,7 +322,7 @@ fn once(
         unknown_kernels: notes.unknown.clone(),
         notes: notes.notes.clone(),
     };
-    let mut events = None;
+    let (mut events, mut met) = (None, false);
     let mut before: Option<Board<'_>> = None;
     for stage in stages {
         let mut board = Board::new(BoardOptions {
@@ -324,11 +331,14 @@ fn once(
             max_rounds: run.options.max_rounds,
             starved: run.starved,
             settle: stage.lowered.settle,
+            equal: run.equal,
+            end: Some(stage.lowered.end),
         });
         if let Some(before) = &before {
             board.keep_memories_of(before);
         }
         of_stage(stage, &mut board, (run, &mut after[..]), &mut report)?;
+        met |= board.met_equal_acquire();
         if report.verdict != Verdict::Pass {
             break;
         }
@@ -338,7 +348,7 @@ fn once(
     if report.verdict == Verdict::Pass {
         report.outputs = outputs(design, stages, &after);
     }
-    Ok((report, after, events))
+    Ok(((report, after, events), met))
 }
 
 /// Runs a configuration on a board.
@@ -365,7 +375,12 @@ fn of_stage<'b>(
     let ended = board.run_stream(&stage.lowered.stream, &mut own);
     stage.put(&own, arguments);
     report.counters.add(board.counters());
+    let late = stage::late(board);
     match ended {
+        Ok(_) | Err(BoardError::Unfinished { .. }) if late.is_some() => {
+            report.verdict = Verdict::Fail;
+            report.problem = late;
+        }
         Ok(_) => {}
         // All waits were met; rings of descriptors and loops of cores go on for ever.
         Err(BoardError::Unfinished { left }) => report.left = left,

@@ -22,6 +22,7 @@ mod dma;
 mod event;
 mod fault;
 mod firmware;
+mod lock;
 mod route;
 mod slow;
 mod state;
@@ -34,16 +35,18 @@ pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use counters::BoardCounters;
 pub use event::BoardEvent;
 pub use fault::BoardError;
+pub use lock::EqualAcquire;
 pub use slow::SlowActor;
 pub use waits::{BoardActor, BoardWait, WaitFor};
 
 use crate::tile::{Direction, Tile};
 use crate::txn::{TxnOperation, TxnStream, decode};
+use crate::writer::ChannelAt;
 use dma::ArbiterHold;
 use event::EventLog;
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// How a board runs.
@@ -60,6 +63,10 @@ pub struct BoardOptions {
     /// An operation before which firmware waits until nobody else moves: cores and channels that a configuration
     /// starts are at work long before the first command of a sequence.
     pub settle: Option<usize>,
+    /// What an acquire by equality leaves.
+    pub equal: EqualAcquire,
+    /// The operation behind a sequence's last: polls from there on are no part of it, and what they wait for is late.
+    pub end: Option<usize>,
 }
 
 impl Default for BoardOptions {
@@ -70,6 +77,8 @@ impl Default for BoardOptions {
             max_rounds: 1 << 24,
             starved: SlowActor::Nobody,
             settle: None,
+            equal: EqualAcquire::Refused,
+            end: None,
         }
     }
 }
@@ -100,6 +109,9 @@ pub struct Board<'p> {
     turning: u32,
     /// Rounds for which firmware has waited for all others; `None` once it has.
     settling: Option<u32>,
+    met_equal: bool,
+    /// Channels that had work when the sequence had ended.
+    late: BTreeSet<ChannelAt>,
     order: TurnOrder,
     counters: BoardCounters,
     log: EventLog,
@@ -151,6 +163,8 @@ const DDR_STEP: u64 = 1 << 36;
 enum Turn {
     Firmware,
     Channel(usize, Direction, u8),
+    /// A channel that takes the lock which it waits for, and moves nothing.
+    Lock(usize, Direction, u8),
     Core(usize),
     /// A control port with something to answer.
     Control(usize),
@@ -172,6 +186,8 @@ impl<'p> Board<'p> {
             active: Active::new(),
             starved_for: 0,
             settling: Some(0),
+            met_equal: false,
+            late: BTreeSet::new(),
             n_turned: 0,
             turning: 0,
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
@@ -198,6 +214,8 @@ impl<'p> Board<'p> {
         self.active = Active::new();
         self.stalled_at = None;
         self.settling = Some(0);
+        self.met_equal = false;
+        self.late.clear();
         self.turning = 0;
         self.counters = BoardCounters::default();
     }
@@ -327,6 +345,7 @@ impl<'p> Board<'p> {
         match turn {
             Turn::Firmware => self.firmware(stream, next),
             Turn::Channel(tile, direction, number) => self.step_channel(tile, direction, number),
+            Turn::Lock(tile, direction, number) => self.step_lock(tile, direction, number),
             Turn::Core(tile) => self.step_core(tile),
             Turn::Control(tile) => self.step_control(tile),
         }
@@ -337,6 +356,7 @@ impl<'p> Board<'p> {
         let first = *next;
         for operation in stream.operations.iter().skip(first).take(most) {
             if self.is_settling(*next) || !self.operate(*next, operation)? {
+                self.is_late(*next, operation);
                 break;
             }
             let operation = *next;
@@ -410,22 +430,5 @@ impl<'p> Board<'p> {
             true => Ok(()),
             false => Err(BoardError::Unfinished { left }),
         }
-    }
-
-    fn actor_name(&self, actor: usize) -> String {
-        if let Some(tile) = actor.checked_sub(FIRST_CORE) {
-            return self
-                .tiles
-                .get(tile)
-                .map_or_else(String::new, |s| format!("{}'s program", s.tile));
-        }
-        let (tile, rest) = (actor / 12, actor % 12);
-        let direction = [Direction::S2mm, Direction::Mm2s][rest / 6];
-        format!(
-            "{} {} {}",
-            self.tiles[tile].tile,
-            direction.name(),
-            rest % 6
-        )
     }
 }

@@ -51,8 +51,8 @@ pub(crate) enum Instruction {
     Reshape(usize, usize, Vec<u64>),
     Dimension(usize, usize, usize),
     CopyView(usize, usize),
-    /// Waits for so much of a lock.
-    Acquire(LockAt, u8),
+    /// Waits for a lock.
+    Acquire(LockAt, LockAmount),
     Release(LockAt, u8),
     /// Objects of a FIFO's end.
     AcquireObjects(usize, usize, u64),
@@ -94,6 +94,24 @@ impl Instruction {
                 | Instruction::GetCascade(..)
                 | Instruction::End
         )
+    }
+}
+
+/// How much of a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockAmount {
+    /// So much, or more.
+    AtLeast(u8),
+    /// Just so much.
+    Equal(u8),
+}
+
+impl std::fmt::Display for LockAmount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LockAmount::AtLeast(amount) => write!(f, "{amount}"),
+            LockAmount::Equal(amount) => write!(f, "just {amount}"),
+        }
     }
 }
 

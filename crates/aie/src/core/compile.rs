@@ -2,11 +2,11 @@
 
 mod data;
 
-use super::code::{Code, EndAt, Instruction as I, LockAt, Term};
+use super::code::{Code, EndAt, Instruction as I, LockAmount, LockAt, Term};
 use super::kernel;
 use super::tile_kernel;
 use super::value::{Base, CoreValue, MemoryView, Number};
-use crate::design::{Constants, Core, Design, Entity, use_lock};
+use crate::design::{Constants, Core, Design, Entity, LockAction, use_lock};
 use crate::lower::Places;
 use crate::syntax::{Attribute, Location, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
@@ -222,13 +222,13 @@ impl CoreCompiler<'_> {
             "aie.event" => Ok(()),
             "aie.use_lock" => {
                 let constants = self.constants(op);
-                let (lock, is_acquire, amount) = use_lock(self.design, op, &constants)?;
+                let (lock, action, amount) = use_lock(self.design, op, &constants)?;
                 let lock = self.lock_at(op, lock)?;
                 let amount = amount as u8;
-                self.push(if is_acquire {
-                    I::Acquire(lock, amount)
-                } else {
-                    I::Release(lock, amount)
+                self.push(match action {
+                    LockAction::Acquire => I::Acquire(lock, LockAmount::AtLeast(amount)),
+                    LockAction::AcquireEqual => I::Acquire(lock, LockAmount::Equal(amount)),
+                    LockAction::Release => I::Release(lock, amount),
                 })
             }
             "aie.objectfifo.acquire" => {

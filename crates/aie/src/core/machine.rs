@@ -6,7 +6,7 @@ mod lanes;
 mod views;
 
 use super::arithmetic::compute;
-use super::code::{Code, Instruction as I, LockAt, Term};
+use super::code::{Code, Instruction as I, LockAmount, LockAt, Term};
 use super::memory::{Memories, allocate};
 use super::value::{Base, CoreValue, MemoryView};
 use crate::syntax::Location;
@@ -28,7 +28,7 @@ const A_SHORT_TURN: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CoreWait {
     /// A lock of the design, and how much of it.
-    Lock(usize, u8),
+    Lock(usize, LockAmount),
     Cascade(CascadeWait),
 }
 
@@ -71,7 +71,7 @@ struct State {
 enum CoreEvent {
     Next,
     To(usize),
-    Waits(LockAt, u8),
+    Waits(LockAt, LockAmount),
     WaitsForCascade(CascadeWait),
     End,
 }
@@ -267,7 +267,12 @@ impl State {
             }
             I::Unless(..) | I::UnlessLess(..) => {}
             I::Acquire(lock, amount) => {
-                if *amount > 0 && !core.acquire(lock.number, *amount)? {
+                let taken = match *amount {
+                    LockAmount::AtLeast(0) => true,
+                    LockAmount::AtLeast(amount) => core.acquire(lock.number, amount)?,
+                    LockAmount::Equal(amount) => core.acquire_equal(lock.number, amount)?,
+                };
+                if !taken {
                     return Ok(CoreEvent::Waits(lock.clone(), *amount));
                 }
             }
@@ -294,6 +299,7 @@ impl State {
         let (given, held) = self.ends[end];
         let more = (n.saturating_sub(held) * at.amount) as u8;
         if more > 0 && !core.acquire(at.acquire.number, more)? {
+            let more = LockAmount::AtLeast(more);
             return Ok(CoreEvent::Waits(at.acquire.clone(), more));
         }
         self.ends[end].1 = held.max(n);

@@ -1,7 +1,7 @@
 //! From ops to a design.
 
 use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
-use super::{allocation, choose, dma, fifo, flow, logical, stages, switch};
+use super::{allocation, choose, dma, fifo, flow, logical, overlay, stages, switch};
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{COLUMNS, TileKind};
@@ -63,15 +63,40 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
     }
     if let Some(op) = sequence_op {
         sequence(&mut design, op, options)?;
+        overlay::add(&mut design)?;
         stages::read(&mut design, ops, op)?;
     }
     reach(&mut design);
     Ok(design)
 }
 
-/// Arguments are as long as transfers reach: what a host gives may be more than the type says.
+/// Arguments are as long as transfers reach: what a host gives may be more than the type says. A buffer that a patch names
+/// beyond the arguments, as those of traces do, is one that the host gives besides.
 fn reach(design: &mut Design) {
     let ends = crate::lower::argument_ends(design);
+    let n_buffers = ends
+        .iter()
+        .rposition(|&end| end > 0)
+        .map_or(0, |last| last + 1);
+    for (i, &end) in ends
+        .iter()
+        .enumerate()
+        .take(n_buffers)
+        .skip(design.arguments.len())
+    {
+        let bytes = end.clamp(4, MOST_ARGUMENT_BYTES).next_multiple_of(4);
+        if end > 0 {
+            let note = format!(
+                "buffer {i} of the host is no argument: taken for {bytes} bytes, as far as transfers reach"
+            );
+            design.notes.push(note);
+        }
+        design.arguments.push(Argument {
+            name: format!("host{i}"),
+            of: MemRefType::words(bytes / 4),
+            bytes,
+        });
+    }
     for (i, (argument, end)) in design.arguments.iter_mut().zip(ends).enumerate() {
         if (argument.bytes + 1..=MOST_ARGUMENT_BYTES).contains(&end) {
             let (name, of) = (&argument.name, &argument.of);

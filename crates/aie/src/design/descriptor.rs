@@ -67,15 +67,16 @@ pub(crate) fn block(
     let mut constants = outer.clone();
     let mut found: Option<Descriptor> = None;
     let (mut acquire, mut release, mut packet, mut next) = (None, None, None, None);
+    let mut is_equal = false;
     for op in &block.ops {
         match op.name.as_str() {
             _ if constant(op, &mut constants)? => {}
             "aie.use_lock" => {
-                let (lock, is_acquire, amount) = use_lock(design, op, &constants)?;
-                let side = if is_acquire {
-                    &mut acquire
-                } else {
-                    &mut release
+                let (lock, action, amount) = use_lock(design, op, &constants)?;
+                is_equal |= action == LockAction::AcquireEqual;
+                let side = match action {
+                    LockAction::Release => &mut release,
+                    LockAction::Acquire | LockAction::AcquireEqual => &mut acquire,
                 };
                 if side.replace((lock, amount)).is_some() {
                     return Err(op.error("a descriptor acquires one lock and releases one"));
@@ -100,17 +101,28 @@ pub(crate) fn block(
     let mut descriptor =
         found.ok_or_else(|| SyntaxError::new(at, "a block of DMA without `aie.dma_bd`"))?;
     descriptor.acquire = acquire;
+    descriptor.acquires_equal = is_equal;
     descriptor.release = release;
     descriptor.packet = descriptor.packet.or(packet);
     Ok((descriptor, next))
 }
 
-/// Lock, whether it is acquired, how much.
+/// What is done to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockAction {
+    /// As much or more is waited for.
+    Acquire,
+    /// Just that much is waited for.
+    AcquireEqual,
+    Release,
+}
+
+/// Lock, what is done to it, how much.
 pub(crate) fn use_lock(
     design: &Design,
     op: &Op,
     constants: &Constants,
-) -> Result<(usize, bool, u64), SyntaxError> {
+) -> Result<(usize, LockAction, u64), SyntaxError> {
     op.only(&["action", "value", "acq_en", "blocking"])?;
     let lock = design.lock(op, op.operand(0)?)?;
     let amount = match (op.get("value"), op.operands.get(1)) {
@@ -122,11 +134,9 @@ pub(crate) fn use_lock(
         return Err(op.error(format!("a lock holds at most 63, not {amount}")));
     }
     match op.text("action")? {
-        "AcquireGreaterEqual" => Ok((lock, true, amount)),
-        "Release" => Ok((lock, false, amount)),
-        "Acquire" => Err(
-            op.error("`Acquire` waits for a value to be equal: what that leaves is not documented")
-        ),
+        "AcquireGreaterEqual" => Ok((lock, LockAction::Acquire, amount)),
+        "Release" => Ok((lock, LockAction::Release, amount)),
+        "Acquire" => Ok((lock, LockAction::AcquireEqual, amount)),
         other => Err(op.error(format!("`{other}` is no action of a lock"))),
     }
 }
@@ -289,6 +299,7 @@ fn read(
         padding,
         iteration: iteration(op)?,
         acquire: None,
+        acquires_equal: false,
         release: None,
         packet: packet_of(op)?,
         burst_bytes: one("burst_length")?.unwrap_or(0),

@@ -160,12 +160,13 @@ impl Labels<'_> {
                 break;
             };
             at = find(&next)?;
+            let ops = &self.region.blocks[at].ops;
+            if let Some(start) = ops.iter().find(|op| op.name == "aie.dma_start") {
+                let problem = format!("a chain of descriptors leads to ^{next}, where it begins");
+                return Err(start.error(problem));
+            }
             // A chain ends at a block that has no descriptor.
-            if !self.region.blocks[at]
-                .ops
-                .iter()
-                .any(|op| op.name == "aie.dma_bd")
-            {
+            if !ops.iter().any(|op| op.name == "aie.dma_bd") {
                 break;
             }
             before = Some(number);

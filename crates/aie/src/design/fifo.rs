@@ -292,6 +292,7 @@ impl FifoLowering<'_> {
                     padding: padding.to_vec(),
                     iteration: None,
                     acquire: Some((acquire, amount)),
+                    acquires_equal: false,
                     release: Some((release, amount)),
                     packet: None,
                     burst_bytes: 0,
@@ -310,7 +311,7 @@ impl FifoLowering<'_> {
             channel,
             first,
             executions: iterations.unwrap_or(1),
-            pad_value: None,
+            pad_value: fifo.pad_value.filter(|_| sends && is_memory),
             at: fifo.op.at,
         });
         Ok(())

@@ -157,9 +157,9 @@ fn shared(
     outputs: &[&FifoOp<'_>],
 ) -> Result<(FifoPool, PartsOf, PartsOf), SyntaxError> {
     let tile = outputs[0].producer;
-    // The pool is that of the side with the larger objects.
+    // The pool is that of the side with the larger objects; padding has no place in it.
     let (owner, parts) = match (inputs, outputs) {
-        ([input], [output]) if input.bytes() < output.bytes() => {
+        ([input], [output]) if input.bytes() < output.bytes_in_memory() => {
             (output, vec![(0, output.bytes())])
         }
         ([input], [_]) => (input, vec![(0, input.bytes())]),

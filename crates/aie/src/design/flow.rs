@@ -70,14 +70,14 @@ pub(super) fn circuit(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// `aie.packet_flow`: one source, sinks, an id.
+/// `aie.packet_flow`: sources, sinks, an id. Several sources are as many streams to the same sinks.
 pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     op.only(&["ID", "keep_pkt_header", "priority_route"])?;
     let id = op.number::<u8>("ID")?;
     if id > 31 {
         return Err(op.error("ids of packets are 0 to 31"));
     }
-    let (mut from, mut to) = (None, Vec::new());
+    let (mut sources, mut to) = (Vec::new(), Vec::new());
     for part in op.region(0)?.ops() {
         let direction = match part.name.as_str() {
             "aie.packet_source" => Direction::Mm2s,
@@ -90,15 +90,23 @@ pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         let end = end(part, tile, port, direction)?;
         match direction {
             Direction::S2mm => to.push(end),
-            Direction::Mm2s if from.is_none() => from = Some(end),
-            Direction::Mm2s => return Err(part.error("a second source")),
+            Direction::Mm2s => sources.push(end),
         }
     }
-    let from = from.ok_or_else(|| op.error("it has no source"))?;
+    if sources.is_empty() {
+        return Err(op.error("it has no source"));
+    }
     if to.is_empty() {
         return Err(op.error("it has no destination"));
     }
-    // Packets of one source and id go to all that ask for them.
+    for from in sources {
+        packets_from(design, op, (from, id), to.clone());
+    }
+    Ok(())
+}
+
+/// A stream of packets; those of one source and id go to all that ask for them.
+fn packets_from(design: &mut Design, op: &Op, (from, id): (TilePort, u8), mut to: Vec<TilePort>) {
     let old = design
         .flows
         .iter_mut()
@@ -106,7 +114,7 @@ pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     if let Some(flow) = old {
         to.retain(|end| !flow.to.contains(end));
         flow.to.append(&mut to);
-        return Ok(());
+        return;
     }
     design.flows.push(Flow {
         name: format!("the packets {id} from {} of {}", from.port, from.tile),
@@ -116,7 +124,6 @@ pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         keeps_header: op.flag("keep_pkt_header"),
         at: op.at,
     });
-    Ok(())
 }
 
 /// `(%from, %to)`: 512 bits at a time from a core to the one south or east of it.

@@ -99,12 +99,17 @@ fn locks(
     tile: Tile,
     fields: &mut Vec<(F, u64)>,
 ) -> Result<(), String> {
-    if let Some((lock, amount)) = of.acquire.filter(|row| row.1 > 0) {
+    if let Some((lock, amount)) = of.acquire.filter(|row| row.1 > 0 || of.acquires_equal) {
         let id = lock_id(design, places, tile, lock)?;
+        // A negative value asks for as much or more.
+        let value = match of.acquires_equal {
+            true => amount,
+            false => (128 - amount) & 127,
+        };
         fields.extend([
             (F::AcquireEnable, 1),
             (F::AcquireId, id),
-            (F::AcquireValue, (128 - amount) & 127),
+            (F::AcquireValue, value),
         ]);
     }
     if let Some((lock, amount)) = of.release.filter(|row| row.1 > 0) {

@@ -59,7 +59,9 @@ pub(super) fn routes(
             if flow.keeps_header {
                 switch.keeps_header.extend(&masters);
             }
-            if switch.ways.insert((slave, id), masters).is_some() {
+            let others = switch.ways.insert((slave, id), masters.clone());
+            // Streams of one flow from several sources may have met before.
+            if others.is_some_and(|others| others != masters) {
                 return Err(fail(format!(
                     "other packets of its id come by {slave} of {tile}"
                 )));
@@ -89,6 +91,14 @@ fn add_tokens(
     for (&tile, &at) in tiles {
         let given = design.controllers.get(&tile).copied();
         if let Some(id) = way_of_tokens(flows, tile, given) {
+            // A task writes the id of its tile to the channel; of a shim mlir-aie adds the way of that id.
+            if given.is_some_and(|given| given != id) && tile.kind() != TileKind::Shim {
+                let given = given.unwrap_or(id);
+                let problem = format!(
+                    "tokens of {tile} have id {given}, its `controller_id`, and its packet flow to the firmware takes id {id}"
+                );
+                return Err(SyntaxError::new(at, problem).in_op("aiex.dma_start_task"));
+            }
             tokens.insert(tile, id);
             continue;
         }
@@ -112,6 +122,11 @@ fn add_tokens(
         flows.push(token_flow(tile, id));
     }
     Ok(tokens)
+}
+
+/// Whether the design has a flow for a tile's tokens.
+pub(super) fn has_token_way(design: &Design, tile: Tile) -> bool {
+    way_of_tokens(&design.flows, tile, None).is_some()
 }
 
 /// The id of a tile's packets to the firmware, where the design has a flow for them: the id that the tile has, if it

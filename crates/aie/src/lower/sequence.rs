@@ -93,6 +93,65 @@ pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeMap<
     tiles
 }
 
+/// Tasks whose token nobody awaits and no stream takes away: they are pushed without one. Gives what is to be said of
+/// them. A second token would meet the first before the switch, so that a tile may lose one alone.
+pub(super) fn without_lost_tokens(
+    commands: &mut [(Location, SequenceCommand)],
+    has_way: impl Fn(Tile) -> bool,
+) -> Vec<String> {
+    let is_awaited = |tile: Tile| {
+        commands.iter().any(|row| match &row.1 {
+            SequenceCommand::Await(channel) => channel.tile == tile,
+            SequenceCommand::Raw { operation, .. } => match operation {
+                &TxnOperation::Sync {
+                    col,
+                    row,
+                    n_cols,
+                    n_rows,
+                    ..
+                } => {
+                    let within =
+                        |at: u8, first: u8, n: u8| (first..first.saturating_add(n)).contains(&at);
+                    within(tile.col, col, n_cols) && within(tile.row, row, n_rows)
+                }
+                _ => false,
+            },
+            _ => false,
+        })
+    };
+    let mut n_tokens: BTreeMap<Tile, u32> = BTreeMap::new();
+    for row in commands.iter() {
+        if let SequenceCommand::Push { channel, task } = &row.1
+            && task.token
+        {
+            *n_tokens.entry(channel.tile).or_default() += 1;
+        }
+    }
+    let lost = n_tokens
+        .into_iter()
+        .filter(|&(tile, n)| n == 1 && !has_way(tile) && !is_awaited(tile));
+    let lost: Vec<Tile> = lost.map(|row| row.0).collect();
+    let mut notes = Vec::new();
+    for row in commands.iter_mut() {
+        if let SequenceCommand::Push { channel, task } = &mut row.1
+            && task.token
+            && lost.contains(&channel.tile)
+        {
+            task.token = false;
+            let ChannelAt {
+                tile,
+                direction,
+                number,
+            } = channel;
+            let name = direction.name();
+            notes.push(format!(
+                "the token of {tile} {name} {number} is not sent: it has no way to the firmware, and nobody awaits it"
+            ));
+        }
+    }
+    notes
+}
+
 /// The sequence while it is read.
 pub(super) struct Sequence<'d> {
     pub(super) design: &'d Design,
@@ -282,6 +341,7 @@ impl Sequence<'_> {
             padding: Vec::new(),
             iteration: outer,
             acquire: None,
+            acquires_equal: false,
             release: None,
             packet: design::packet_of(op)?.or(packet),
             burst_bytes: op.number_or("burst_length", 0)?,

@@ -5,7 +5,7 @@ use crate::design::{ArgumentPart, Design};
 use crate::lower::{DesignProgram, lower};
 use crate::syntax::{Location, SyntaxError};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::board::{BoardActor, BoardError};
+use millrace_xdna2_words::board::{Board, BoardActor, BoardError};
 use std::rc::Rc;
 
 /// A configuration and what is run there.
@@ -46,6 +46,18 @@ pub(super) fn stages(design: &Design) -> Result<(Vec<DesignStage<'_>>, ProgramNo
     Ok((all, notes))
 }
 
+/// What a host would read too early: shims that still wrote when the sequence had ended.
+pub(super) fn late(board: &Board<'_>) -> Option<String> {
+    let names = board
+        .late()
+        .map(|at| format!("{} {} {}", at.tile, at.direction.name(), at.number));
+    let names: Vec<String> = names.collect();
+    let all = names.join(", ");
+    (!names.is_empty()).then(|| {
+        format!("the sequence ends before {all} has written all: nobody awaits its last task, and the host may read too early")
+    })
+}
+
 fn note(new: Vec<String>, to: &mut Vec<String>) {
     for one in new {
         if !to.contains(&one) {
@@ -60,6 +72,7 @@ fn stage<'d>(
     notes: &mut ProgramNotes,
 ) -> Result<DesignStage<'d>, SyntaxError> {
     let lowered = lower(design)?;
+    note(lowered.notes.clone(), &mut notes.notes);
     let mut codes = Vec::new();
     for core in &design.cores {
         let compiled = compile(design, &lowered.places, core)?;

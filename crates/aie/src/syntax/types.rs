@@ -161,6 +161,17 @@ fn memref(inner: &str, depth: u32) -> Result<MemRefType, String> {
 }
 
 impl MemRefType {
+    /// So many words in a row.
+    pub(crate) fn words(n: u64) -> MemRefType {
+        MemRefType {
+            shape: vec![Some(n)],
+            element: Type::Integer {
+                bits: 32,
+                is_unsigned: false,
+            },
+        }
+    }
+
     /// Elements; `None` where a size is not fixed.
     pub(crate) fn elements(&self) -> Option<u64> {
         self.shape.iter().copied().product()

@@ -248,7 +248,7 @@ fn descriptors_and_sequences_are_refused_where_they_are_wrong() {
             "physical",
             "aie.use_lock(%full, Release)",
             "aie.use_lock(%empty, Acquire)",
-            "what that leaves is not documented",
+            "a descriptor acquires one lock and releases one",
         ),
         (
             "physical",

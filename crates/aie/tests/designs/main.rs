@@ -11,6 +11,7 @@ mod forms;
 mod hangs;
 mod hostile;
 mod loaded;
+mod locks;
 mod programs;
 mod routes;
 mod sequences;
@@ -19,6 +20,7 @@ mod spellings;
 mod tile_kernels;
 mod time;
 mod values;
+mod ways;
 
 use millrace_aie::{Design, RunOptions, RunReport, run};
 use std::path::Path;

@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 18] = [
+pub const ASSUMPTIONS: [Assumption; 20] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -27,6 +27,16 @@ pub const ASSUMPTIONS: [Assumption; 18] = [
         name: "settled-start",
         what: "Cores and DMA that a configuration starts stand still, or have long been at work, before a sequence's first command. It is used where that sequence writes memories or locks of tiles.",
         probe: "A core that stores to a word after a loop of 1,000 to 1,000,000 turns, and a sequence that writes the same word first.",
+    },
+    Assumption {
+        name: "lock-at-once",
+        what: "A channel with a task takes the lock that its descriptor begins with as soon as the lock allows it, however slow its words are.",
+        probe: "A memory tile's lock of 4 that four channels take 1 of in turn, one of them held up by its stream: whether another ever takes 2.",
+    },
+    Assumption {
+        name: "lost-token",
+        what: "One token of a core or a memory tile that has no way stays before the tile's switch, and the channel goes on.",
+        probe: "A core's channel with two tasks and no way for tokens, the first with one: whether the second runs.",
     },
     Assumption {
         name: "control-answer",

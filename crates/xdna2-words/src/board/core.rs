@@ -71,8 +71,20 @@ impl CoreView<'_, '_> {
     /// # Errors
     /// No such lock, or one that was not set.
     pub fn acquire(&mut self, lock: u8, amount: u8) -> Result<bool, String> {
+        self.take(lock, amount, -i32::from(amount))
+    }
+
+    /// Takes a lock as soon as it holds just that much; `false` if it does not.
+    ///
+    /// # Errors
+    /// As [`acquire`](CoreView::acquire); a board that [refuses](super::EqualAcquire::Refused) such acquires.
+    pub fn acquire_equal(&mut self, lock: u8, amount: u8) -> Result<bool, String> {
+        self.take(lock, amount, i32::from(amount))
+    }
+
+    fn take(&mut self, lock: u8, amount: u8, value: i32) -> Result<bool, String> {
         let tile = self.side(u32::from(lock / 16))?;
-        let taken = self.board.tiles[tile].acquire(lock % 16, -i32::from(amount));
+        let taken = self.board.acquire(tile, lock % 16, value);
         let taken = taken.map_err(|problem| problem.to_string())?;
         if taken {
             let core = BoardActor::Core(self.tile());

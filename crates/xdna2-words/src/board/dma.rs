@@ -179,21 +179,58 @@ impl Board<'_> {
         direction: Direction,
         number: u8,
     ) -> Result<bool, BoardError> {
-        let place = |board: &Self| {
-            let channel = &board.tiles[tile].channels[direction as usize][usize::from(number)];
-            let at = channel.execution.as_ref().map(|e| e.number);
-            let at = at.or(channel.queue.front().map(|task| task.start));
-            let at = at.map_or_else(String::new, |at| format!(", descriptor {at}"));
-            format!(
-                "{}, {} {number}{at}",
-                board.tiles[tile].tile,
-                direction.name()
-            )
+        self.advance(tile, direction, number)
+            .map_err(|problem| self.channel_error(tile, direction, number, problem))
+    }
+
+    /// Lets a channel take the lock that its descriptor begins with, if it has not yet; says whether it did.
+    pub(super) fn step_lock(
+        &mut self,
+        tile: usize,
+        direction: Direction,
+        number: u8,
+    ) -> Result<bool, BoardError> {
+        self.wait_at_lock(tile, direction, number)
+            .map_err(|problem| self.channel_error(tile, direction, number, problem))
+    }
+
+    fn channel_error(
+        &self,
+        tile: usize,
+        direction: Direction,
+        number: u8,
+        problem: BoardProblem,
+    ) -> BoardError {
+        let channel = &self.tiles[tile].channels[direction as usize][usize::from(number)];
+        let at = channel.execution.as_ref().map(|e| e.number);
+        let at = at.or(channel.queue.front().map(|task| task.start));
+        let at = at.map_or_else(String::new, |at| format!(", descriptor {at}"));
+        let name = direction.name();
+        let place = format!("{}, {name} {number}{at}", self.tiles[tile].tile);
+        let actor = BoardActor::Channel(self.event_channel(tile, direction, number));
+        BoardError::at(actor, place, problem)
+    }
+
+    fn wait_at_lock(
+        &mut self,
+        tile: usize,
+        direction: Direction,
+        number: u8,
+    ) -> Result<bool, BoardProblem> {
+        let channel = self.tiles[tile].channel(direction, number);
+        let Some(&task) = channel.queue.front() else {
+            return Ok(false);
         };
-        self.advance(tile, direction, number).map_err(|problem| {
-            let actor = BoardActor::Channel(self.event_channel(tile, direction, number));
-            BoardError::at(actor, place(self), problem)
-        })
+        let mut execution = match channel.execution.take() {
+            Some(execution) => execution,
+            None => self.begin(tile, direction, number, task.start)?,
+        };
+        let took = match execution.acquire {
+            Some(_) => self.take_lock(&mut execution, tile, direction, number),
+            None => Ok(false),
+        };
+        self.tiles[tile].channel(direction, number).execution = Some(execution);
+        took
     }
 
     fn advance(
@@ -283,11 +320,12 @@ impl Board<'_> {
         let release = lock(WordField::ReleaseId, WordField::ReleaseValue, releases)?;
         let is_packet = record.is(WordField::PacketEnable);
         let packet = is_packet.then(|| record.get(WordField::PacketId) as u8);
-        let is_sure = self.options.strict || acquire.is_none();
         let route = match direction {
             Direction::S2mm => None,
-            Direction::Mm2s if is_sure => Some(self.route_of_channel(at, channel, packet)?),
-            // Until it has its lock a sequence may change its way.
+            Direction::Mm2s if self.options.strict => {
+                Some(self.route_of_channel(at, channel, packet)?)
+            }
+            // Until it has its lock a sequence may change its way, and its first word may be a header.
             Direction::Mm2s => self.route_of_channel(at, channel, packet).ok(),
         };
         let pad_value = self.tiles[tile]

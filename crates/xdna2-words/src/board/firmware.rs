@@ -8,6 +8,7 @@ use crate::field::{Record, WordField};
 use crate::register::BlockKind;
 use crate::tile::{Direction, Tile, TileKind};
 use crate::txn::{StreamOperation, TxnOperation};
+use crate::writer::ChannelAt;
 pub(super) use registers::locate;
 
 /// How an operation went.
@@ -36,6 +37,30 @@ impl Board<'_> {
                 Err(BoardError::of_operation(number, what, problem))
             }
         }
+    }
+
+    /// Notes the channel of a poll behind the sequence's end that has to wait.
+    pub(super) fn is_late(&mut self, number: usize, operation: &StreamOperation) {
+        let TxnOperation::MaskPoll { address, .. } = operation.operation else {
+            return;
+        };
+        if self.options.end.is_none_or(|end| number < end) {
+            return;
+        }
+        if let Ok((tile, found)) = locate(address)
+            && let BlockKind::Status(direction) = found.block.kind
+        {
+            self.late.insert(ChannelAt {
+                tile,
+                direction,
+                number: found.number as u8,
+            });
+        }
+    }
+
+    /// Channels that still had work when the last run's sequence had ended.
+    pub fn late(&self) -> impl Iterator<Item = ChannelAt> {
+        self.late.iter().copied()
     }
 
     fn perform(&mut self, operation: &TxnOperation) -> Result<Outcome, BoardProblem> {

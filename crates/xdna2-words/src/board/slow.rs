@@ -1,4 +1,7 @@
 //! Orders that are made to find what depends on speed: somebody moves only when nobody else can.
+//!
+//! A slow channel still takes the lock that it waits for as soon as the lock allows it: its request stands at the
+//! lock, and nobody overtakes it there who has a block of words to move first.
 
 use super::{Board, BoardError, Turn};
 use crate::tile::Tile;
@@ -58,6 +61,16 @@ impl SlowActor {
     }
 }
 
+impl Turn {
+    /// What of a slow one's turn does not wait: the lock that a channel waits for.
+    fn at_lock(self) -> Option<Turn> {
+        match self {
+            Turn::Channel(tile, direction, number) => Some(Turn::Lock(tile, direction, number)),
+            _ => None,
+        }
+    }
+}
+
 impl Board<'_> {
     /// Whether firmware waits before an operation until all others stand still.
     pub(super) fn is_settling(&self, next: usize) -> bool {
@@ -77,7 +90,8 @@ impl Board<'_> {
         true
     }
 
-    /// Everybody's turn, the starved's only where nobody else moved; says whether anything was done.
+    /// Everybody's turn, the starved's only where nobody else moved, but for the lock that a channel waits for; says
+    /// whether anything was done.
     pub(super) fn turns(
         &mut self,
         order: &[Turn],
@@ -85,14 +99,17 @@ impl Board<'_> {
         next: &mut usize,
     ) -> Result<bool, BoardError> {
         let starved = self.options.starved;
-        let others = order.iter().filter(|&&turn| !starved.is(turn));
+        let others = order.iter().filter_map(|&turn| match starved.is(turn) {
+            true => turn.at_lock(),
+            false => Some(turn),
+        });
         let (mut moved, mut works) = self.some_turns(others, stream, next)?;
         if starved != SlowActor::Nobody {
             self.starved_for += 1;
             // A core that only turns in a loop keeps nobody waiting.
             if !works || self.starved_for >= MOST_ROUNDS_WITHOUT {
                 self.starved_for = 0;
-                let slow = order.iter().filter(|&&turn| starved.is(turn));
+                let slow = order.iter().copied().filter(|&turn| starved.is(turn));
                 let (more, more_works) = self.some_turns(slow, stream, next)?;
                 moved |= more;
                 works |= more_works;
@@ -103,14 +120,14 @@ impl Board<'_> {
     }
 
     /// Turns of some. Says whether anybody did anything, and whether it was more than turning in a loop.
-    fn some_turns<'t>(
+    fn some_turns(
         &mut self,
-        order: impl Iterator<Item = &'t Turn>,
+        order: impl Iterator<Item = Turn>,
         stream: &TxnStream,
         next: &mut usize,
     ) -> Result<(bool, bool), BoardError> {
         let (mut moved, mut works) = (false, false);
-        for &turn in order {
+        for turn in order {
             let turned = self.n_turned;
             let moves = self.turn(turn, stream, next)?;
             moved |= moves;

@@ -221,17 +221,10 @@ impl TileState {
         port::at(port::slaves(self.tile.kind()), u8::try_from(number).ok()?)
     }
 
-    /// Tries to take a lock: with a negative value waits for that much and subtracts it.
-    pub(super) fn acquire(&mut self, lock: u8, value: i32) -> Result<bool, BoardProblem> {
-        let tile = self.tile;
+    /// Tries to take that much of a lock.
+    pub(super) fn acquire(&mut self, lock: u8, amount: i32) -> Result<bool, BoardProblem> {
         let held = self.lock(lock)?;
-        if value >= 0 {
-            let problem = format!(
-                "lock {lock} of {tile} acquired with {value}: what waiting for equality leaves"
-            );
-            return Err(BoardProblem::Undefined(problem));
-        }
-        let left = i32::from(*held) + value;
+        let left = i32::from(*held) - amount;
         if left < 0 {
             return Ok(false);
         }

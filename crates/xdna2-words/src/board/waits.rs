@@ -29,6 +29,8 @@ pub enum WaitFor {
         lock: u8,
         /// How much is asked.
         amount: u8,
+        /// Whether it is to be just that much.
+        is_equal: bool,
         /// How much there is.
         held: u8,
     },
@@ -169,6 +171,7 @@ impl Board<'_> {
                 tile: self.tiles[of].tile,
                 lock,
                 amount: value.unsigned_abs() as u8,
+                is_equal: value >= 0,
                 held: self.tiles[of].locks[usize::from(lock)].unwrap_or(0),
             },
             (None, Direction::S2mm) => WaitFor::Words {
@@ -239,6 +242,24 @@ impl Board<'_> {
             direction: Direction::S2mm,
             number,
         }
+    }
+
+    /// The name of an actor by its number.
+    pub(super) fn actor_name(&self, actor: usize) -> String {
+        if let Some(tile) = actor.checked_sub(FIRST_CORE) {
+            return self
+                .tiles
+                .get(tile)
+                .map_or_else(String::new, |s| format!("{}'s program", s.tile));
+        }
+        let (tile, rest) = (actor / 12, actor % 12);
+        let direction = [Direction::S2mm, Direction::Mm2s][rest / 6];
+        format!(
+            "{} {} {}",
+            self.tiles[tile].tile,
+            direction.name(),
+            rest % 6
+        )
     }
 
     fn actor(&self, number: usize) -> BoardActor {

@@ -1,7 +1,7 @@
 //! An object FIFO as its op has it.
 
 use crate::design::Design;
-use crate::design::descriptor::pairs;
+use crate::design::descriptor::{elements, pairs};
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::TileKind;
@@ -21,6 +21,8 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) to_stream: Vec<(u64, u64)>,
     pub(super) from_stream: Vec<Vec<(u64, u64)>>,
     pub(super) padding: Vec<(u64, u64)>,
+    /// The word that padding sends, where the text names one.
+    pub(super) pad_value: Option<u32>,
     pub(super) initial: Vec<Vec<u8>>,
     /// How often each object is sent.
     pub(in crate::design) repeat: u64,
@@ -33,7 +35,7 @@ pub(in crate::design) struct FifoOp<'o> {
 }
 
 /// What its op may say.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "sym_name",
     "dimensionsToStream",
     "dimensionsFromStream",
@@ -43,6 +45,7 @@ const KNOWN: [&str; 13] = [
     "via_DMA",
     "plio",
     "padDimensions",
+    "padValue",
     "repeat_count",
     "iter_count",
     "disable_synchronization",
@@ -102,6 +105,10 @@ pub(super) fn read<'o>(design: &Design, op: &'o Op) -> Result<FifoOp<'o>, Syntax
         initial: initial(op, &of)?,
         to_stream: list("dimensionsToStream", "size", "stride")?,
         padding: list("padDimensions", "const_pad_before", "const_pad_after")?,
+        pad_value: match op.get("padValue") {
+            Some(_) => Some(op.integer("padValue")? as u32),
+            None => None,
+        },
         from_stream,
         of,
         repeat: times(op, "repeat_count")?.unwrap_or(1),
@@ -151,6 +158,13 @@ fn initial(op: &Op, of: &MemRefType) -> Result<Vec<Vec<u8>>, SyntaxError> {
 impl FifoOp<'_> {
     pub(in crate::design) fn bytes(&self) -> u64 {
         self.of.bytes().unwrap_or(0)
+    }
+
+    /// Bytes of an object in its producer's memory: what padding adds on the way is none of them.
+    pub(in crate::design) fn bytes_in_memory(&self) -> u64 {
+        let unpadded = elements(&self.to_stream, &[]).filter(|_| !self.padding.is_empty());
+        let bytes = unpadded.and_then(|n| n.checked_mul(self.of.element_bytes()));
+        bytes.unwrap_or_else(|| self.bytes())
     }
 
     /// The depth on a side: 0 is the producer's.

@@ -29,10 +29,16 @@ impl MlirParser<'_> {
             (TokenKind::Hash, _) => {
                 self.next += 1;
                 // A packet's or iteration's fields are of use; an alias or map is not looked at.
-                match self.is("<") && self.ahead(2).text == "=" {
-                    true => self.fields("<", ">"),
-                    false if self.is("<") => self.skip_between().map(|()| Attribute::Other),
-                    false => Ok(Attribute::Other),
+                match (self.is("<"), self.ahead(2).text) {
+                    (true, "=") => self.fields("<", ">"),
+                    // `#aie<bd_pad_layout_array[…]>` is a list.
+                    (true, "[") => {
+                        self.next += 2;
+                        let all = self.list("[", "]", Self::attribute)?;
+                        self.expect(">").map(|()| Attribute::Array(all))
+                    }
+                    (true, _) => self.skip_between().map(|()| Attribute::Other),
+                    (false, _) => Ok(Attribute::Other),
                 }
             }
             (TokenKind::Word, "dense") => self.dense(),

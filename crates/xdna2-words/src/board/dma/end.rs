@@ -134,10 +134,13 @@ impl Board<'_> {
         if let (None, Some((tile, lock, value))) = (execution.mark, execution.acquire) {
             let held = self.tiles[tile].locks[usize::from(lock)].unwrap_or(0);
             let at = self.tiles[tile].tile;
-            return Some(format!(
-                "{who} waits for {} of lock {lock} of {at}, which is {held}",
-                -value
-            ));
+            return Some(match value {
+                ..0 => format!(
+                    "{who} waits for {} of lock {lock} of {at}, which is {held}",
+                    -value
+                ),
+                _ => format!("{who} waits for lock {lock} of {at} to be {value}, and it is {held}"),
+            });
         }
         let (left, all) = (execution.walk.left, execution.n_words);
         let done = all - left;

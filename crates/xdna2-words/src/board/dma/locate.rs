@@ -40,6 +40,16 @@ impl Board<'_> {
         }
     }
 
+    /// Whether the switch takes what a channel sends for packets.
+    pub(in crate::board) fn takes_packets(&self, at: Tile, channel: u8) -> bool {
+        let kind = at.kind();
+        let port = port::of_dma(kind, Direction::Mm2s, channel);
+        let slave = port.and_then(|port| port::number(port::slaves(kind), port));
+        let word = slave.and_then(|slave| self.tiles[at.index()].slaves[usize::from(slave)]);
+        let record = word.and_then(|word| Record::read(&crate::register::SLAVE, &[word]).ok());
+        record.is_some_and(|of| of.is(WordField::Enable) && of.is(WordField::Packet))
+    }
+
     /// Where a descriptor's first word lies.
     pub(in crate::board) fn locate(
         &self,

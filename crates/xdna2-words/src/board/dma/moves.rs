@@ -4,9 +4,57 @@ use super::super::fault::BoardProblem;
 use super::super::state::{Active, Mark, STREAM_WORDS};
 use super::super::{Board, BoardActor, BoardEvent, channel_actor};
 use super::{DmaMemory, Execution};
-use crate::tile::{Direction, Tile};
+use crate::tile::{Direction, Tile, TileKind};
 
 impl Board<'_> {
+    /// Takes the lock, if there is one and it is not taken yet; says whether the descriptor begins with that.
+    pub(in crate::board) fn take_lock(
+        &mut self,
+        execution: &mut Execution,
+        tile: usize,
+        direction: Direction,
+        number: u8,
+    ) -> Result<bool, BoardProblem> {
+        if execution.mark.is_some() {
+            return Ok(false);
+        }
+        if let Some((tile, lock, value)) = execution.acquire
+            && !self.acquire(tile, lock, value)?
+        {
+            return Ok(false);
+        }
+        let mark = self.active.begin(channel_actor(tile, direction, number));
+        execution.mark = Some(mark);
+        if direction == Direction::Mm2s && !self.options.strict {
+            let at = self.tiles[tile].tile;
+            let may_forward = at.kind() != TileKind::Shim && execution.packet.is_none();
+            if may_forward && self.takes_packets(at, number) {
+                self.take_header(execution, mark)?;
+            }
+            let route = self.route_of_channel(at, number, execution.packet)?;
+            execution.route = Some(route);
+        }
+        self.began(execution, tile, direction, number);
+        Ok(true)
+    }
+
+    /// A descriptor without a packet whose words enter a switch that takes packets: the first of them is the header, as
+    /// one that a receiver kept and sends on.
+    fn take_header(&mut self, execution: &mut Execution, mark: Mark) -> Result<(), BoardProblem> {
+        if execution.walk.left < 2 {
+            let problem = "a packet that is a header alone".to_owned();
+            return Err(BoardProblem::Undefined(problem));
+        }
+        let Some(offset) = execution.walk.next() else {
+            let problem = "padding stands where the switch takes a header".to_owned();
+            return Err(BoardProblem::Wrong(problem));
+        };
+        let word = self.read_word(execution.memory, offset, mark)?;
+        execution.packet = Some((word & 31) as u8);
+        execution.header = Some(word);
+        Ok(())
+    }
+
     /// Takes the lock, then moves what can be moved.
     pub(in crate::board) fn work(
         &mut self,
@@ -16,23 +64,10 @@ impl Board<'_> {
         number: u8,
     ) -> Result<bool, BoardProblem> {
         let actor = channel_actor(tile, direction, number);
-        let mut moved = false;
-        if execution.mark.is_none() {
-            if let Some((tile, lock, value)) = execution.acquire
-                && !self.tiles[tile].acquire(lock, value)?
-            {
-                return Ok(false);
-            }
-            if direction == Direction::Mm2s && !self.options.strict {
-                let at = self.tiles[tile].tile;
-                let route = self.route_of_channel(at, number, execution.packet)?;
-                execution.route = Some(route);
-            }
-            execution.mark = Some(self.active.begin(actor));
-            self.began(execution, tile, direction, number);
-            moved = true;
-        }
-        let mark = execution.mark.unwrap_or_default();
+        let moved = self.take_lock(execution, tile, direction, number)?;
+        let Some(mark) = execution.mark else {
+            return Ok(false);
+        };
         let left = execution.walk.left;
         let went = match direction {
             Direction::Mm2s => self.send(execution, mark, actor)?,
