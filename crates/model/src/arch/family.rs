@@ -167,6 +167,8 @@ pub struct Family {
     pub(crate) image_sight: ImageSight,
     /// Whether its tokens see each other both ways.
     pub is_encoder: bool,
+    /// Whether scores of its heads may have biases by distance in place of rotations.
+    pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
@@ -268,6 +270,7 @@ impl Family {
         gguf_roles: &[],
         hf_roles: &[],
         hf_scales: &[],
+        distance_biases: false,
         sizes_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",

@@ -316,11 +316,13 @@ pub(in crate::arch) fn shared(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_ff = experts.shared_d_ff;
-    let biased = b.family().ungated && b.config().biases.ffn;
+    let keys = b.family().hf_experts;
+    let may_be_biased = b.family().ungated || keys.is_some_and(|keys| keys.shared_biases);
+    let biased = may_be_biased && b.config().biases.ffn;
     let out = match b.has_role(WeightRole::SharedGateUp) {
         _ if b.family().ungated => feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?,
         true => feed_forward::shared_in_one(b, d_ff, x)?,
-        false => feed_forward::gated_of(b, SHARED, (d_ff, false), x)?,
+        false => feed_forward::gated_of(b, SHARED, (d_ff, biased), x)?,
     };
     if !experts.shared_gate {
         return Ok(out);
