@@ -362,7 +362,7 @@ def text_model(model):
 def run(model, tokens):
     """Logits, and what enters each block and leaves the last."""
     inner = text_model(model)
-    layers = inner.layers if hasattr(inner, "layers") else inner.h
+    layers = next(getattr(inner, name) for name in ("layers", "h", "blocks") if hasattr(inner, name))
     hidden = {}
 
     def enters(index):

@@ -461,6 +461,41 @@ FIXTURES = {
         config_class="GPT2Config",
         rewrite=lambda config: dict(config, n_ctx=config["n_positions"]),
     ),
+    # Biases by distance of a number of heads that is no power of 2, a norm behind the embedding.
+    "bloom": Fixture(
+        "bloom",
+        37,
+        dict(
+            vocab_size=263,
+            hidden_size=48,
+            n_layer=2,
+            n_head=6,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        gguf=True,
+        config_class="BloomConfig",
+    ),
+    # The same without biases of products and norms; scores with a factor of their own.
+    "mpt": Fixture(
+        "mpt",
+        37,
+        dict(
+            vocab_size=263,
+            d_model=40,
+            n_layers=2,
+            n_heads=5,
+            max_seq_len=128,
+            attn_config=dict(softmax_scale=0.5),
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        config_class="MptConfig",
+    ),
     # LayerNorms, a quarter of each head rotates.
     "stablelm": Fixture(
         "stablelm",

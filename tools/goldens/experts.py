@@ -253,6 +253,30 @@ FIXTURES = {
         gguf=True,
         config_class="DeepseekV2Config",
     ),
+    # Biases of networks and shared experts; an epsilon that the norms of ranks do not take.
+    "deepseek-v2-bias": Fixture(
+        "deepseek_v2",
+        29,
+        tiny(
+            num_key_value_heads=4,
+            head_dim=None,
+            rms_norm_eps=0.01,
+            mlp_bias=True,
+            first_k_dense_replace=1,
+            kv_lora_rank=16,
+            q_lora_rank=12,
+            qk_nope_head_dim=8,
+            qk_rope_head_dim=8,
+            v_head_dim=8,
+            n_routed_experts=4,
+            num_experts_per_tok=2,
+            n_shared_experts=1,
+            moe_intermediate_size=16,
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="DeepseekV2Config",
+    ),
     # V2-Lite: queries by one matrix, no groups; YaRN that scales scores too.
     "deepseek-v2-lite": Fixture(
         "deepseek_v2",
@@ -378,6 +402,42 @@ FIXTURES = {
         gguf=True,
         config_class="Dots1Config",
         salt="-1",
+    ),
+    # DeepSeek V3's attention without experts.
+    "youtu": Fixture(
+        "youtu",
+        31,
+        tiny(
+            hidden_size=48,
+            num_key_value_heads=4,
+            head_dim=None,
+            kv_lora_rank=16,
+            q_lora_rank=12,
+            qk_nope_head_dim=8,
+            qk_rope_head_dim=8,
+            v_head_dim=12,
+            tie_word_embeddings=True,
+            rope_parameters=rope(500000.0),
+        ),
+        gguf=True,
+        config_class="YoutuConfig",
+    ),
+    # A mixture whose every layer is dense.
+    "dots1-dense": Fixture(
+        "dots1",
+        23,
+        tiny(
+            n_routed_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            n_shared_experts=1,
+            first_k_dense_replace=2,
+            n_group=1,
+            topk_group=1,
+            rope_parameters=rope(10000000.0),
+        ),
+        gguf=True,
+        config_class="Dots1Config",
     ),
     # Softmax with a bias for the choice, two shared experts, a dense layer first and one last, neighbours rotate together.
     "ernie4.5-moe": Fixture(

@@ -1,8 +1,10 @@
 """Dense families that are a known one under other names or with one thing more."""
 
 import numpy as np
+import torch
 import transformers
 from torch import nn
+from transformers.models.bloom.modeling_bloom import _get_alibi_slopes
 
 from . import Fixture, rope, tiny
 
@@ -144,6 +146,36 @@ def without_gates(config):
     return model
 
 
+def without_rotations(config):
+    """Llama whose scores sink with the distance of the key (ALiBi) in place of rotations."""
+    model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
+
+    class Still(nn.Module):
+        def forward(self, x, position_ids):
+            ones = x.new_ones(1, position_ids.shape[-1], config.hidden_size // config.num_attention_heads)
+            return ones, torch.zeros_like(ones)
+
+    def sink(_module, args, kwargs):
+        mask = kwargs["attention_mask"]
+        heads = _get_alibi_slopes(config.num_attention_heads, mask.device).to(mask.dtype)
+        keys = torch.arange(mask.shape[-1], dtype=mask.dtype)
+        distance = keys[:, None] - keys
+        kwargs["attention_mask"] = mask - heads[:, None, None] * distance
+        return args, kwargs
+
+    model.model.rotary_emb = Still()
+    for layer in model.model.layers:
+        layer.self_attn.register_forward_pre_hook(sink, with_kwargs=True)
+    return model
+
+
+def baichuan_13b(config):
+    """The 13B has another key for the context, and none for rotations."""
+    out = said(config, "baichuan", "BaichuanForCausalLM", {"max_position_embeddings": "model_max_length"})
+    out.pop("rope_theta")
+    return out
+
+
 def plm(config):
     words = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads
         max_position_embeddings rms_norm_eps tie_word_embeddings q_lora_rank kv_lora_rank qk_nope_head_dim
@@ -241,6 +273,26 @@ FIXTURES = {
         tiny(**LLAMA, num_key_value_heads=4, rope_parameters=rope(10000.0)),
         config_class="LlamaConfig",
         rewrite=lambda config: said(config, "baichuan", "BaichuanForCausalLM", {}),
+        publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
+    ),
+    # As many layers as readers of the 13B go by.
+    "baichuan-13b": Fixture(
+        "baichuan",
+        31,
+        tiny(
+            hidden_size=16,
+            intermediate_size=8,
+            num_hidden_layers=40,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=None,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="LlamaConfig",
+        # So many layers amplify rounding.
+        qk_gain=1.0,
+        compose=without_rotations,
+        rewrite=baichuan_13b,
         publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
     ),
     "pangu-embedded": Fixture(

@@ -153,6 +153,7 @@ fn bench_attention(criterion: &mut Criterion) {
                     runs: &[run(0..n_new, first)],
                     blocks: &[],
                     sinks: None,
+                    slopes: None,
                 };
                 bencher.iter(|| attention(&cpu, &SHAPE, &layout, &input, &mut scratch, &mut out));
             });

@@ -101,6 +101,7 @@ fn shortest(
                 runs: &runs,
                 blocks: &[],
                 sinks: None,
+                slopes: None,
             };
             attention(cpu, &SHAPE, layout, &input, &mut scratch, &mut out);
         }

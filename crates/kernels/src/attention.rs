@@ -130,6 +130,8 @@ pub struct AttentionInput<'a> {
     pub blocks: &'a [Range<usize>],
     /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
     pub sinks: Option<&'a [f32]>,
+    /// `[n_heads]`: what a score of each head loses a position of distance (ALiBi).
+    pub slopes: Option<&'a [f32]>,
 }
 
 impl AttentionInput<'_> {
@@ -146,14 +148,14 @@ impl AttentionInput<'_> {
 /// For each row of each run, the softmax-weighted mean of the values it sees:
 /// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
 /// `pos - window + 1` to `pos`, or to the end of the row's block, with the shape's soft bound of scores and the heads'
-/// sinks where there are some. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
+/// sinks and slopes where there are some. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
 /// alone. All arithmetic is f32 whatever the cache's type, but for a cache of bf16 at [`crate::Level::Amx`]: there queries, scaled, and weights are
 /// rounded to bf16, and sums are f32. After the first calls of the largest
 /// size nothing is allocated.
 ///
 /// # Panics
 /// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in
-/// length, sinks are not one a head, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
+/// length, sinks or slopes are not one a head, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
 /// given.
 pub fn attention(
     cpu: &Cpu,
@@ -187,9 +189,13 @@ fn attention_by(
         "{} elements in rows of {row_elems}",
         out.len()
     );
+    let per_head = [input.sinks, input.slopes];
     assert!(
-        input.sinks.is_none_or(|sinks| sinks.len() == shape.n_heads),
-        "a sink for each of {} heads",
+        per_head
+            .iter()
+            .flatten()
+            .all(|all| all.len() == shape.n_heads),
+        "a sink and a slope for each of {} heads",
         shape.n_heads
     );
     check_runs(shape, layout, input.runs, out.len() / row_elems);

@@ -12,6 +12,7 @@ mod bamba;
 mod bert;
 mod bitnet;
 mod block;
+mod bloom;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
@@ -65,6 +66,7 @@ mod mistral;
 mod mistral3;
 mod mixtral;
 mod modern_bert;
+mod mpt;
 mod muse_glimmer;
 mod nemotron;
 mod nemotron_h;
@@ -98,6 +100,7 @@ mod starcoder2;
 #[cfg(test)]
 mod tests;
 mod xverse;
+mod youtu;
 
 pub(crate) use block::{draft, norm};
 pub use family::{Conventions, Family, WeightConvention};
@@ -120,6 +123,7 @@ static FAMILIES: &[&Family] = &[
     &glm4moe::FAMILY,
     &deepseek2::FAMILY,
     &deepseek3::FAMILY,
+    &youtu::FAMILY,
     &dots1::FAMILY,
     &GEMMA3,
     &gemma4::FAMILY,
@@ -134,6 +138,8 @@ static FAMILIES: &[&Family] = &[
     &glm4::FAMILY,
     &gpt2::FAMILY,
     &gptneox::FAMILY,
+    &bloom::FAMILY,
+    &mpt::FAMILY,
     &granite::FAMILY,
     &hunyuan::FAMILY,
     &hunyuan_moe::FAMILY,

@@ -14,6 +14,7 @@ mod rope;
 
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
+pub(crate) use latent::LATENT_NORM_EPS;
 pub use latent::LatentConfig;
 pub use layers::{BlockForm, HeadSizes, ImageSight, LayerConfig};
 pub use recurrent::{
@@ -177,6 +178,9 @@ pub struct ModelConfig {
     pub logit_softcap: Option<f32>,
     /// Factor on queries that grows with the position.
     pub temperature: Option<Temperature>,
+    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` sink by `2^(-b·i/n)` a position of distance (Press, Smith
+    /// and Lewis 2022).
+    pub max_distance_bias: Option<f32>,
     /// Pairs of a head that rotate by the time, row and column of an image, in models that say it; for text all rotate
     /// by the position.
     pub rope_sections: Vec<usize>,

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 
 pub use added::added_tokens;
 pub use json::AddedToken;
-pub use parts::charsmap_bytes;
+pub use parts::{charsmap_bytes, charsmap_text};
 
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.

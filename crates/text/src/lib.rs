@@ -52,7 +52,7 @@ pub use chat::{
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;
-pub use hf::{AddedToken, added_tokens, charsmap_bytes};
+pub use hf::{AddedToken, added_tokens, charsmap_bytes, charsmap_text};
 pub use tokenizer::{EncodeOptions, Tokenizer};
 pub use vocab::TokenKind;
 pub use warning::Warning;

@@ -25,12 +25,36 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
     pub sinks: Option<WeightId>,
+    /// With `Some(b)`, a score sinks by the head's slope times the distance of the key: ALiBi (Press, Smith and Lewis 2022),
+    /// whose slopes are powers of `2^-b` ([`Attention::slopes`]).
+    pub max_distance_bias: Option<f32>,
+}
+
+/// What a score of each of `n_heads` heads loses a position of distance, for ALiBi's exponent `max_bias`.
+///
+/// Of a power of 2 heads the slopes are `2^(-max_bias·i/n)` for `i` from 1 on. Of other numbers the first are those of the
+/// power below, the rest every other one of the power above.
+pub(super) fn distance_slopes(max_bias: f32, n_heads: usize) -> Vec<f32> {
+    let max_bias = f64::from(max_bias);
+    let power = 1 << n_heads.max(1).ilog2();
+    let slope = |index: usize, n: usize| (-max_bias * index as f64 / n as f64).exp2() as f32;
+    let slopes = (0..n_heads).map(|head| match head < power {
+        true => slope(head + 1, power),
+        false => slope(2 * (head - power) + 1, 2 * power),
+    });
+    slopes.collect()
 }
 
 impl Attention {
     /// Whether it is scaled scores, softmax and values, and nothing else.
     pub fn is_plain(&self) -> bool {
-        self.softcap.is_none() && self.sinks.is_none()
+        self.softcap.is_none() && self.sinks.is_none() && self.max_distance_bias.is_none()
+    }
+
+    /// What a score of each head loses a position of distance; `None` if nothing.
+    pub fn slopes(&self) -> Option<Vec<f32>> {
+        let slopes = |max_bias| distance_slopes(max_bias, self.n_heads);
+        self.max_distance_bias.map(slopes)
     }
 
     pub(super) fn kv(&self) -> KvShape {
@@ -48,15 +72,23 @@ impl Attention {
         let width = self.kv().width();
         let group = self.n_heads / self.n_kv_heads;
         let scale = R::from_f64(f64::from(self.scale));
+        let slopes = self.slopes();
+        let first = self
+            .window
+            .map_or(0, |w| (row.position + 1).saturating_sub(w));
         let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
         for (head, (q, out)) in heads.enumerate() {
             let at = head / group * d;
-            let score = |k: &[R]| {
+            let slope = slopes.as_ref().map(|slopes| f64::from(slopes[head]));
+            let score = |(key, k): (usize, &[R])| {
                 let products = q.iter().zip(&k[at..][..d]).map(|(q, k)| *q * *k);
                 let score = (row.round)(products.sum::<R>()) * scale;
-                self.softcap.map_or(score, |cap| softcap(score, cap))
+                let score = self.softcap.map_or(score, |cap| softcap(score, cap));
+                let distance = row.position.abs_diff(first + key) as f64;
+                slope.map_or(score, |slope| score - R::from_f64(slope * distance))
             };
-            let scores: Vec<R> = row.keys.k.chunks_exact(width).map(score).collect();
+            let keys = row.keys.k.chunks_exact(width).enumerate();
+            let scores: Vec<R> = keys.map(score).collect();
             let sink = self.sinks.map(|sinks| row.weights.vector(sinks)[head]);
             let max = scores.iter().copied().chain(sink);
             let max = max.fold(R::NEG_INFINITY, R::max);

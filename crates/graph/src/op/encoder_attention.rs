@@ -1,5 +1,6 @@
 //! Attention of one layer of an encoder: every token sees those before it and those behind it. Inputs: q, k, v.
 
+use super::attention::distance_slopes;
 use super::{Attention, OpRole, Operation, by_definition};
 use crate::check::Shapes;
 use crate::{AllTokensShape, Depth, Graph, OpCost, Real, SequenceMemory, TokenContext};
@@ -34,22 +35,14 @@ impl EncoderAttention {
             window: None,
             softcap: None,
             sinks: None,
+            max_distance_bias: None,
         }
     }
 
     /// What a score of each head loses a position of distance; `None` if nothing.
-    ///
-    /// Of a power of 2 heads the slopes are `2^(-b·i/n)` for `i` from 1 on. Of other numbers the first are those of the power
-    /// below, the rest every other one of the power above.
     pub fn slopes(&self) -> Option<Vec<f32>> {
-        let max_bias = f64::from(self.max_distance_bias?);
-        let power = 1 << self.n_heads.max(1).ilog2();
-        let slope = |index: usize, n: usize| (-max_bias * index as f64 / n as f64).exp2() as f32;
-        let slopes = (0..self.n_heads).map(|head| match head < power {
-            true => slope(head + 1, power),
-            false => slope(2 * (head - power) + 1, 2 * power),
-        });
-        Some(slopes.collect())
+        let slopes = |max_bias| distance_slopes(max_bias, self.n_heads);
+        self.max_distance_bias.map(slopes)
     }
 
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {

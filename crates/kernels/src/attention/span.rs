@@ -227,6 +227,14 @@ impl<'a> SpanWalk<'a> {
                 self.elementwise
                     .softcap(&mut scores[first + from..first + to], cap * LOG2_E);
             }
+            if let Some(slopes) = self.input.slopes {
+                let group = self.shape.group();
+                let slope = slopes[unit.kv_head * group + row % group] * LOG2_E;
+                let pos = unit.first_pos + row / group;
+                for (i, score) in scores[first + from..first + to].iter_mut().enumerate() {
+                    *score -= slope * pos.abs_diff(span_start + first + from + i) as f32;
+                }
+            }
             let (max, sum) = self.leaves.softmax(&mut scores[first..end], from..to);
             result.max[row] = max;
             result.sum[row] = sum;

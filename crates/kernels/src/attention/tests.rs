@@ -75,6 +75,7 @@ impl TestSequence {
 /// Several sequences in one cache; fed step by step as an engine does.
 pub(super) struct TestCache<'a> {
     pub(super) sinks: Option<Vec<f32>>,
+    pub(super) slopes: Option<Vec<f32>>,
     pub(super) cpu: &'a Cpu,
     pub(super) leaves: &'static Leaves,
     pub(super) shape: AttentionShape,
@@ -131,6 +132,7 @@ impl<'a> TestCache<'a> {
             pages,
             blocks: Vec::new(),
             sinks: None,
+            slopes: None,
             scratch,
         }
     }
@@ -167,6 +169,7 @@ impl<'a> TestCache<'a> {
             runs: &runs,
             blocks: &blocks,
             sinks: self.sinks.as_deref(),
+            slopes: self.slopes.as_deref(),
         };
         attention_by(
             self.leaves,

@@ -153,10 +153,12 @@ fn head_row(
         let products = q.iter().zip(read(KvSide::K, input.k_pages, key));
         let dot: f64 = products.map(|(q, k)| f64::from(*q) * k).sum();
         let score = dot * f64::from(shape.scale);
-        scores.push(shape.softcap.map_or(score, |cap| {
+        let score = shape.softcap.map_or(score, |cap| {
             let cap = f64::from(cap);
             cap * (score / cap).tanh()
-        }));
+        });
+        let lost = |slopes: &[f32]| f64::from(slopes[head]) * pos.abs_diff(key) as f64;
+        scores.push(score - input.slopes.map_or(0.0, lost));
     }
     let sink = input.sinks.map(|sinks| f64::from(sinks[head]));
     let max = scores.iter().copied().chain(sink);

@@ -1,15 +1,15 @@
-//! Baichuan 7B: Llama whose queries, keys and values are one matrix in folders. The 13B has biases by distance.
+//! Baichuan: Llama whose queries, keys and values are one matrix in folders. The 13B has biases by distance in place of
+//! RoPE.
 
 use super::Family;
+use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
 use crate::Error;
-use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 
-/// Layers of the 13B, by which GGUF readers know it.
+/// Layers of the 13B, by which readers know it.
 const N_LAYERS_13B: usize = 40;
-const ALIBI: &str = "biases by distance (ALiBi) in place of RoPE, as Baichuan 13B has them,";
 
 pub(super) static FAMILY: Family = Family {
     name: "baichuan",
@@ -18,8 +18,9 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
     hf_names: &[(WeightRole::AttnQkv, "self_attn.W_pack")],
     hf_roles: &[WeightRole::AttnQkv],
-    models: "Baichuan 7B",
+    models: "Baichuan 7B, 13B (first generation)",
     permuted_in_gguf: true,
+    distance_biases: true,
     hf_biases: Some(Biases {
         qkv: false,
         attn_output: false,
@@ -30,21 +31,48 @@ pub(super) static FAMILY: Family = Family {
         context_length: 4096,
         ..Family::PLAIN.hf_defaults
     },
-    gguf: |keys: &Keys<'_>, config| match config.n_layers {
-        N_LAYERS_13B => Err(keys.unsupported(ALIBI.into(), "Baichuan 7B")),
-        _ => Ok(()),
+    gguf: |_, config| {
+        if config.n_layers == N_LAYERS_13B {
+            set_distance_biases(config, MAX_DISTANCE_BIAS);
+        }
+        Ok(())
     },
     hf,
+    write_hf: |config, out| {
+        if config.max_distance_bias.is_some() {
+            out[CONTEXT_13B] = out["max_position_embeddings"].take();
+            if let Some(map) = out.as_object_mut() {
+                map.remove("max_position_embeddings");
+                map.remove("rope_parameters");
+            }
+        }
+    },
     ..Family::PLAIN
 };
 
+/// The 13B's key of the trained context, in place of the 7B's.
+const CONTEXT_13B: &str = "model_max_length";
+
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if text.get("max_position_embeddings").is_none() || config.n_layers == N_LAYERS_13B {
-        return Err(text.unsupported(ALIBI.into(), "Baichuan 7B"));
-    }
     if text.get("z_loss_weight").is_some() {
         let feature = "a head whose rows are normalised (Baichuan 2)".into();
-        return Err(text.unsupported(feature, "Baichuan 7B of the first generation"));
+        return Err(text.unsupported(feature, "Baichuan 7B and 13B of the first generation"));
+    }
+    // GGUF files do not say it: readers of both must agree.
+    let is_13b = config.n_layers == N_LAYERS_13B;
+    if text.get("max_position_embeddings").is_none() && !is_13b {
+        let feature = format!(
+            "{} layers without `max_position_embeddings`",
+            config.n_layers
+        );
+        let supported = format!("the {N_LAYERS_13B} layers of the 13B, or the 7B's key");
+        return Err(text.unsupported(feature, &supported));
+    }
+    if is_13b {
+        set_distance_biases(config, MAX_DISTANCE_BIAS);
+        if let Some(context) = text.usize(CONTEXT_13B)? {
+            config.context_length = context;
+        }
     }
     Ok(())
 }

@@ -2,18 +2,15 @@
 
 use super::block::{self, feed_forward, latent, norm};
 use super::glm4moe::SHARED_EXPERTS;
-use super::{Family, deepseek3};
+use super::{Family, deepseek3, youtu};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared};
-use crate::config::{LatentConfig, ModelConfig};
+use crate::config::{LATENT_NORM_EPS, LatentConfig, ModelConfig};
 use crate::names::WeightRole;
 use millrace_graph::{Gating, ValueId};
 use serde_json::{Value, json};
-
-/// transformers leaves it at the default of its class of norms, whatever `rms_norm_eps` says.
-pub(super) const LATENT_NORM_EPS: f32 = 1e-6;
 
 pub(super) static FAMILY: Family = Family {
     name: "deepseek2",
@@ -35,6 +32,7 @@ pub(super) static FAMILY: Family = Family {
         scale: Some(("routed_scaling_factor", 1.0)),
         groups: Some([("n_group", 1), ("topk_group", 1)]),
         shared: HfShared::Count("n_shared_experts", 2),
+        shared_biases: true,
         n_dense_layers: Some(("first_k_dense_replace", 0)),
         ..HfExperts::PLAIN
     }),
@@ -72,6 +70,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     // All heads share the latent.
     config.n_kv_heads = 1;
     let Some(experts) = &mut config.experts else {
+        config.family = youtu::FAMILY.name;
         return Ok(());
     };
     experts.count_leading_dense();

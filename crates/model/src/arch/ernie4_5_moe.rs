@@ -37,6 +37,7 @@ pub(super) static FAMILY: Family = Family {
         d_ff: ("moe_intermediate_size", 1536),
         choice_bias: true,
         shared: HfShared::Count("moe_num_shared_experts", 2),
+        shared_biases: true,
         n_dense_layers: Some(("moe_layer_start_index", 1)),
         every: Some(("moe_layer_interval", 1)),
         ..HfExperts::PLAIN

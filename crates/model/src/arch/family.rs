@@ -159,6 +159,8 @@ pub struct Family {
     pub(crate) hf_layers: &'static str,
     /// What rows of an image see of it, in models that say nothing else.
     pub(crate) image_sight: ImageSight,
+    /// Whether scores of its heads may have biases by distance in place of rotations.
+    pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
@@ -258,6 +260,7 @@ impl Family {
         gguf_roles: &[],
         hf_roles: &[],
         hf_scales: &[],
+        distance_biases: false,
         sizes_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",

@@ -29,6 +29,7 @@ pub(super) static FAMILY: Family = Family {
         scale: Some(("router_scaling_factor", 2.826)),
         choice_bias: true,
         shared: HfShared::Count("num_shared_experts", 1),
+        shared_biases: true,
         n_dense_layers: Some(("first_k_dense_replace", 1)),
         layer_kinds: Some("mlp_layer_types"),
         ..HfExperts::PLAIN

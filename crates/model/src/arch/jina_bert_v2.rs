@@ -3,6 +3,7 @@
 use super::Family;
 use super::bert::add_token_type;
 use super::block::{self, feed_forward, norm};
+use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
@@ -62,7 +63,8 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::LayerOutNorm,
     ],
     gguf: |_, config| {
-        set_biases(config);
+        config.encoder.get_or_insert_default();
+        set_distance_biases(config, MAX_DISTANCE_BIAS);
         Ok(())
     },
     hf,
@@ -86,14 +88,6 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// The largest bias a position, which no file says (llama.cpp, `jina-bert-v2.cpp`).
-const MAX_BIAS: f32 = 8.0;
-
-fn set_biases(config: &mut ModelConfig) {
-    config.unrotated_layers = (0..config.n_layers).collect();
-    config.encoder.get_or_insert_default().max_distance_bias = Some(MAX_BIAS);
-}
-
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let kind = text.str("position_embedding_type")?.unwrap_or("absolute");
     if kind != "alibi" {
@@ -112,7 +106,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         n_token_types: text.usize("type_vocab_size")?.unwrap_or(2),
         ..EncoderConfig::default()
     });
-    set_biases(config);
+    set_distance_biases(config, MAX_DISTANCE_BIAS);
     Ok(())
 }
 

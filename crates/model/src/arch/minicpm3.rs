@@ -2,7 +2,7 @@
 
 use super::Family;
 use super::block;
-use super::deepseek2::{self, LATENT_NORM_EPS, hf_latent, write_latent};
+use super::deepseek2::{self, hf_latent, write_latent};
 use super::minicpm::{self, DIM_MODEL_BASE, EMBED_SCALE, SCALE_DEPTH};
 use crate::Error;
 use crate::config::ModelConfig;
@@ -47,12 +47,10 @@ pub(super) static FAMILY: Family = Family {
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     minicpm::gguf(keys, config)?;
-    let Some(latent) = &mut config.latent else {
+    if config.latent.is_none() {
         let feature = "`minicpm3` without `attention.kv_lora_rank`".into();
         return Err(keys.unsupported(feature, "attention over a latent"));
-    };
-    // The key is that of other norms.
-    latent.norm_eps = LATENT_NORM_EPS;
+    }
     // All heads share the latent.
     config.n_kv_heads = 1;
     Ok(())

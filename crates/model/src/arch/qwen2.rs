@@ -1,4 +1,4 @@
-//! Qwen 2 and 2.5: Llama with biases on Q, K and V.
+//! Qwen 2 and 2.5: Llama with biases on Q, K and V. MiMo 7B is one with layers for drafts, which are left aside.
 
 use super::Family;
 use crate::config::Biases;
@@ -7,9 +7,9 @@ use crate::config::hf::{HfDefaults, HfWindows};
 pub(super) static FAMILY: Family = Family {
     name: "qwen2",
     gguf_arch: "qwen2",
-    hf_model_types: &["qwen2"],
-    hf_classes: &["Qwen2ForCausalLM"],
-    models: "Qwen 2, Qwen 2.5",
+    hf_model_types: &["qwen2", "mimo"],
+    hf_classes: &["Qwen2ForCausalLM", "MiMoForCausalLM"],
+    models: "Qwen 2, Qwen 2.5; MiMo 7B",
     hf_biases: Some(Biases {
         qkv: true,
         attn_output: false,

@@ -112,9 +112,9 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "chooses the keys that a query sees by an indexer",
     },
     RefusedFamilies {
-        names: &["bloom", "jais", "mpt", "refact"],
-        models: "BLOOM, MPT, Jais, Refact",
-        why: "has biases by distance (ALiBi) in place of RoPE",
+        names: &["jais", "refact"],
+        models: "Jais (first generation), Refact",
+        why: "has biases by distance (ALiBi) in blocks of before 2024 that are not computed here",
     },
     RefusedFamilies {
         names: &["apertus"],

@@ -65,9 +65,6 @@ pub struct EncoderConfig {
     pub separator: Option<u32>,
     /// What the file says of pooling.
     pub pooling: Option<EncoderPooling>,
-    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` sink by `2^(-b·i/n)` a position of distance (Press, Smith
-    /// and Lewis 2022).
-    pub max_distance_bias: Option<f32>,
     /// How a classifier behind it works, in families whose models say it.
     pub classifier: Option<ClassifierConfig>,
 }

@@ -103,6 +103,7 @@ fn read_values(
         attention_softcap: factor(keys, "attn_logit_softcapping")?,
         logit_softcap: factor(keys, "final_logit_softcapping")?,
         temperature: None,
+        max_distance_bias: None,
         rope_sections: Vec::new(),
         experts,
         qk_norm: family.hf_qk_norm.is_some()
@@ -226,7 +227,9 @@ fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
         ("attention.clamp_kqv", 0.0, "clamped projections"),
         ("attention.max_alibi_bias", 0.0, "ALiBi"),
     ];
-    for (key, neutral, what) in neutral {
+    // A family that knows biases by distance reads their key.
+    let n_refused = if family.distance_biases { 1 } else { 2 };
+    for (key, neutral, what) in neutral.into_iter().take(n_refused) {
         if let Some(value) = keys
             .f32(key)?
             .filter(|value| *value != neutral && *value != 0.0)

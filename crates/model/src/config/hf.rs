@@ -214,6 +214,7 @@ fn read_text(
         attention_softcap: None,
         logit_softcap: text.f32("final_logit_softcapping")?,
         temperature: None,
+        max_distance_bias: None,
         rope_sections: Vec::new(),
         experts: experts(family, text)?,
         qk_norm: qk_norm(family, text)?,

@@ -3,6 +3,10 @@
 use crate::Error;
 use crate::config::MAX_WIDTH;
 
+/// Epsilon of the norms of queries' and keys' ranks: transformers leaves it at the default of its class of norms, whatever
+/// `rms_norm_eps` says.
+pub(crate) const LATENT_NORM_EPS: f32 = 1e-6;
+
 /// Sizes of latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatentConfig {

@@ -1,7 +1,7 @@
 //! Tokenizers between `tokenizer.json` and GGUF's `tokenizer.ggml.*`.
 //!
-//! Three kinds are converted both ways: byte-level BPE (GGUF `gpt2`), SentencePiece's BPE (GGUF `llama`), and BERT's WordPiece
-//! ([`pieces`], [`word_piece`]). Unigram goes to GGUF alone.
+//! Four kinds are converted both ways: byte-level BPE (GGUF `gpt2`), SentencePiece's BPE (GGUF `llama`), BERT's WordPiece
+//! and XLM-R's Unigram ([`pieces`], [`word_piece`], [`unigram`]).
 //! They keep different things. `tokenizer.json` spells out how text is split before merging, GGUF
 //! names it ([`pre`]). `tokenizer.json` lists merges, GGUF's `llama` kind has scores: the higher a
 //! token's score, the earlier it is merged, whatever its two parts.
@@ -11,6 +11,7 @@ mod pieces;
 mod pre;
 mod special;
 pub(super) mod to_hf;
+mod unigram;
 mod word_piece;
 
 /// `tokenizer.ggml.model` of byte-level BPE.

@@ -177,6 +177,7 @@ impl ModelGeometry {
             attention_softcap: None,
             logit_softcap: None,
             temperature: None,
+            max_distance_bias: None,
             rope_sections: family.rope_sections.to_vec(),
             experts: row.experts.map(|sizes| ExpertConfig {
                 shared_d_ff: row.recurrent.as_ref().map_or(0, |row| row.shared_d_ff),

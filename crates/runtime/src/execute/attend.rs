@@ -57,6 +57,7 @@ pub(super) fn attend(
         window: attention.window,
         softcap: attention.softcap,
     };
+    let slopes = attention.slopes();
     buffers.write(out, m, |buffers, out| {
         let q = buffers.rows(q, m);
         let input = AttentionInput {
@@ -66,6 +67,7 @@ pub(super) fn attend(
             runs: &runs,
             blocks: chunk.blocks(attention.window),
             sinks,
+            slopes: slopes.as_deref(),
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });

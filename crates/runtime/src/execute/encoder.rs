@@ -106,6 +106,7 @@ fn by_pages(
             runs: &part.runs,
             blocks: &part.blocks,
             sinks: None,
+            slopes: None,
         };
         kernels::attention(cpu, &shape, &layout, &input, scratch, out);
     }

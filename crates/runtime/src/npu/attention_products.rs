@@ -228,6 +228,7 @@ mod tests {
             window,
             softcap: None,
             sinks: None,
+            max_distance_bias: None,
         };
         KeyRows::of(&attention, first, n_real)
     }

@@ -159,6 +159,7 @@ impl EncodePass<'_> {
             runs: &runs,
             blocks: &blocks,
             sinks: None,
+            slopes: None,
         };
         let scratch = &mut self.scratch.attention;
         attention(self.cpu, &shape, &self.layout, &input, scratch, found);

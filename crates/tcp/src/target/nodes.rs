@@ -165,7 +165,7 @@ impl NodeContext<'_> {
 
     fn attention(&self, a: &Attention, kind: &PassKind) -> Result<NodeLowering, Reason> {
         if !a.is_plain() {
-            return no("attention here has no sinks and no soft bound");
+            return no("attention here has no sinks, no soft bound and no biases by distance");
         }
         let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
             return no("attention is over the cache, in passes whose plan has one");

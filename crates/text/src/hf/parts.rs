@@ -113,6 +113,11 @@ pub fn charsmap_bytes(text: &str) -> Result<Vec<u8>, Error> {
     })
 }
 
+/// The bytes of a GGUF file's `precompiled_charsmap` as `tokenizer.json` writes them: base 64.
+pub fn charsmap_text(bytes: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
 /// The `normalizer` of a file.
 pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
     #[derive(Deserialize)]

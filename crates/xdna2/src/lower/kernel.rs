@@ -221,7 +221,10 @@ impl<'a> Kernels<'a> {
             }
             Op::Rope(RotateHeads { rope, head_dim, .. }) => self.rope(node, *rope, *head_dim)?,
             Op::Attention(attention) if !attention.is_plain() => {
-                return Err("no tile program has sinks or a soft bound of scores".to_owned());
+                return Err(
+                    "no tile program has sinks, a soft bound of scores or biases by distance"
+                        .to_owned(),
+                );
             }
             Op::Attention(attention) => self.attention(number, attention)?,
             Op::Glu(Glu { activation, clamp }) => {

@@ -54,6 +54,10 @@ pub(super) fn compare_by(
         let sink = |head: usize| 0.7 * head as f32 - 1.0;
         (0..shape.n_heads).map(sink).collect()
     });
+    let slopes: Option<Vec<f32>> = shape.softcap.map(|_| {
+        let slope = |head: usize| 0.5f32.powi(head as i32 + 1);
+        (0..shape.n_heads).map(slope).collect()
+    });
     let sequences: Vec<TestSequence> = (0..n_sequences)
         .map(|index| TestSequence::new(&shape, length(index), index as u64))
         .collect();
@@ -61,6 +65,7 @@ pub(super) fn compare_by(
     cache.blocks = blocks.to_vec();
     cache.leaves = leaves;
     cache.sinks = sinks;
+    cache.slopes = slopes;
     let tolerance = match leaves.pairs(kv.0) {
         Some(_) => PAIRS_TOLERANCE,
         None => TOLERANCE,
@@ -92,6 +97,7 @@ pub(super) fn compare_by(
             runs: &runs,
             blocks: &cache.block_rows(parts),
             sinks: cache.sinks.as_deref(),
+            slopes: cache.slopes.as_deref(),
         };
         let expected = oracle::attention::attention(&shape, &cache.layout, &input);
         let largest = expected
@@ -135,9 +141,9 @@ fn shapes_windows_and_types() {
     }
 }
 
-/// Scores with a soft bound, beside sinks of very different weight.
+/// Scores with a soft bound that sink with the distance, beside sinks of very different weight.
 #[test]
-fn sinks_and_softcaps() {
+fn sinks_slopes_and_softcaps() {
     for level in levels() {
         let cpu = cpu(level, 2);
         for (dtype, window) in [

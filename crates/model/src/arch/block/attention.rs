@@ -261,14 +261,13 @@ pub(in crate::arch) fn attend_shared(
 
 /// The same in both directions: a window reaches half as far to each side.
 fn both_ways(config: &ModelConfig, attention: &Attention) -> EncoderAttention {
-    let encoder = config.encoder.as_ref();
     EncoderAttention {
         n_heads: attention.n_heads,
         n_kv_heads: attention.n_kv_heads,
         head_dim: attention.head_dim,
         scale: attention.scale,
         reach: attention.window.map(|window| window / 2),
-        max_distance_bias: encoder.and_then(|encoder| encoder.max_distance_bias),
+        max_distance_bias: config.max_distance_bias,
     }
 }
 
@@ -296,6 +295,7 @@ fn attention(
         window: config.window_of(layer),
         softcap: config.attention_softcap,
         sinks,
+        max_distance_bias: config.max_distance_bias,
     };
     Ok((attention, q))
 }

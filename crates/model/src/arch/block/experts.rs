@@ -320,14 +320,14 @@ fn shared(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_ff = experts.shared_d_ff;
+    let keys = b.family().hf_experts;
+    let biased = b.config().biases.ffn;
     let out = match (inner, b.has_role(WeightRole::SharedGateUp)) {
-        (Inner::Plain, _) => {
-            let biased = b.config().biases.ffn;
-            feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?
-        }
+        (Inner::Plain, _) => feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?,
         (_, true) => feed_forward::shared_in_one(b, d_ff, x)?,
         (Inner::Gated(clamp), false) => {
-            feed_forward::gated_of(b, (SHARED, clamp), (d_ff, false), x)?
+            let biased = biased && keys.is_some_and(|keys| keys.shared_biases);
+            feed_forward::gated_of(b, (SHARED, clamp), (d_ff, biased), x)?
         }
     };
     if !experts.shared_gate {

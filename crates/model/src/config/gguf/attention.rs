@@ -4,7 +4,7 @@ use super::Keys;
 use crate::Error;
 use crate::arch::Family;
 use crate::catalog::Catalog;
-use crate::config::{Biases, LatentConfig, MAX_LAYERS};
+use crate::config::{Biases, LATENT_NORM_EPS, LatentConfig, MAX_LAYERS};
 use crate::names::{TensorName, WeightRole};
 
 /// Sizes of latent attention, of a model as wide as `d_model` with so many heads. Files of today have the two matrices of a head; older ones have them as one.
@@ -35,7 +35,8 @@ pub(super) fn latent(
         nope_dim: q_dim.saturating_sub(rope_dim),
         rope_dim,
         v_dim,
-        norm_eps: keys.required_f32("attention.layer_norm_rms_epsilon")?,
+        // The key is that of the other norms.
+        norm_eps: LATENT_NORM_EPS,
     }))
 }
 
@@ -104,7 +105,15 @@ pub(super) fn biases(catalog: &Catalog<'_>, n_layers: usize) -> Biases {
         .into_iter()
         .any(has),
         attn_output: has(WeightRole::AttnOutput),
-        ffn: has(WeightRole::FfnGate) || has(WeightRole::FfnUp) || has(WeightRole::FfnDown),
+        ffn: [
+            WeightRole::FfnGate,
+            WeightRole::FfnUp,
+            WeightRole::FfnDown,
+            WeightRole::SharedUp,
+            WeightRole::SharedDown,
+        ]
+        .into_iter()
+        .any(has),
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) fn experts(
     };
     let leading = keys.usize("leading_dense_block_count")?.unwrap_or(0);
     let is_dense = |layer: &usize| !has(TensorName::block(*layer, WeightRole::Router));
+    let has_network = |layer: usize| has(TensorName::block(layer, WeightRole::FfnDown));
+    let has_some = layers.clone().any(|layer| !is_dense(&layer));
     Ok(Some(ExpertConfig {
         n_experts,
         n_used: keys.required("expert_used_count")?,
@@ -56,11 +58,11 @@ pub(super) fn experts(
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,
         every: 1,
-        // Whatever the keys say, a layer without a router has none; where all lack it, the graph names it.
-        dense_layers: match layers.clone().all(|layer| is_dense(&layer)) {
-            true => Vec::new(),
-            false => layers.filter(|l| *l >= leading && is_dense(l)).collect(),
-        },
+        // Whatever the keys say, a layer without a router has none. Where all lack it, the graph names it in those that have
+        // no network either.
+        dense_layers: layers
+            .filter(|l| *l >= leading && is_dense(l) && (has_some || has_network(*l)))
+            .collect(),
         biases: has(TensorName::block(first, WeightRole::ExpertsDown).bias()),
         latent_dim: keys.usize("moe_latent_size")?.unwrap_or(0),
     }))

@@ -36,6 +36,8 @@ pub(crate) struct HfExperts {
     pub(crate) shared: HfShared,
     /// Whether the shared feed-forward has a gate.
     pub(crate) shared_gate: bool,
+    /// Whether the shared feed-forward has biases where dense ones have.
+    pub(crate) shared_biases: bool,
     /// Leading dense layers.
     pub(crate) n_dense_layers: Option<(&'static str, usize)>,
     /// Every n-th layer has experts.
@@ -71,6 +73,7 @@ impl HfExperts {
         choice_bias: false,
         shared: HfShared::Absent,
         shared_gate: false,
+        shared_biases: false,
         n_dense_layers: None,
         every: None,
         dense_layers: None,

@@ -82,7 +82,7 @@ fn the_class_tells_families_of_one_type_apart() {
     assert_eq!(of("BertModel").unwrap().family, "bert");
     let jina = of("JinaBertModel").unwrap();
     assert_eq!(jina.family, "jina-bert-v2");
-    assert_eq!(jina.encoder.unwrap().max_distance_bias, Some(8.0));
+    assert_eq!(jina.max_distance_bias, Some(8.0));
     let error = of("BertForPreTraining").unwrap_err().to_string();
     assert!(error.contains("BertForPreTraining"), "{error}");
 }

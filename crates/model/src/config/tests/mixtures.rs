@@ -136,7 +136,10 @@ fn variants_that_compute_otherwise_are_refused_by_name() {
             with(&cohere(), json!({"mlp_layer_types": ["dense", "both"]})),
             "mlp_layer_types",
         ),
-        (with(&baichuan(), json!({"num_hidden_layers": 40})), "ALiBi"),
+        (
+            with(&baichuan(), json!({"max_position_embeddings": null})),
+            "`max_position_embeddings`",
+        ),
         (with(&baichuan(), json!({"z_loss_weight": 0})), "Baichuan 2"),
         (
             with(&deepseek(), json!({"scoring_func": "sigmoid"})),

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{llama, read_hf, with};
+use crate::arch::WeightConvention;
 use crate::config::ModelConfig;
+use crate::names::{ParameterKind, WeightRole};
 
 fn qwen_mixture(names: Value) -> Value {
     let sizes = json!({
@@ -141,4 +143,80 @@ fn the_first_qwen_counts_gate_and_up_projection_together() {
     // Up to that length nothing is stretched.
     assert_eq!(config.context_length, 8192);
     refused(&with(&qwen, json!({"no_bias": false})), "`no_bias`");
+}
+
+/// transformers' classes have two words for most sizes of BLOOM, and one key of the trained context that it does not write.
+#[test]
+fn models_with_biases_by_distance_open_in_both_words() {
+    let published = json!({
+        "architectures": ["BloomForCausalLM"], "model_type": "bloom", "n_embed": 1024, "n_layer": 24,
+        "num_attention_heads": 16, "seq_length": 2048, "vocab_size": 250880, "layer_norm_epsilon": 1e-5,
+        "apply_residual_connection_post_layernorm": false, "offset_alibi": 100, "pretraining_tp": 1,
+    });
+    let bloom = read(&published);
+    assert_eq!(
+        (bloom.d_model, bloom.d_ff, bloom.head_dim),
+        (1024, 4096, 64)
+    );
+    assert_eq!(bloom.max_distance_bias, Some(8.0));
+    assert!((0..24).all(|layer| !bloom.rotates(layer)));
+    assert_eq!(read(&crate::config::hf::write(&bloom).unwrap()), bloom);
+    let post = json!({"apply_residual_connection_post_layernorm": true});
+    refused(&with(&published, post), "post_layernorm");
+    refused(
+        &with(&published, json!({"num_attention_heads": 15})),
+        "a divisor of the width 1024",
+    );
+    let mpt = json!({
+        "architectures": ["MPTForCausalLM"], "model_type": "mpt", "d_model": 4096, "n_heads": 32, "n_layers": 32,
+        "max_seq_len": 65536, "expansion_ratio": 4, "vocab_size": 50432, "logit_scale": null, "no_bias": true,
+        "attn_config": {"alibi": true, "alibi_bias_max": 8, "clip_qkv": null, "softmax_scale": null, "qk_ln": false},
+    });
+    let config = read(&mpt);
+    assert_eq!((config.head_dim, config.context_length), (128, 65536));
+    assert_eq!(read(&crate::config::hf::write(&config).unwrap()), config);
+    for (key, value) in [
+        ("clip_qkv", json!(6)),
+        ("alibi", json!(false)),
+        ("alibi_bias_max", json!(16)),
+        ("qk_ln", json!(true)),
+        ("attn_type", json!("multiquery_attention")),
+    ] {
+        let mut other = mpt.clone();
+        other["attn_config"][key] = value;
+        refused(&other, key);
+    }
+    refused(
+        &with(&mpt, json!({"logit_scale": "inv_sqrt_d_model"})),
+        "logit_scale",
+    );
+    let baichuan = json!({
+        "architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "num_hidden_layers": 40,
+        "model_max_length": 4096, "max_position_embeddings": null, "rope_theta": 10000.0,
+    });
+    let config = read(&with(&llama(), baichuan));
+    assert_eq!(
+        (config.max_distance_bias, config.context_length),
+        (Some(8.0), 4096)
+    );
+    assert_eq!(read(&crate::config::hf::write(&config).unwrap()), config);
+}
+
+/// Shared experts have biases where dense networks have.
+#[test]
+fn shared_experts_have_the_biases_of_networks() {
+    let base = json!({
+        "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "q_lora_rank": null,
+        "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4,
+        "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "mlp_bias": true,
+    });
+    let config = read(&with(&llama(), base));
+    let names = |layout| {
+        let tensors = crate::builder::layout(&config, layout, 0..config.n_layers);
+        let mut biases = tensors
+            .into_iter()
+            .filter(|tensor| tensor.name.part == ParameterKind::Bias);
+        biases.any(|tensor| tensor.name.role == WeightRole::SharedDown)
+    };
+    assert!(names(WeightConvention::HuggingFace) && names(WeightConvention::Gguf));
 }

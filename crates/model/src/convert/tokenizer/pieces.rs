@@ -14,7 +14,7 @@ use crate::convert::metadata::MetadataEntries;
 /// `tokenizer.ggml.model` of WordPiece.
 pub(super) const WORD_PIECE: &str = "bert";
 /// `tokenizer.ggml.model` of Unigram.
-const UNIGRAM: &str = "t5";
+pub(super) const UNIGRAM: &str = "t5";
 
 /// What a WordPiece puts before tokens that go on with a word.
 pub(super) const GOES_ON: &str = "##";

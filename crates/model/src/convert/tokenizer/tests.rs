@@ -247,6 +247,73 @@ fn metadata_that_contradict_each_other_are_refused_or_noted() {
     assert!(to_hf::build(&metadata, "test").is_err(), "no scores");
 }
 
+/// XLM-R's: cut words, spaces that count once, two tokens between texts; and one that keeps spaces.
+#[test]
+fn a_unigram_comes_back() {
+    let vocab = json!([
+        ["<s>", 0.0],
+        ["<pad>", 0.0],
+        ["</s>", 0.0],
+        ["<unk>", 0.0],
+        ["\u{2581}a", -1.5],
+        ["b", -2.25]
+    ]);
+    let mark = json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true });
+    let names = ["<s>", "<pad>", "</s>", "<unk>"].into_iter().enumerate();
+    let of = |name: &str| json!({ "SpecialToken": { "id": name, "type_id": 0 } });
+    let text = |name: &str| json!({ "Sequence": { "id": name, "type_id": 0 } });
+    let ids = |name: &str, id: usize| json!({ "id": name, "ids": [id], "tokens": [name] });
+    let folder = |normalizer: &Value, pre_tokenizer: &Value| {
+        json!({
+            "version": "1.0", "truncation": null, "padding": null,
+            "added_tokens": names.clone().map(|(id, name)| special(id, name, true)).collect::<Vec<_>>(),
+            "normalizer": normalizer, "pre_tokenizer": pre_tokenizer,
+            "post_processor": {
+                "type": "TemplateProcessing", "single": [of("<s>"), text("A"), of("</s>")],
+                "pair": [of("<s>"), text("A"), of("</s>"), of("</s>"), text("B"), of("</s>")],
+                "special_tokens": { "<s>": ids("<s>", 0), "</s>": ids("</s>", 2) },
+            },
+            "decoder": mark,
+            "model": { "type": "Unigram", "unk_id": 3, "vocab": vocab, "byte_fallback": false },
+        })
+    };
+    let words =
+        json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, mark] });
+    for (normalizer, pre_tokenizer) in [(json!(null), mark.clone()), (json!(null), words)] {
+        let json = folder(&normalizer, &pre_tokenizer);
+        let config = json!({ "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>" });
+        let files = hf::Files {
+            tokenizer_config: Some(config),
+            ..hf::Files::default()
+        };
+        // Two numbers more than tokens, as padded tables have.
+        let metadata = to_gguf(&json, &files, 8).unwrap();
+        let parts = to_hf::build(&metadata, "test").unwrap();
+        assert_eq!(parts.notes, Vec::<String>::new());
+        let mut back = parts.tokenizer.unwrap();
+        let list = back["model"]["vocab"].as_array_mut().unwrap();
+        let padding = list.split_off(6);
+        assert!(padding.iter().all(|token| token[1] == -2.25), "{padding:?}");
+        assert_eq!(back, json);
+    }
+}
+
+#[test]
+fn a_unigram_without_a_mark_is_left_out() {
+    let mut metadata = Metadata::new();
+    metadata.insert("tokenizer.ggml.model", "t5");
+    let tokens = GgufArray::Str(vec!["a".into(), "b".into()]);
+    metadata.insert("tokenizer.ggml.tokens", GgufValue::Array(tokens));
+    let scores = GgufArray::F32(vec![0.0, -1.0]);
+    metadata.insert("tokenizer.ggml.scores", GgufValue::Array(scores));
+    let parts = to_hf::build(&metadata, "test").unwrap();
+    assert!(
+        parts.tokenizer.is_none() && parts.notes[0].contains("without a mark"),
+        "{:?}",
+        parts.notes
+    );
+}
+
 /// Published vocabularies: what `tokenizer.json` says about them must come back as it was.
 #[test]
 fn published_vocabularies_survive_the_way_there_and_back() {

@@ -6,8 +6,8 @@ use millrace_format::gguf::Metadata;
 use millrace_text::GgufVocab;
 use serde_json::{Map, Value, json};
 
-use super::pieces::WORD_PIECE;
-use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre, word_piece};
+use super::pieces::{UNIGRAM, WORD_PIECE};
+use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre, unigram, word_piece};
 use crate::convert::Error;
 
 /// What a folder says about its tokenizer.
@@ -27,12 +27,14 @@ pub(in crate::convert) struct TokenizerParts {
 
 /// A vocabulary as GGUF has it.
 pub(super) struct VocabEntries<'a> {
+    /// For messages.
+    file: &'a str,
     pub(super) tokens: &'a [String],
     pub(super) kinds: Vec<i32>,
     pub(super) bos: Option<usize>,
     pub(super) eos: Option<usize>,
-    add_bos: bool,
-    add_eos: bool,
+    pub(super) add_bos: bool,
+    pub(super) add_eos: bool,
 }
 
 /// Rebuilds what GGUF metadata say. `file` is for messages.
@@ -60,19 +62,27 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     let flag = |key: &str| metadata.get_bool(key);
     let id = |key: &str| token_id(metadata, key, tokens.len());
     let pre = metadata.get_str("tokenizer.ggml.pre")?;
-    // Numbers that hold in SentencePiece models where a file names none.
-    let usual = |id: usize| (model == Some(SENTENCE_PIECE) && id < tokens.len()).then_some(id);
+    // Numbers that hold in SentencePiece models where a file names none: of BPE, of Unigram.
+    let usual = |bpe: Option<usize>, unigram: Option<usize>| {
+        let usual = match model {
+            Some(SENTENCE_PIECE) => bpe,
+            Some(UNIGRAM) => unigram,
+            _ => None,
+        };
+        usual.filter(|&id| id < tokens.len())
+    };
     let vocab = VocabEntries {
+        file,
         tokens,
         kinds,
-        bos: id("tokenizer.ggml.bos_token_id")?.or(usual(1)),
-        eos: id("tokenizer.ggml.eos_token_id")?.or(usual(2)),
+        bos: id("tokenizer.ggml.bos_token_id")?.or(usual(Some(1), None)),
+        eos: id("tokenizer.ggml.eos_token_id")?.or(usual(Some(2), Some(1))),
         add_bos: flag("tokenizer.ggml.add_bos_token")?
             .unwrap_or_else(|| GgufVocab::begins_by_default(model.unwrap_or_default(), pre)),
-        add_eos: flag("tokenizer.ggml.add_eos_token")?.unwrap_or(false),
+        add_eos: flag("tokenizer.ggml.add_eos_token")?.unwrap_or(model == Some(UNIGRAM)),
     };
     let ends = vocab.ends(metadata)?;
-    let unknown = id("tokenizer.ggml.unknown_token_id")?.or(usual(0));
+    let unknown = id("tokenizer.ggml.unknown_token_id")?.or(usual(Some(0), Some(2)));
     let padding = id("tokenizer.ggml.padding_token_id")?;
     parts.describe(&vocab, unknown, padding);
     parts.name_encoders_tokens(metadata, &vocab)?;
@@ -82,7 +92,8 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     let built = match model {
         Some(BYTE_LEVEL) => byte_level(metadata, &vocab)?,
         Some(WORD_PIECE) => word_piece::build(metadata, &vocab, unknown)?,
-        Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown, file)?),
+        Some(UNIGRAM) => unigram::build(metadata, &vocab, unknown)?,
+        Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown)?),
         other => Err(format!(
             "tokenizers of kind `{}` are not",
             other.unwrap_or("none")
@@ -185,6 +196,22 @@ impl TokenizerParts {
 }
 
 impl VocabEntries<'_> {
+    /// A score for each token.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] for another number of them.
+    pub(super) fn scores(&self, metadata: &Metadata) -> Result<Vec<f32>, Error> {
+        let scores = metadata.get_f32_array("tokenizer.ggml.scores")?;
+        let scores = scores.unwrap_or_default();
+        if scores.len() == self.tokens.len() {
+            return Ok(scores);
+        }
+        Err(Error::Tokenizer {
+            file: self.file.to_owned(),
+            reason: format!("{} tokens have {} scores", self.tokens.len(), scores.len()),
+        })
+    }
+
     fn entries(&self) -> Map<String, Value> {
         let mut vocab = Map::new();
         for id in 0..self.tokens.len() {
@@ -285,18 +312,8 @@ fn sentence_piece(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,
     unknown: Option<usize>,
-    file: &str,
 ) -> Result<Value, Error> {
-    let scores = metadata
-        .get_f32_array("tokenizer.ggml.scores")?
-        .unwrap_or_default();
-    if scores.len() != vocab.tokens.len() {
-        let reason = format!("{} tokens have {} scores", vocab.tokens.len(), scores.len());
-        return Err(Error::Tokenizer {
-            file: file.to_owned(),
-            reason,
-        });
-    }
+    let scores = vocab.scores(metadata)?;
     let prefix = metadata
         .get_bool("tokenizer.ggml.add_space_prefix")?
         .unwrap_or(true);
