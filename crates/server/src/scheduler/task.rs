@@ -172,7 +172,7 @@ impl AnswerTask {
     }
 
     /// Tells what was drawn. The token; `None` if the answer was complete.
-    pub(super) fn take_drawn(&mut self, drawn: Drawn) -> Result<Option<u32>, JobFailure> {
+    pub(super) fn take_drawn(&mut self, drawn: DrawOutcome) -> Result<Option<u32>, JobFailure> {
         let Some(drawn) = drawn? else {
             return Ok(None);
         };
@@ -319,11 +319,11 @@ pub(super) struct Draw<'a> {
     row: &'a [f32],
     /// Of a log-probability that is wanted, how many of the likeliest tokens stand beside it.
     n_top: Option<usize>,
-    drawn: Drawn,
+    drawn: DrawOutcome,
 }
 
 /// What came of drawing; `None` if the answer was complete.
-pub(super) type Drawn = Result<Option<DrawnToken>, JobFailure>;
+pub(super) type DrawOutcome = Result<Option<DrawnToken>, JobFailure>;
 
 /// A token that was drawn.
 pub(super) struct DrawnToken {
@@ -340,11 +340,11 @@ impl Draw<'_> {
     }
 
     /// What came of it.
-    pub(super) fn into_drawn(self) -> Drawn {
+    pub(super) fn into_drawn(self) -> DrawOutcome {
         self.drawn
     }
 
-    fn draw(&mut self) -> Drawn {
+    fn draw(&mut self) -> DrawOutcome {
         let before = self.turn.phase();
         let n_before = self.turn.drawn().len();
         let pushed = self.turn.push_logits(self.masked);

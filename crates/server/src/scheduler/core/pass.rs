@@ -10,7 +10,7 @@ use super::SchedulerCore;
 use crate::scheduler::ModelMetrics;
 use crate::scheduler::batch::{BatchPart, compose};
 use crate::scheduler::job::{JobEvent, JobFailure, PassRecord};
-use crate::scheduler::task::{AnswerTask, Draw, Drawn};
+use crate::scheduler::task::{AnswerTask, Draw, DrawOutcome};
 
 impl SchedulerCore {
     /// Runs a pass; false if there is nothing to run.
@@ -198,7 +198,7 @@ impl SchedulerCore {
         pool.run_pieces(&mut draws, 1, &|_, draws| {
             draws.iter_mut().for_each(Draw::run);
         });
-        let drawn: Vec<Drawn> = draws.into_iter().map(Draw::into_drawn).collect();
+        let drawn: Vec<DrawOutcome> = draws.into_iter().map(Draw::into_drawn).collect();
         let (mut drawn, mut n_drawn) = (drawn.into_iter(), 0);
         for (task, item) in tasks {
             let taken = match task.is_constrained {
