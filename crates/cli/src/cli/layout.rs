@@ -123,8 +123,8 @@ mod tests {
         let command = "c".repeat(50);
         let below = laid_out(&format!("  {command}  {long}\n  short  a"));
         let expected = format!(
-            "  {command}\n      {}\n      word end\n  short{:47}a",
-            "word ".repeat(18).trim(),
+            "  {command}\n      {}\n      end\n  short{:47}a",
+            "word ".repeat(19).trim(),
             ""
         );
         assert_eq!(below, expected);
