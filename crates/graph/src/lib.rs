@@ -42,5 +42,5 @@ pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
 // Every op of the table, and what describes it: a new one needs no line here.
 pub use op::*;
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
-pub use sequence::{Sequence, SequenceNode};
+pub use sequence::{ComputeNode, Sequence, SequenceNode};
 pub use shard::{RankGraph, RankPlace, WeightPart, shard};

@@ -29,6 +29,9 @@ pub struct SequenceNode<'s, R> {
     pub is_behind_norm: bool,
 }
 
+/// Gives the value of a node.
+pub type ComputeNode<'c, R, E> = dyn FnMut(SequenceNode<'_, R>) -> Result<Vec<R>, E> + 'c;
+
 impl<'a, R: Real> Sequence<'a, R> {
     /// Over a graph whose ops are computed exactly, on one thread.
     pub fn exact(
@@ -106,7 +109,7 @@ impl<'a, R: Real> Sequence<'a, R> {
     pub fn logits<E>(
         &self,
         rows: Range<usize>,
-        compute: &mut dyn FnMut(SequenceNode<'_, R>) -> Result<Vec<R>, E>,
+        compute: &mut ComputeNode<'_, R, E>,
     ) -> Result<Vec<R>, E> {
         let mut values = self.compute(rows, false, compute)?;
         let logits = self.executor.graph.logits;
@@ -117,7 +120,7 @@ impl<'a, R: Real> Sequence<'a, R> {
         &self,
         rows: Range<usize>,
         keeps_all: bool,
-        compute: &mut dyn FnMut(SequenceNode<'_, R>) -> Result<Vec<R>, E>,
+        compute: &mut ComputeNode<'_, R, E>,
     ) -> Result<Vec<Vec<R>>, E> {
         let graph = self.executor.graph;
         let positions: Vec<u32> = (0..self.tokens.len() as u32).collect();

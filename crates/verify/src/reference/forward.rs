@@ -9,10 +9,11 @@ use super::Products;
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use millrace_graph::{
-    Executor, Graph, Linear, MatrixProduct, Node, Op, Sequence, SequenceNode, WeightId, exact,
+    Executor, Graph, Linear, MatrixProduct, Node, Op, RmsNorm, Sequence, SequenceNode, WeightId,
+    exact,
 };
-use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, Multiplication, Precision, WeightMatrix, matmul};
+use millrace_kernels::{self as kernels, Cpu};
 use millrace_quant::{self as quant};
 use millrace_runtime::{Error, LoadedModel, Numbers, decode_vectors};
 use std::ops::Range;
@@ -153,12 +154,13 @@ fn run(
     };
     sequence.logits(rows, &mut |at| {
         pass.is_behind_norm = at.is_behind_norm;
-        let mut out = match at.node.op.product() {
-            Some(product) => {
+        let mut out = match (&at.node.op, at.node.op.product()) {
+            (_, Some(product)) => {
                 visit(at.node, at.inputs);
                 pass.of_product(&at, product)?
             }
-            None => sequence.value(&at),
+            (Op::RmsNorm(norm), _) => pass.rms_norm(norm, at.inputs[0]),
+            _ => sequence.value(&at),
         };
         match &at.node.op {
             Op::Attention(attention) => pass.attention(&at, attention, &mut out),
@@ -184,6 +186,16 @@ struct ForwardPass<'a> {
 }
 
 impl ForwardPass<'_> {
+    /// Its sums of squares are the CPU's kernels': the bounds of verdicts are calibrated with them.
+    fn rms_norm(&self, norm: &RmsNorm, x: &[f32]) -> Vec<f32> {
+        let weight = self.vectors[norm.weight.0].iter();
+        let mut scale: Vec<f32> = weight.map(|w| w + norm.offset).collect();
+        self.numerics.round(&mut scale);
+        let mut out = vec![0.0; x.len()];
+        kernels::rms_norm(self.cpu, x, norm.group, &scale, norm.eps, 0.0, &mut out);
+        out
+    }
+
     fn of_product(
         &self,
         at: &SequenceNode<'_, f32>,
