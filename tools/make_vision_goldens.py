@@ -5,8 +5,7 @@ transformers computes for them in float32 on the CPU.
 
     python tools/make_vision_goldens.py [--out DIR] [--only NAME ...] [--llama-cpp DIR]
 
-Needs torch, transformers, safetensors, numpy, gguf and Pillow 12 (Pillow 13 resizes tall images in
-another order, which moves some values by one level). With --llama-cpp (a source tree of llama.cpp) the models of
+Needs torch, transformers, safetensors, numpy, gguf and Pillow 12. With --llama-cpp (a source tree of llama.cpp) the models of
 Qwen (`goldens/qwen_vision.py`), Gemma 4 and Mistral (`goldens/axial_vision.py`) also get mmproj.gguf, written by llama.cpp's own
 converter.
 

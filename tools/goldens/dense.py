@@ -477,6 +477,8 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="BloomConfig",
+        # As published files have it; without it the converter takes the width.
+        rewrite=lambda config: dict(config, seq_length=128),
     ),
     # The same without biases of products and norms; scores with a factor of their own.
     "mpt": Fixture(

@@ -53,6 +53,9 @@ const MOST_KEPT: usize = 1 << 16;
 /// pixels by hundreds of thousands of rows has so many.
 const MOST_BETWEEN: u64 = 1 << 27;
 
+/// Rows for each column from which an image is tall.
+const TALL: usize = 100;
+
 /// One channel's weighted sum of 0.5, so that cutting the fraction off rounds.
 const HALF: i32 = 1 << (WEIGHT_BITS - 1);
 
@@ -137,13 +140,15 @@ pub(crate) fn resize(image: &RgbImage, width: usize, height: usize, filter: Filt
     RgbImage::new(width, height, rgb)
 }
 
-/// Whether the vertical pass goes first. In an image of one column the order changes no bit, since the horizontal pass
-/// repeats its pixels. Where it would take too long otherwise, the order is Pillow 13's for tall images. Values differ from
-/// Pillow 12's by a level at most, and with cubics by a few where one of the passes leaves the range of 8 bits.
+/// Whether the vertical pass goes first: in tall images that become less high, as in Pillow from 12.3 on (`Image.py`). In an
+/// image of one column the order changes no bit, since the horizontal pass repeats its pixels. Where it would take too long
+/// otherwise, the order is the same; values then differ from Pillow's by a level at most, and with cubics by a few where one
+/// of the passes leaves the range of 8 bits.
 fn vertical_first(image: &RgbImage, width: usize, height: usize) -> bool {
+    let is_tall = image.height() > TALL.saturating_mul(image.width());
     let between = width as u64 * image.height() as u64;
-    let shrinks = image.height() > height && image.width() < width;
-    shrinks && (image.width() == 1 || between > MOST_BETWEEN)
+    let takes_long = image.width() < width && between > MOST_BETWEEN;
+    image.height() > height && (is_tall || image.width() == 1 || takes_long)
 }
 
 /// Rounds a weighted sum to 8 bits.

@@ -45,10 +45,10 @@ pub(super) static FAMILY: Family = Family {
         d_model: 64,
         d_ff: 256,
         n_layers: 2,
-        // The class has a key of its own, which the hook reads.
-        n_heads: 1,
+        n_heads: 8,
         n_kv_heads: None,
-        head_dim: None,
+        // The hook computes it of sizes that have several keys.
+        head_dim: Some(64),
         context_length: 2048,
         tied_head: true,
         rope_theta: 10_000.0,

@@ -14,13 +14,14 @@ use serde_json::{Value, json};
 
 /// GLM 4.7 Flash, whose class has words and defaults of its own.
 const LITE: &str = "glm4_moe_lite";
+const LITE_CLASS: &str = "Glm4MoeLiteForCausalLM";
 
 pub(super) static FAMILY: Family = Family {
     name: "deepseek3",
     golden: Some("deepseek-v3"),
     gguf_arch: "deepseek2",
     hf_model_types: &["deepseek_v3", "kimi_k2", LITE],
-    hf_classes: &["DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"],
+    hf_classes: &["DeepseekV3ForCausalLM", LITE_CLASS],
     models: "DeepSeek V3, R1; Kimi K2; GLM 4.7 Flash",
     interleaved: true,
     yarn_scales_scores: true,
@@ -98,4 +99,18 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     write_latent(config, out);
     out["scoring_func"] = json!("sigmoid");
     out["topk_method"] = json!("noaux_tc");
+    let experts = config.experts.as_ref();
+    if let Some(experts) = experts.filter(|experts| !experts.dense_layers.is_empty()) {
+        // DeepSeek's class knows leading dense layers alone.
+        let kind = |layer| {
+            if experts.has(layer) {
+                "sparse"
+            } else {
+                "dense"
+            }
+        };
+        out["mlp_layer_types"] = (0..config.n_layers).map(kind).collect();
+        out["model_type"] = json!(LITE);
+        out["architectures"] = json!([LITE_CLASS]);
+    }
 }

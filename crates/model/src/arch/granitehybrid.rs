@@ -9,7 +9,7 @@ use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared, HfWindows};
-use crate::names::WeightRole;
+use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use serde_json::{Value, json};
 
@@ -81,6 +81,11 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = heads.iter().map(|n| *n == 0).collect();
     files::gguf(keys, layers, config)?;
     files::gguf_biases(keys, config);
+    // Of a dense model the key has the width of another network, which there is none of.
+    let network = keys.shape(TensorName::block(0, WeightRole::FfnUp));
+    if let (None, Some(&[d_ff, _])) = (&config.experts, network) {
+        config.d_ff = d_ff;
+    }
     if keys.bool(ROTATES)? == Some(false) {
         config.unrotated_layers = (0..config.n_layers).collect();
     }

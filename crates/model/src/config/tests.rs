@@ -244,6 +244,14 @@ fn config_json_reads_back() {
 
 /// A configuration as the metadata and the tensor list of a GGUF file, read back.
 fn through_gguf(config: &ModelConfig) -> Result<ModelConfig, Error> {
+    through_gguf_with(config, |_| ())
+}
+
+/// The same with other metadata.
+fn through_gguf_with(
+    config: &ModelConfig,
+    change: impl FnOnce(&mut Metadata),
+) -> Result<ModelConfig, Error> {
     let info = |name: TensorName| TensorInfo {
         name: name.gguf(),
         tensor_type: TensorType::Weights(DType::F32),
@@ -265,7 +273,9 @@ fn through_gguf(config: &ModelConfig) -> Result<ModelConfig, Error> {
         };
         *table = Some(values);
     }
-    gguf::read(&gguf::write(config)?, &catalog, tables)
+    let mut metadata = gguf::write(config)?;
+    change(&mut metadata);
+    gguf::read(&metadata, &catalog, tables)
 }
 
 #[test]

@@ -83,6 +83,10 @@ pub struct LineBreak {
     pub id: u32,
 }
 
+/// The longer side of an image over the shorter, at most, where it is taken within limits of pixels (transformers,
+/// `smart_resize` of `image_processing_qwen2_vl.py`).
+const MAX_RATIO: usize = 200;
+
 impl PatchGrid {
     /// The limits of transformers' processor where no file says others (`image_processing_qwen2_vl.py`).
     pub(super) fn of_transformers(merge: usize, rope_theta: f32) -> PatchGrid {
@@ -146,6 +150,12 @@ impl PatchGrid {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
         let tokens = self.max_pixels / side.saturating_mul(side).max(1);
         let tokens = usize::try_from(tokens).unwrap_or(usize::MAX).max(1);
+        // No side is less than a square, so that a line of squares may be longer than the limit says.
+        let line = MAX_RATIO.saturating_mul(tokens).isqrt().saturating_add(1);
+        let tokens = match self.resize {
+            GridResize::Limits => tokens.max(line),
+            GridResize::Fill | GridResize::LongerSide(_) => tokens,
+        };
         // Squares have the longest sides that the limit allows.
         let breaks = self.line_break.map_or(0, |_| tokens.isqrt() - 1);
         tokens.saturating_add(breaks)

@@ -25,8 +25,7 @@ pub(super) fn latent(
     };
     let q_dim = size(key, "attention.key_length")?;
     let v_dim = match (value, keys.usize("attention.value_length")?) {
-        // What llama.cpp takes for the size of heads that no key says.
-        (None, None) => d_model / n_heads.max(1),
+        (None, None) => unsaid_v_dim(keys, (d_model, n_heads), q_dim.saturating_sub(rope_dim)),
         _ => size(value, "attention.value_length")?,
     };
     Ok(Some(LatentConfig {
@@ -38,6 +37,16 @@ pub(super) fn latent(
         // The key is that of the other norms.
         norm_eps: LATENT_NORM_EPS,
     }))
+}
+
+/// The size of value heads that no key says: what the matrix of keys and values has besides keys of `nope_dim` elements, else
+/// what llama.cpp takes.
+fn unsaid_v_dim(keys: &Keys<'_>, (d_model, n_heads): (usize, usize), nope_dim: usize) -> usize {
+    let n_heads = n_heads.max(1);
+    match keys.shape(TensorName::block(0, WeightRole::AttnKvB)) {
+        Some(&[n_rows, _]) => (n_rows / n_heads).saturating_sub(nope_dim),
+        _ => d_model / n_heads,
+    }
 }
 
 pub(super) fn head_dim(

@@ -1,8 +1,9 @@
 //! Keys that no fixture sets, and that transformers' classes read.
 
+use millrace_format::gguf::GgufValue;
 use serde_json::{Value, json};
 
-use super::{llama, read_hf, with};
+use super::{llama, read_hf, through_gguf_with, with};
 use crate::arch::WeightConvention;
 use crate::config::ModelConfig;
 use crate::names::{ParameterKind, WeightRole};
@@ -219,4 +220,65 @@ fn shared_experts_have_the_biases_of_networks() {
         biases.any(|tensor| tensor.name.role == WeightRole::SharedDown)
     };
     assert!(names(WeightConvention::HuggingFace) && names(WeightConvention::Gguf));
+}
+
+/// GLM 4.7 Flash says of each layer whether it has experts, DeepSeek's class how many lead without.
+#[test]
+fn dense_layers_in_the_midst_are_those_of_glm() {
+    let types = ["dense", "sparse", "dense", "sparse"];
+    let glm = json!({
+        "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "num_hidden_layers": 4,
+        "q_lora_rank": 12, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+        "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+        "n_group": 1, "topk_group": 1, "mlp_layer_types": types,
+    });
+    let config = read(&with(&llama(), glm));
+    let written = crate::config::hf::write(&config).unwrap();
+    assert_eq!(written["mlp_layer_types"], json!(types));
+    assert_eq!(read(&written), config);
+}
+
+/// ERNIE's head has a bias where all products have one.
+#[test]
+fn the_head_of_ernie_has_a_bias_where_networks_have() {
+    let head = |use_bias: bool| {
+        let ernie = json!({
+            "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "use_bias": use_bias,
+            "tie_word_embeddings": false,
+        });
+        let config = read(&with(&llama(), ernie));
+        let tensors = crate::builder::layout(&config, WeightConvention::Gguf, 0..config.n_layers);
+        let bias = crate::names::TensorName::global(WeightRole::Output).bias();
+        tensors.iter().any(|tensor| tensor.name == bias)
+    };
+    assert!(head(true) && !head(false));
+}
+
+/// llama.cpp's converter writes the width of a network that a dense Granite 4 does not have.
+#[test]
+fn the_network_of_a_dense_granite_4_is_as_wide_as_its_tensor() {
+    let granite = json!({
+        "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "num_local_experts": 0,
+        "layer_types": ["attention", "attention"], "shared_intermediate_size": 40, "position_embedding_type": "rope",
+        "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8,
+    });
+    let config = read(&with(&llama(), granite));
+    let found = through_gguf_with(&config, |metadata| {
+        metadata.insert("granitehybrid.feed_forward_length", GgufValue::U32(96));
+    });
+    assert_eq!(found.unwrap().d_ff, 40);
+}
+
+/// Without a key the matrix of keys and values says how large values are.
+#[test]
+fn values_of_minicpm3_are_as_large_as_their_matrix() {
+    let base = json!({
+        "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "q_lora_rank": 24, "kv_lora_rank": 16,
+        "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 24, "num_key_value_heads": 4,
+    });
+    let config = read(&with(&llama(), base));
+    let found = through_gguf_with(&config, |metadata| {
+        metadata.retain(|key| !key.contains("value_length"));
+    });
+    assert_eq!(found.unwrap().latent.unwrap().v_dim, 24);
 }
