@@ -100,22 +100,23 @@ pub(super) fn without_lost_tokens(
     has_way: impl Fn(Tile) -> bool,
 ) -> Vec<String> {
     let is_awaited = |tile: Tile| {
-        commands.iter().any(|row| match &row.1 {
+        commands.iter().any(|command| match &command.1 {
             SequenceCommand::Await(channel) => channel.tile == tile,
-            SequenceCommand::Raw { operation, .. } => match operation {
-                &TxnOperation::Sync {
-                    col,
-                    row,
-                    n_cols,
-                    n_rows,
-                    ..
-                } => {
-                    let within =
-                        |at: u8, first: u8, n: u8| (first..first.saturating_add(n)).contains(&at);
-                    within(tile.col, col, n_cols) && within(tile.row, row, n_rows)
-                }
-                _ => false,
-            },
+            SequenceCommand::Raw {
+                operation:
+                    TxnOperation::Sync {
+                        col,
+                        row,
+                        n_cols,
+                        n_rows,
+                        ..
+                    },
+                ..
+            } => {
+                let within =
+                    |at: u8, first: u8, n: u8| (first..first.saturating_add(n)).contains(&at);
+                within(tile.col, *col, *n_cols) && within(tile.row, *row, *n_rows)
+            }
             _ => false,
         })
     };

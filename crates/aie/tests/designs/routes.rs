@@ -51,6 +51,16 @@ fn arbiters_decide() {
     assert_eq!(run_text(&one).verdict, Verdict::Pass);
 }
 
+/// Routes that no flow asks for are those of another text.
+#[test]
+fn routes_without_a_flow_are_refused() {
+    let routed = text("routed");
+    let flow = "    aie.flow(%core, DMA : 0, %shim, DMA : 0)\n";
+    assert!(routed.contains(flow));
+    let error = refused(&routed.replacen(flow, "", 1));
+    assert!(error.contains("no flow of the design does"), "{error}");
+}
+
 /// `n` words of @a that the core does not take before @b has come, which is sent when @a is away.
 fn with_words_left(n: usize) -> String {
     let send = "aiex.npu.dma_memcpy_nd(%from_b";

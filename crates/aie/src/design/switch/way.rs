@@ -46,6 +46,26 @@ pub(super) fn compare(design: &mut Design, switches: &Switches) -> Result<(), Sy
             shown(&ends)
         )));
     }
+    unasked(design, switches)
+}
+
+/// Refuses routes from a DMA channel that no flow asks for: the text says two things.
+fn unasked(design: &Design, switches: &Switches) -> Result<(), SyntaxError> {
+    for route in switches.flows() {
+        let is_asked = design.flows.iter().any(|flow| {
+            flow.from == route.from
+                && flow.packet.is_some() == route.packet.is_some()
+                && flow.to.iter().any(|end| route.to.contains(end))
+        });
+        let Some(end) = route.to.first().filter(|_| !is_asked) else {
+            continue;
+        };
+        let problem = format!(
+            "{}: the routes of the text lead it to {} of {}, and no flow of the design does; a text gives all of its flows, or none",
+            route.name, end.port, end.tile
+        );
+        return Err(SyntaxError::new(route.at, problem).in_op("aie.switchbox"));
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 
 mod few;
 mod fit;
+mod sizes;
 
 pub use few::FromFew;
 
@@ -123,6 +124,9 @@ fn missing(fitted: &str, left_out: &str) -> Option<&'static str> {
 const MISSING: &[(&str, &str, &str)] = &[
     ("kernels", "GEMM direct", ISSUE_ORDER),
     ("kernels", "GEMM fused-cast and f32", CORE_BOUND),
+    (sizes::FITTED, "FlashAttention, smallest", LOADING),
+    (sizes::FITTED, "GEMM direct, smallest", ISSUE_ORDER),
+    (sizes::FITTED, "element-wise and row-wise, largest", ELEMENT),
     (models::PAPER_PREFILL, "Gemma3-4B", LAYER),
     (models::PAPER_DECODE, "Gemma3-1B", LAYER),
     (models::AIR_KRACKAN, "Llama-3.2-1B", ATTENTION_OBJECT),
@@ -141,6 +145,10 @@ const STACK: &str = "bf16 stack, prompts; bf16 stack, tokens";
 
 const ISSUE_ORDER: &str = "in which order a point's tasks are issued, and what the truncation of each panel costs a generated loop";
 const CORE_BOUND: &str = "how fast the cores multiply and are loaded: in every other family the DDR or another object hides it";
+const LOADING: &str =
+    "how long objects are loaded: the smallest rows alone tell it from attention's cycles";
+const ELEMENT: &str =
+    "what an element costs beside a row: few sizes of an object stay to tell them apart";
 const LAYER: &str = "what a layer does beside weights and cache: norms, RoPE, gate and changes of phase are one constant";
 const ATTENTION_OBJECT: &str = "what bounds a block of fused decode's attention: its cycles are fitted by head dimension, and few models share one";
 const HOST: &str =
@@ -331,6 +339,7 @@ fn kernels(measurements: &[Measurement], admits: &dyn Fn(&str) -> bool) -> Vec<L
             found.push(fold(&format!("shapes of {model}"), &named));
         }
     }
+    found.extend(sizes::evaluate(&kernels, &all));
     found
 }
 
