@@ -52,8 +52,10 @@ pub(super) fn experts(
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
         groups: groups(keys, defaults)?,
+        // Without a layer of experts the family's way is as good as any.
         choice_bias: has(TensorName::router_bias(first))
-            || has(TensorName::block(first, WeightRole::ChoiceBias)),
+            || has(TensorName::block(first, WeightRole::ChoiceBias))
+            || !has_some && family.hf_experts.is_some_and(|keys| keys.choice_bias),
         shared_d_ff: shared_d_ff(keys, first, d_ff)?,
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,
