@@ -290,7 +290,7 @@ FIXTURES = {
         ),
         config_class="LlamaConfig",
         # So many layers amplify rounding.
-        qk_gain=1.0,
+        qk_gain=0.5,
         compose=without_rotations,
         rewrite=baichuan_13b,
         publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),

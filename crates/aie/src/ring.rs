@@ -24,6 +24,16 @@ struct WaitLink {
     others: Vec<BoardActor>,
 }
 
+impl WaitLink {
+    /// A wait that nobody known could end.
+    fn alone(text: String) -> WaitLink {
+        WaitLink {
+            text,
+            others: Vec::new(),
+        }
+    }
+}
+
 /// The ring of waits, or the chain to somebody who has nothing to do; and all waits.
 pub(crate) fn ring(parties: &Parties<'_>, waits: &[BoardWait]) -> (Vec<String>, Vec<String>) {
     let links: BTreeMap<BoardActor, WaitLink> = waits
@@ -188,20 +198,14 @@ impl Parties<'_> {
             },
             WaitFor::Own(text) => match wait.actor {
                 BoardActor::Core(tile) => self.core_link(tile, text),
-                _ => WaitLink {
-                    text: text.clone(),
-                    others: Vec::new(),
-                },
+                _ => WaitLink::alone(text.clone()),
             },
         }
     }
 
     fn core_link(&self, tile: Tile, text: &str) -> WaitLink {
         let Some(log) = self.logs.get(&tile) else {
-            return WaitLink {
-                text: text.to_owned(),
-                others: Vec::new(),
-            };
+            return WaitLink::alone(text.to_owned());
         };
         match log.waits {
             Some(CoreWait::Lock(lock, amount)) => {

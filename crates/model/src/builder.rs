@@ -332,9 +332,6 @@ impl<'a> GraphBuilder<'a> {
                 let spelled = self.spell(name);
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
-            Tensors::Any(_) if self.family.head_bias && name.role == WeightRole::Output => {
-                name.part == ParameterKind::Bias && self.config.biases.ffn
-            }
             Tensors::Any(_) => match name.part {
                 ParameterKind::Scale => self.family.has_scale(name.role),
                 _ => self.has_role(name.role),

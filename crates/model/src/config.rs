@@ -7,14 +7,13 @@ pub(crate) mod encoder;
 mod experts;
 pub mod gguf;
 pub mod hf;
-mod latent;
+pub(crate) mod latent;
 mod layers;
 mod recurrent;
 mod rope;
 
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
-pub(crate) use latent::LATENT_NORM_EPS;
 pub use latent::LatentConfig;
 pub use layers::{BlockForm, HeadSizes, ImageSight, LayerConfig};
 pub use recurrent::{
@@ -178,8 +177,7 @@ pub struct ModelConfig {
     pub logit_softcap: Option<f32>,
     /// Factor on queries that grows with the position.
     pub temperature: Option<Temperature>,
-    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` sink by `2^(-b·i/n)` a position of distance (Press, Smith
-    /// and Lewis 2022).
+    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` sink by `2^(-b·i/n)` a position (Press et al. 2022).
     pub max_distance_bias: Option<f32>,
     /// Pairs of a head that rotate by the time, row and column of an image, in models that say it; for text all rotate
     /// by the position.

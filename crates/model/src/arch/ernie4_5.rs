@@ -13,7 +13,6 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"],
     models: "ERNIE 4.5 (dense)",
     hf_own_biases: true,
-    head_bias: true,
     interleaved: true,
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {

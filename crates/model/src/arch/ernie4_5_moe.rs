@@ -19,7 +19,6 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Ernie4_5_MoeForCausalLM"],
     models: "ERNIE 4.5 with experts (21B-A3B, 300B-A47B)",
     hf_own_biases: true,
-    head_bias: true,
     interleaved: true,
     hf_norm_eps: 1e-5,
     hf_choice_bias_is_row: true,

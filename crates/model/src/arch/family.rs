@@ -97,8 +97,6 @@ pub struct Family {
     pub(crate) hf_biases: Option<Biases>,
     /// Whether the class reads `mlp_bias`.
     pub(crate) hf_mlp_bias: bool,
-    /// Whether the head has a bias where networks have.
-    pub(crate) head_bias: bool,
     /// Whether its hooks read and write which projections have biases.
     pub(crate) hf_own_biases: bool,
     pub(crate) hf_windows: HfWindows,
@@ -219,7 +217,6 @@ impl Family {
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
-        head_bias: false,
         hf_own_biases: false,
         hf_windows: HfWindows::Never,
         hf_defaults: HfDefaults {

@@ -176,6 +176,7 @@ fn read_text(
     };
     let d_model = size("hidden_size", defaults.d_model)?;
     let n_heads = size("num_attention_heads", defaults.n_heads)?;
+    let n_kv_heads = text.usize("num_key_value_heads")?.or(defaults.n_kv_heads);
     let head_dim = head_dim(text, defaults, (d_model, n_heads))?;
     let n_layers = size("num_hidden_layers", defaults.n_layers)?;
     let context_length = size("max_position_embeddings", defaults.context_length)?;
@@ -188,10 +189,7 @@ fn read_text(
         d_model,
         d_ff: size("intermediate_size", defaults.d_ff)?,
         n_heads,
-        n_kv_heads: text
-            .usize("num_key_value_heads")?
-            .or(defaults.n_kv_heads)
-            .unwrap_or(n_heads),
+        n_kv_heads: n_kv_heads.unwrap_or(n_heads),
         head_dim,
         vocab_size: size("vocab_size", defaults.vocab_size)?,
         context_length,

@@ -255,7 +255,7 @@ fn encoders_of_other_families_and_images_of_no_height_are_refused() {
     encoder.preprocess().apply(&line).unwrap_err();
     // Pixels that are no whole squares.
     let cpu = cpu(Level::preferred());
-    for (width, height) in [(12, 16), (0, 8), (8, 8 * 25)] {
+    for (width, height) in [(12, 16), (0, 8), (8, 8 * 2500)] {
         let pixels = PixelValues {
             width,
             height,

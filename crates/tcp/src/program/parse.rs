@@ -286,11 +286,7 @@ impl Parser {
                 time: words.named("time")?,
                 packet: words.named("packet")?,
             },
-            "outer" => Stage::Outer {
-                trf: self.known(words.word("a tensor")?)?,
-                time: words.named("time")?,
-                packet: words.named("packet")?,
-            },
+            "outer" => self.outer(&mut words)?,
             "packet" => Stage::Packet {
                 packet: words.mapping()?,
             },
@@ -333,6 +329,14 @@ impl Parser {
         };
         words.end()?;
         Ok(stage)
+    }
+
+    fn outer(&self, words: &mut Words<'_>) -> WordResult<Stage> {
+        Ok(Stage::Outer {
+            trf: self.known(words.word("a tensor")?)?,
+            time: words.named("time")?,
+            packet: words.named("packet")?,
+        })
     }
 
     fn fetch(&self, words: &mut Words<'_>) -> WordResult<Stage> {

@@ -4,7 +4,8 @@ use super::Keys;
 use crate::Error;
 use crate::arch::Family;
 use crate::catalog::Catalog;
-use crate::config::{Biases, LATENT_NORM_EPS, LatentConfig, MAX_LAYERS};
+use crate::config::latent::LATENT_NORM_EPS;
+use crate::config::{Biases, LatentConfig, MAX_LAYERS};
 use crate::names::{TensorName, WeightRole};
 
 /// Sizes of latent attention, of a model as wide as `d_model` with so many heads. Files of today have the two matrices of a head; older ones have them as one.

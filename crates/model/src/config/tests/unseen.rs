@@ -238,22 +238,6 @@ fn dense_layers_in_the_midst_are_those_of_glm() {
     assert_eq!(read(&written), config);
 }
 
-/// ERNIE's head has a bias where all products have one.
-#[test]
-fn the_head_of_ernie_has_a_bias_where_networks_have() {
-    let head = |use_bias: bool| {
-        let ernie = json!({
-            "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "use_bias": use_bias,
-            "tie_word_embeddings": false,
-        });
-        let config = read(&with(&llama(), ernie));
-        let tensors = crate::builder::layout(&config, WeightConvention::Gguf, 0..config.n_layers);
-        let bias = crate::names::TensorName::global(WeightRole::Output).bias();
-        tensors.iter().any(|tensor| tensor.name == bias)
-    };
-    assert!(head(true) && !head(false));
-}
-
 /// llama.cpp's converter writes the width of a network that a dense Granite 4 does not have.
 #[test]
 fn the_network_of_a_dense_granite_4_is_as_wide_as_its_tensor() {

@@ -89,17 +89,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     if ends.len() > 1 {
         parts.token_ids.insert("eos_token_id".into(), json!(ends));
     }
-    let built = match model {
-        Some(BYTE_LEVEL) => byte_level(metadata, &vocab)?,
-        Some(WORD_PIECE) => word_piece::build(metadata, &vocab, unknown)?,
-        Some(UNIGRAM) => unigram::build(metadata, &vocab, unknown)?,
-        Some(SENTENCE_PIECE) => Ok(sentence_piece(metadata, &vocab, unknown)?),
-        other => Err(format!(
-            "tokenizers of kind `{}` are not",
-            other.unwrap_or("none")
-        )),
-    };
-    match built {
+    match of_kind(model, metadata, &vocab, unknown)? {
         Ok(tokenizer) => parts.tokenizer = Some(tokenizer),
         Err(reason) => parts.notes.push(format!(
             "tokenizer.json was not written: {reason} convertible; copy the file from the \
@@ -107,6 +97,25 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
         )),
     }
     Ok(parts)
+}
+
+/// `tokenizer.json` of a kind of vocabulary, or why there is none.
+fn of_kind(
+    model: Option<&str>,
+    metadata: &Metadata,
+    vocab: &VocabEntries<'_>,
+    unknown: Option<usize>,
+) -> Result<Result<Value, String>, Error> {
+    match model {
+        Some(BYTE_LEVEL) => byte_level(metadata, vocab),
+        Some(WORD_PIECE) => word_piece::build(metadata, vocab, unknown),
+        Some(UNIGRAM) => unigram::build(metadata, vocab, unknown),
+        Some(SENTENCE_PIECE) => Ok(Ok(sentence_piece(metadata, vocab, unknown)?)),
+        other => Ok(Err(format!(
+            "tokenizers of kind `{}` are not",
+            other.unwrap_or("none")
+        ))),
+    }
 }
 
 /// What each token is.
