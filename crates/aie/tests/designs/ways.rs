@@ -184,66 +184,66 @@ fn a_fifo_pads_with_its_value() {
 }
 
 /// A memory tile keeps the headers of what comes and sends them on: the first word of each block says where it goes.
-fn forwarded(id: u32) -> String {
-    format!(
-        "aie.device(npu2) {{
+const FORWARDED: &str = "aie.device(npu2) {
       %shim = aie.tile(0, 0)
       %mem = aie.tile(0, 1)
       %core = aie.tile(0, 2)
-      aie.packet_flow(5) {{
+      aie.packet_flow(5) {
         aie.packet_source<%shim, DMA : 0>
         aie.packet_dest<%mem, DMA : 0>
-      }} {{keep_pkt_header = true}}
-      aie.packet_flow(6) {{
+      } {keep_pkt_header = true}
+      aie.packet_flow(6) {
         aie.packet_source<%shim, DMA : 0>
         aie.packet_dest<%mem, DMA : 0>
-      }} {{keep_pkt_header = true}}
-      aie.packet_flow(5) {{
+      } {keep_pkt_header = true}
+      aie.packet_flow(5) {
         aie.packet_source<%mem, DMA : 0>
         aie.packet_dest<%core, DMA : 0>
-      }}
+      }
       aie.flow(%core, DMA : 0, %shim, DMA : 0)
-      aie.memtile_dma(%mem) {{
+      aie.memtile_dma(%mem) {
         %block = aie.buffer(%mem) : memref<5xi32>
-        %empty = aie.lock(%mem, 0) {{init = 1 : i32}}
-        %full = aie.lock(%mem, 1) {{init = 0 : i32}}
-        aie.dma(S2MM, 0) [{{
+        %empty = aie.lock(%mem, 0) {init = 1 : i32}
+        %full = aie.lock(%mem, 1) {init = 0 : i32}
+        aie.dma(S2MM, 0) [{
           aie.use_lock(%empty, AcquireGreaterEqual, 1)
           aie.dma_bd(%block : memref<5xi32>)
           aie.use_lock(%full, Release, 1)
-        }}]
-        aie.dma(MM2S, 0) [{{
+        }]
+        aie.dma(MM2S, 0) [{
           aie.use_lock(%full, AcquireGreaterEqual, 1)
           aie.dma_bd(%block : memref<5xi32>)
           aie.use_lock(%empty, Release, 1)
-        }}]
+        }]
         aie.end
-      }}
-      aie.mem(%core) {{
+      }
+      aie.mem(%core) {
         %core_block = aie.buffer(%core) : memref<4xi32>
-        %core_empty = aie.lock(%core, 0) {{init = 1 : i32}}
-        %core_full = aie.lock(%core, 1) {{init = 0 : i32}}
-        aie.dma(S2MM, 0) [{{
+        %core_empty = aie.lock(%core, 0) {init = 1 : i32}
+        %core_full = aie.lock(%core, 1) {init = 0 : i32}
+        aie.dma(S2MM, 0) [{
           aie.use_lock(%core_empty, AcquireGreaterEqual, 1)
           aie.dma_bd(%core_block : memref<4xi32>)
           aie.use_lock(%core_full, Release, 1)
-        }}]
-        aie.dma(MM2S, 0) [{{
+        }]
+        aie.dma(MM2S, 0) [{
           aie.use_lock(%core_full, AcquireGreaterEqual, 1)
           aie.dma_bd(%core_block : memref<4xi32>)
           aie.use_lock(%core_empty, Release, 1)
-        }}]
+        }]
         aie.end
-      }}
+      }
       aie.shim_dma_allocation @in(%shim, MM2S, 0)
       aie.shim_dma_allocation @out(%shim, S2MM, 0)
-      aie.runtime_sequence(%from: memref<4xi32>, %to: memref<4xi32>) {{
-        aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 0][1, 1, 1, 4][0, 0, 0, 1], packet = <pkt_id = {id}, pkt_type = 0>) {{id = 0 : i64, metadata = @in}} : memref<4xi32>
-        aiex.npu.dma_memcpy_nd(%to[0, 0, 0, 0][1, 1, 1, 4][0, 0, 0, 1]) {{id = 1 : i64, metadata = @out}} : memref<4xi32>
-        aiex.npu.dma_wait {{symbol = @out}}
-      }}
-    }}"
-    )
+      aie.runtime_sequence(%from: memref<4xi32>, %to: memref<4xi32>) {
+        aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 0][1, 1, 1, 4][0, 0, 0, 1], packet = <pkt_id = $id, pkt_type = 0>) {id = 0 : i64, metadata = @in} : memref<4xi32>
+        aiex.npu.dma_memcpy_nd(%to[0, 0, 0, 0][1, 1, 1, 4][0, 0, 0, 1]) {id = 1 : i64, metadata = @out} : memref<4xi32>
+        aiex.npu.dma_wait {symbol = @out}
+      }
+    }";
+
+fn forwarded(id: u32) -> String {
+    FORWARDED.replace("$id", &id.to_string())
 }
 
 #[test]
