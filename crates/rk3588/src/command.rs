@@ -32,7 +32,7 @@ pub enum Command {
     },
     /// Ends the writes.
     Marker,
-    /// Starts the blocks of the mask ([`Block::enable_bit`]).
+    /// Starts the blocks of the mask (`Block::enable_bit`).
     Enable {
         /// The mask.
         mask: u32,
