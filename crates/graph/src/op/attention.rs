@@ -73,9 +73,7 @@ impl Attention {
         let group = self.n_heads / self.n_kv_heads;
         let scale = R::from_f64(f64::from(self.scale));
         let slopes = self.slopes();
-        let first = self
-            .window
-            .map_or(0, |w| (row.position + 1).saturating_sub(w));
+        let first = self.kv().seen(row.position).start;
         let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
         for (head, (q, out)) in heads.enumerate() {
             let at = head / group * d;
