@@ -18,6 +18,7 @@ Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2
     CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
         pip install --no-binary llama-cpp-python llama-cpp-python
 and rows with `avxvnni` one with -DGGML_AVX_VNNI=ON besides, given as --peer-python-avxvnni or --llama-bench-avxvnni.
+--ik-llama-bench-avx2 and --ik-llama-bench-avxvnni take an ik_llama.cpp with the same definitions.
 
 Mixtures of experts are cut to six layers: their layers are alike, and whole files are too large for many machines.
 """
@@ -54,7 +55,9 @@ SHORT_PLAN = [("Q4_K_M", "Q4_K_M", ["pp8", "pp16", "pp48"])]
 # Mixtures of experts: geometry, layers and type.
 MIXTURES = ["olmoe-1b-7b/6/Q4_K_M", "olmoe-1b-7b/6/MXFP4", "qwen3-30b-a3b/6/Q4_K_M", "qwen3-30b-a3b/6/MXFP4"]
 MIXTURE_PLAN = [(kind, kind, ["pp512", "tg64"]) for kind in MIXTURES]
-AVX2_PLAN = [("Q4_K_M", "Q4_K_M", ["pp512", "tg64"]), ("Q8_0", "Q8_0", ["pp512", "tg64"])]
+# What laptops have: every kind of arithmetic once, without AVX-512.
+AVX2_KINDS = ["Q4_K_M", "Q8_0", "Q4_0", "Q6_K", "Q5_K", "IQ4_XS", "BF16", "F16"]
+AVX2_PLAN = [(kind, kind, ["pp512", "tg64"]) for kind in AVX2_KINDS]
 # Sizes for a trial of every kind of row in a minute or two.
 QUICK = {"pp512": "pp32", "pp2048": "pp64", "tg64": "tg8", "tg32@4096": "tg4@64"}
 
@@ -224,6 +227,18 @@ def find_peers(args):
     return peers
 
 
+def peers_without_avx512(args, level):
+    """The peers that were built for one of the levels below AVX-512."""
+    given = lambda name: getattr(args, f"{name}_{level}")
+    peers = []
+    if given("llama_bench") or given("peer_python"):
+        program = given("llama_bench")
+        peers.append(Peer("llama.cpp", program or given("peer_python"), is_program=bool(program)))
+    if given("ik_llama_bench"):
+        peers.append(Peer("ik_llama.cpp", given("ik_llama_bench"), is_program=True, has_depth=False))
+    return peers
+
+
 def install_peer(args):
     """The Python that has the peer, installed if none was given."""
     if args.peer_python:
@@ -365,6 +380,8 @@ def arguments():
     parser.add_argument("--peer-python", help="a Python with llama-cpp-python, instead of installing one")
     parser.add_argument("--llama-bench-avx2", help="that of a llama.cpp without AVX-512")
     parser.add_argument("--llama-bench-avxvnni", help="the same with AVX-VNNI")
+    parser.add_argument("--ik-llama-bench-avx2", help="that of an ik_llama.cpp without AVX-512")
+    parser.add_argument("--ik-llama-bench-avxvnni", help="the same with AVX-VNNI")
     parser.add_argument("--peer-python-avx2", help="one whose llama.cpp was built without AVX-512")
     parser.add_argument("--peer-python-avxvnni", help="one built without AVX-512 and with AVX-VNNI")
     parser.add_argument("--no-peer", action="store_true", help="only Millrace")
@@ -383,13 +400,9 @@ def main():
     for rows, plan in [("speed", PLAN), ("short", SHORT_PLAN), ("mixtures", MIXTURE_PLAN)]:
         if rows in args.rows:
             speed_rows(bench, table, limits, peers, plan)
-    without_avx512 = {
-        "avx2": (args.llama_bench_avx2, args.peer_python_avx2),
-        "avxvnni": (args.llama_bench_avxvnni, args.peer_python_avxvnni),
-    }
-    for level, (program, python) in without_avx512.items():
-        if level in args.rows and (program or python or args.no_peer):
-            beside = [Peer("llama.cpp", program or python, is_program=bool(program))] if program or python else []
+    for level in ("avx2", "avxvnni"):
+        beside = peers_without_avx512(args, level)
+        if level in args.rows and (beside or args.no_peer):
             speed_rows(bench, table, limits, beside, AVX2_PLAN, level=level)
     if "own" in args.rows:
         own_rows(bench, table, limits)
