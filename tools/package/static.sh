@@ -67,12 +67,12 @@ else
   echo "not stripped: no program here strips for $arch (Debian: llvm, or binutils-${arch/_/-}-linux-gnu)" >&2
 fi
 if [ -n "$runs" ]; then
-  tools/package/share.sh "$tree" "${run[@]}" "$tree/millrace"
+  tools/package/share.sh --static "$tree" "${run[@]}" "$tree/millrace"
   install -D -m 644 tools/package/debian/millrace.service "$tree/share/systemd/millrace.service"
   install -D -m 644 tools/package/debian/millrace.default "$tree/share/systemd/millrace.default"
 fi
-python3 tools/package/licenses.py texts >"$tree/THIRD-PARTY.txt"
-python3 tools/package/licenses.py sbom >"$tree/millrace.cdx.json"
+python3 tools/package/licenses.py texts --static >"$tree/THIRD-PARTY.txt"
+python3 tools/package/licenses.py sbom --static >"$tree/millrace.cdx.json"
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"
