@@ -9,19 +9,18 @@
 # qemu (Debian's qemu-user); without it the script says that nothing ran. The archive is the same, byte for byte, of the same program.
 set -euo pipefail
 umask 022
-cd "$(dirname "$0")/../.."
-
 arch=$(uname -m) profile=release out=target/package zig=''
 while [ $# -gt 0 ]; do
   case $1 in
     --arch) arch=$2; shift ;;
     --profile) profile=$2; shift ;;
     --zig) zig=1 ;;
-    --out) out=$2; shift ;;
+    --out) out=$(realpath -m "$2"); shift ;;
     *) echo "static.sh: unknown argument $1" >&2; exit 2 ;;
   esac
   shift
 done
+cd "$(dirname "$0")/../.."
 triple=$arch-unknown-linux-musl
 [ "$arch" = "$(uname -m)" ] && command -v musl-gcc >/dev/null || zig=1
 work=$(mktemp -d)
