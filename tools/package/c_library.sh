@@ -7,11 +7,12 @@
 # library, and run: both must say what the example of the documentation says. The last line is the glibc that the shared library asks for.
 set -euo pipefail
 umask 022
+built=${1:+$(realpath "$1")}
+out=${2:+$(realpath -m "$2")}
 cd "$(dirname "$0")/../.."
+out=${out:-target/package}
 
 fail() { echo "c_library.sh: $*" >&2; exit 1; }
-built=${1:-}
-out=${2:-target/package}
 if [ -z "$built" ]; then
   built=${CARGO_TARGET_DIR:-target}/release
   cargo build --release --locked -p millrace-capi

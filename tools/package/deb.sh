@@ -7,10 +7,10 @@
 # those of SOURCE_DATE_EPOCH, else of the last commit. test_deb.sh installs it in a bare Debian.
 set -euo pipefail
 umask 022
+binary=${1:+$(realpath "$1")}
+out=${2:+$(realpath -m "$2")}
 cd "$(dirname "$0")/../.."
-
-binary=${1:-}
-out=${2:-target/package}
+out=${out:-target/package}
 if [ -z "$binary" ]; then
   binary=${CARGO_TARGET_DIR:-target}/release/millrace
   cargo build --release --locked -p millrace-cli -p millrace-capi

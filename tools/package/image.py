@@ -59,7 +59,7 @@ def architecture(path, program):
 
 
 def licences(action):
-    command = [sys.executable, str(ROOT / "tools" / "package" / "licenses.py"), action]
+    command = [sys.executable, str(ROOT / "tools" / "package" / "licenses.py"), action, "--static"]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
 
 

@@ -1,14 +1,15 @@
 """Licences of what is shipped: a table, the full texts, and an SBOM in CycloneDX.
 
     python3 tools/package/licenses.py table > docs/licenses.md
-    python3 tools/package/licenses.py texts > THIRD-PARTY.txt
-    python3 tools/package/licenses.py sbom  > millrace.cdx.json
+    python3 tools/package/licenses.py texts [--static] > THIRD-PARTY.txt
+    python3 tools/package/licenses.py sbom  [--static] > millrace.cdx.json
     python3 tools/package/licenses.py check         # the table is right, and every licence is one of ALLOWED
 
 Shipped is what the program, the Python module, the C library and the plugin for ggml are linked of on Linux; not what builds or
-tests them.
+tests them. Rust's standard library is in all of them; --static adds what a program for musl holds besides.
 """
 
+import html
 import itertools
 import json
 import re
@@ -28,6 +29,12 @@ ALLOWED = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
     "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
 }
+# Linked by the compiler: names, licences, whose they are, and whether static programs alone have them.
+RUNTIME = (
+    ("Rust's standard library", "MIT OR Apache-2.0", "The Rust Project Developers (see https://thanks.rust-lang.org)", False),
+    ("musl", "MIT", "2005-2020 Rich Felker, et al.", True),
+    ("LLVM's libunwind", "Apache-2.0 WITH LLVM-exception", "the LLVM Project (see https://llvm.org)", True),
+)
 NOTICES = re.compile(r"^(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 
 
@@ -110,6 +117,8 @@ def table(packages):
     ]
     # Without versions: the page changes where a crate comes or goes.
     lines += sorted({f"| `{p['name']}` | {expression(p)} |" for p in packages})
+    lines += ["", "The compiler links more:", "", "| | licence | in |", "|---|---|---|"]
+    lines += [f"| {name} | {licence} | {'static programs' if is_static else 'all'} |" for name, licence, _, is_static in RUNTIME]
     return "\n".join(lines) + "\n"
 
 
@@ -119,7 +128,34 @@ def notices(package):
     return [path.read_text(encoding="utf-8", errors="replace").strip() for path in files]
 
 
-def texts(packages):
+def rustc(*arguments):
+    return subprocess.run(["rustc", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def runtime(is_static):
+    return [row for row in RUNTIME if is_static or not row[3]]
+
+
+def runtime_texts(is_static):
+    """Licences of what the compiler links, and of the crates that its standard library is made of."""
+    # The permission is every MIT licence's; the line of copyright is its own.
+    _, permission = (ROOT / "LICENSE-MIT").read_text(encoding="utf-8").split("\n\nPermission", 1)
+    parts = []
+    for name, licence, holder, _ in runtime(is_static):
+        parts += ["=" * 100, f"{name}: {licence}", f"Copyright (c) {holder}\n"]
+        parts += [f"Permission{permission.rstrip()}" if "MIT" in licence else (ROOT / "LICENSE-APACHE").read_text(encoding="utf-8"), ""]
+        if "LLVM-exception" in licence:
+            parts += ["The exception: https://spdx.org/licenses/LLVM-exception.html\n"]
+    page = Path(rustc("--print", "sysroot")) / "share" / "doc" / "rust" / "COPYRIGHT-library.html"
+    if page.exists():
+        text = html.unescape(re.sub(r"<style.*?</style>|<[^>]+>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+        parts += ["=" * 100, re.sub(r"\s*\n\s*\n\s*", "\n\n", text).strip()]
+    else:
+        parts += [f"What the standard library of {rustc('--version')} is made of: https://www.rust-lang.org/policies/licenses"]
+    return parts
+
+
+def texts(packages, is_static):
     parts = ["Millrace is linked of the crates below. Each brings its licence.\n"]
     for package in packages:
         parts.append("=" * 100)
@@ -127,10 +163,10 @@ def texts(packages):
         parts.append(f"{package['repository'] or ''}\n")
         parts += notices(package) or [f"(the crate has no file of its licence, {expression(package)})"]
         parts.append("")
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts + runtime_texts(is_static)) + "\n"
 
 
-def sbom(packages):
+def sbom(packages, is_static):
     version = next(p["version"] for p in metadata("Cargo.toml", TARGETS[0])["packages"] if p["name"] == "millrace-cli")
     components = [
         {
@@ -142,6 +178,11 @@ def sbom(packages):
         }
         for p in packages
     ]
+    for name, licence, _, _ in runtime(is_static):
+        component = {"type": "library", "name": name, "licenses": [{"expression": licence}]}
+        if name.startswith("Rust"):
+            component["version"] = rustc("--version").split()[1]
+        components.append(component)
     root = {"type": "application", "name": "millrace", "version": version, "bom-ref": "millrace"}
     bom = {
         "bomFormat": "CycloneDX",
@@ -164,9 +205,15 @@ def check(packages):
 
 
 def main():
-    actions = {"table": table, "texts": texts, "sbom": sbom, "check": check}
-    if len(sys.argv) != 2 or sys.argv[1] not in actions:
-        sys.exit(f"usage: licenses.py {'|'.join(actions)}")
+    is_static = "--static" in sys.argv[2:]
+    actions = {
+        "table": table,
+        "texts": lambda packages: texts(packages, is_static),
+        "sbom": lambda packages: sbom(packages, is_static),
+        "check": check,
+    }
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in actions or any(a != "--static" for a in sys.argv[2:]):
+        sys.exit(f"usage: licenses.py {'|'.join(actions)} [--static]")
     for text, expected in [("MIT OR GPL-3.0", True), ("MIT AND GPL-3.0", False), ("(MIT OR X) AND ISC", True), ("", False)]:
         assert allows(text) == expected, text
     sys.stdout.write(actions[sys.argv[1]](shipped()))

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Writes what goes beside the program in every package: manual pages, completions, the systemd unit, licences, SBOM. Times are left as
-# they come.
+# Writes what goes beside the program in every package: manual pages, completions, changelog, licences, SBOM. Times are left as they come.
 #
-#     tools/package/share.sh TREE PROGRAM...
+#     tools/package/share.sh [--static] TREE PROGRAM...
 #
-# PROGRAM is `millrace` as it can be run here, with an emulator before it where it must be. TREE gets a `share` folder.
+# --static lists what a program for musl holds, too. PROGRAM is `millrace` as it can be run here, with an emulator before it where it must be. TREE gets a `share` folder.
 set -euo pipefail
 umask 022
+static=()
+if [ "$1" = --static ]; then
+  static=(--static)
+  shift
+fi
 tree=$(realpath "$1")
 shift
 program=("$@")
@@ -25,5 +29,5 @@ gzip -9n "$share"/man/man1/*.1
 doc=$share/doc/millrace
 gzip -9nc LICENSE-MIT >"$doc/LICENSE-MIT.gz"
 gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
-python3 tools/package/licenses.py texts | gzip -9n >"$doc/THIRD-PARTY.txt.gz"
-python3 tools/package/licenses.py sbom | gzip -9n >"$doc/millrace.cdx.json.gz"
+python3 tools/package/licenses.py texts "${static[@]}" | gzip -9n >"$doc/THIRD-PARTY.txt.gz"
+python3 tools/package/licenses.py sbom "${static[@]}" | gzip -9n >"$doc/millrace.cdx.json.gz"

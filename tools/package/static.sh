@@ -9,19 +9,18 @@
 # qemu (Debian's qemu-user); without it the script says that nothing ran. The archive is the same, byte for byte, of the same program.
 set -euo pipefail
 umask 022
-cd "$(dirname "$0")/../.."
-
 arch=$(uname -m) profile=release out=target/package zig=''
 while [ $# -gt 0 ]; do
   case $1 in
     --arch) arch=$2; shift ;;
     --profile) profile=$2; shift ;;
     --zig) zig=1 ;;
-    --out) out=$2; shift ;;
+    --out) out=$(realpath -m "$2"); shift ;;
     *) echo "static.sh: unknown argument $1" >&2; exit 2 ;;
   esac
   shift
 done
+cd "$(dirname "$0")/../.."
 triple=$arch-unknown-linux-musl
 [ "$arch" = "$(uname -m)" ] && command -v musl-gcc >/dev/null || zig=1
 work=$(mktemp -d)
@@ -67,12 +66,12 @@ else
   echo "not stripped: no program here strips for $arch (Debian: llvm, or binutils-${arch/_/-}-linux-gnu)" >&2
 fi
 if [ -n "$runs" ]; then
-  tools/package/share.sh "$tree" "${run[@]}" "$tree/millrace"
+  tools/package/share.sh --static "$tree" "${run[@]}" "$tree/millrace"
   install -D -m 644 tools/package/debian/millrace.service "$tree/share/systemd/millrace.service"
   install -D -m 644 tools/package/debian/millrace.default "$tree/share/systemd/millrace.default"
 fi
-python3 tools/package/licenses.py texts >"$tree/THIRD-PARTY.txt"
-python3 tools/package/licenses.py sbom >"$tree/millrace.cdx.json"
+python3 tools/package/licenses.py texts --static >"$tree/THIRD-PARTY.txt"
+python3 tools/package/licenses.py sbom --static >"$tree/millrace.cdx.json"
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"

@@ -33,6 +33,14 @@ for file in share/man/man1/millrace-serve.1.gz share/bash-completion/completions
   share/fish/vendor_completions.d/millrace.fish share/doc/millrace/copyright share/doc/millrace/THIRD-PARTY.txt.gz include/millrace.h; do
   [ -s "$root/usr/$file" ] || fail "no /usr/$file"
 done
+# The shell takes the completions, and completes.
+# shellcheck disable=SC2016 # The shell inside expands it.
+inside bash -ec '
+  . /usr/share/bash-completion/completions/millrace
+  COMP_WORDS=(millrace serve --paral) COMP_CWORD=2
+  "$(complete -p millrace | sed "s/.* -F \([^ ]*\) .*/\1/")" millrace --paral serve
+  [ "${COMPREPLY[*]}" = --parallel ]' || fail "bash does not complete \`millrace serve --paral\`"
+[ "$(head -1 "$root/usr/share/zsh/vendor-completions/_millrace")" = '#compdef millrace' ] || fail "zsh's completions do not begin with #compdef"
 # Whoever may not write may read.
 odd=$(find "$root/usr/share/doc/millrace" "$root/usr/bin/millrace" "$root/usr/include/millrace.h" ! -perm -444)
 [ -z "$odd" ] || fail "not for everybody to read: $odd"

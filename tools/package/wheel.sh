@@ -10,16 +10,15 @@
 # --arch              another architecture than this machine's implies --zig; its program is run by qemu (Debian: qemu-user), if that and
 #                     the architecture's libraries (Debian: libc6-arm64-cross) are here
 # --program FILE      takes this program, which was built already, for the one in the wheel
-# --from-sdist        makes the wheel of the sdist, outside the repository, as somebody does who has nothing else
+# --from-sdist        makes the wheel of the sdist, outside the repository and with what pip fetches for it, as somebody does who has nothing else
 # --bare              tests in a bare Debian too, of python3-venv and nothing else, without a network (as root; Debian: mmdebstrap); a wheel of
 #                     another architecture in that one's Python, by qemu
 # --with-frameworks   runs the tests of Ray, LangChain, LlamaIndex and numpy, installed from the package index; one that is skipped fails
 # --wheel FILE        tests this one, and builds none
 #
-# A wheel of another architecture than this machine's is run by qemu. PIP_FIND_LINKS and its like are pip's.
+# A wheel of another architecture than this machine's is run by qemu. With qemu the program also runs on the least processor of its architecture,
+# and must write the same there. PIP_FIND_LINKS and its like are pip's.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-
 profile=release zig='' out=target/package/wheels sdist=1 arch=$(uname -m) bare='' frameworks='' wheel='' from_sdist=''
 while [ $# -gt 0 ]; do
   case $1 in
@@ -27,7 +26,7 @@ while [ $# -gt 0 ]; do
     --zig) zig=1 ;;
     --arch) arch=$2; shift ;;
     --program) MILLRACE_WHEEL_PROGRAM=$(realpath "$2"); export MILLRACE_WHEEL_PROGRAM; shift ;;
-    --out) out=$2; shift ;;
+    --out) out=$(realpath -m "$2"); shift ;;
     --no-sdist) sdist='' ;;
     --from-sdist) from_sdist=1 ;;
     --bare) bare=1 ;;
@@ -37,6 +36,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+cd "$(dirname "$0")/../.."
 [ "$arch" = "$(uname -m)" ] || zig=1
 python=${PYTHON:-python3}
 tests=$PWD/crates/python/tests
@@ -65,16 +65,18 @@ build() {
     env -u MATURIN_PEP517_ARGS PYTHONPATH=tools/package "$work/build/bin/python" -c \
       'import build_backend, sys; build_backend.build_sdist(sys.argv[1])' "$work/made" >/dev/null
   fi
-  local source=.
+  local source=. isolation=(--no-build-isolation)
   if [ -n "$from_sdist" ]; then
     source=$(ls "$work"/made/*.tar.gz)
+    # zig is in the environment above, and in no other.
+    [ -n "$zig" ] || isolation=()
     # What is built of crates of others is the same.
     CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     export CARGO_TARGET_DIR
   fi
   (
     [ "$source" = . ] || cd "$work"
-    "$work/build/bin/pip" wheel "${pip[@]}" --no-deps --no-build-isolation -w "$work/made" "$source"
+    "$work/build/bin/pip" wheel "${pip[@]}" --no-deps "${isolation[@]}" -w "$work/made" "$source"
   )
   cp "$work"/made/* "$out"
   ls -l "$out" | awk 'NR > 1 {print $5, $9}'
@@ -105,6 +107,21 @@ check_first() { # FILE SECONDS WHERE
   echo "$3: pip install to the first word, $(tr -d '\n' <"$1"): $2 s (asked: at most 15)"
   awk -v s="$2" 'BEGIN {exit !(s <= 15)}' || fail "$3: more than 15 s"
 }
+# The least processor of an architecture, as qemu calls it: SSE2 alone, and NEON alone.
+least_processor() {
+  case $arch in
+    x86_64) echo qemu64 ;;
+    aarch64) echo cortex-a53 ;;
+  esac
+}
+# One wheel serves every processor: on the least one the program must write what it wrote elsewhere.
+check_least() { # TEXT EMULATOR-AND-PROGRAM...
+  local text=$1 said
+  shift
+  said=$("$@" run demo "Once upon a time" --greedy -n 8 --quiet)
+  [ "$said" = "$text" ] || fail "on $(least_processor) the program writes '$said' in place of '$text'"
+  echo "on $(least_processor), by qemu, the program writes the same"
+}
 since() { echo "$1 $(date +%s.%N)" | awk '{printf "%.1f", $2 - $1}'; }
 
 test_here() {
@@ -116,7 +133,15 @@ test_here() {
   (cd "$work/elsewhere" && "$work/user/bin/python" -c "$FIRST") >"$work/first"
   check_first "$work/first" "$(since "$began")" "here"
   cd "$work/elsewhere"
-  env -i HOME="$work/elsewhere" PATH="$work/user/bin" millrace run demo "Once upon a time" --greedy -n 8
+  env -i HOME="$work/elsewhere" PATH="$work/user/bin" millrace run demo "Once upon a time" --greedy -n 8 --quiet >"$work/said"
+  cat "$work/said"
+  local emulator
+  emulator=$(command -v "qemu-$arch" || command -v "qemu-$arch-static" || true)
+  if [ -n "$emulator" ]; then
+    check_least "$(cat "$work/said")" "$emulator" -cpu "$(least_processor)" "$work/user/bin/millrace"
+  else
+    echo "not run on the least processor: no qemu-$arch here (Debian: qemu-user)" >&2
+  fi
   "$work/user/bin/python" -m unittest discover -s "$tests"
   if "$work/user/bin/pip" install "${pip[@]}" numpy; then
     "$work/user/bin/python" -m unittest discover -s "$tests" -k numpy -k logits
@@ -172,7 +197,8 @@ test_emulated() {
   "$python" -m zipfile -e "$wheel" "$work/other"
   local program emulator libraries=/usr/$arch-linux-gnu
   program=$(ls "$work"/other/*.data/scripts/millrace)
-  readelf -h "$program" "$work"/other/millrace/_native.abi3.so | grep -c -i "machine:.*$arch" | grep -qx 2 || fail "not of $arch"
+  # readelf writes `X86-64`.
+  readelf -h "$program" "$work"/other/millrace/_native.abi3.so | grep -c -i "machine:.*${arch/_/-}" | grep -qx 2 || fail "not of $arch"
   emulator=$(command -v "qemu-$arch" || command -v "qemu-$arch-static" || true)
   if [ -z "$emulator" ] || [ ! -d "$libraries/lib" ]; then
     echo "not run: no qemu-$arch or no $libraries here (Debian: qemu-user, libc6-arm64-cross, libgcc-s1-arm64-cross)" >&2
@@ -182,6 +208,7 @@ test_emulated() {
   "$emulator" -L "$libraries" "$program" run demo "Once upon a time" --greedy -n 8 --quiet >"$work/first"
   grep -q '[[:alpha:]]' "$work/first" || fail "the program of $arch writes no text"
   echo "$arch by qemu: $(tr -d '\n' <"$work/first")"
+  check_least "$(cat "$work/first")" "$emulator" -L "$libraries" -cpu "$(least_processor)" "$program"
   [ -z "$bare" ] || test_emulated_module "$emulator"
 }
 

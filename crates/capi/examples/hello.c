@@ -1,7 +1,7 @@
 /* A story, piece by piece, a question, an embedding, and an error: `.ci/capi` compiles and runs this.
  *
  *     cargo build --release -p millrace-capi
- *     cc crates/capi/examples/hello.c -Icrates/capi/include -Ltarget/release -lmillrace_c -o hello
+ *     cc crates/capi/examples/hello.c -Icrates/capi/include -Ltarget/release -lmillrace_c -lm -o hello
  *     LD_LIBRARY_PATH=target/release ./hello
  */
 #include <math.h>
