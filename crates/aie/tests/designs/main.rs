@@ -3,6 +3,7 @@
 
 mod broken;
 mod cascade;
+mod causes;
 mod controls;
 mod descriptors;
 mod examples;
@@ -12,6 +13,8 @@ mod hangs;
 mod hostile;
 mod loaded;
 mod locks;
+mod order;
+mod packets;
 mod programs;
 mod routes;
 mod sequences;
