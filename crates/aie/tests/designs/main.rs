@@ -11,6 +11,7 @@ mod fifos;
 mod forms;
 mod hangs;
 mod hostile;
+mod linalg;
 mod loaded;
 mod locks;
 mod order;
