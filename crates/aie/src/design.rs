@@ -6,6 +6,7 @@
 mod allocation;
 mod build;
 mod choose;
+mod control_packet;
 mod descriptor;
 mod dma;
 mod fifo;
@@ -13,12 +14,15 @@ mod fifo_link;
 mod flow;
 mod logical;
 mod overlay;
+mod scope;
 mod stages;
 mod switch;
 
 pub(crate) use allocation::{ShimAllocation, channel};
 pub use choose::ReadOptions;
-pub(crate) use descriptor::{Constants, LockAction, block, constant, number, packet_of, use_lock};
+pub(crate) use descriptor::{
+    Constants, LockAction, block, by_headers, constant, number, packet_of, use_lock,
+};
 pub(crate) use switch::{Switch, Switches};
 
 use crate::syntax::{Location, MemRefType, Op, SyntaxError, parse};
@@ -106,6 +110,8 @@ pub(crate) struct Argument {
     pub(crate) of: MemRefType,
     /// As many as its type has, or as transfers reach.
     pub(crate) bytes: u64,
+    /// What it holds, where the design itself says so.
+    pub(crate) given: Option<Vec<u8>>,
 }
 
 /// A buffer in a tile.
@@ -157,6 +163,10 @@ pub(crate) struct Descriptor {
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
     pub(crate) packet: Option<(u64, u64)>,
+    /// The number that its packets' headers give the receiver's descriptor.
+    pub(crate) out_of_order_id: Option<u64>,
+    /// Whether headers of packets name it, and no chain.
+    pub(crate) by_header: bool,
     pub(crate) burst_bytes: u64,
     pub(crate) next: Option<usize>,
     pub(crate) number: Option<u8>,

@@ -96,12 +96,14 @@ impl Design {
         }
         Ok(Footprint {
             tiles: tiles.into_values().collect(),
-            reads: lowered.reads.into_iter().collect(),
+            reads: (lowered.reads.into_iter())
+                .filter(|&i| !self.is_given(i))
+                .collect(),
             writes: lowered.writes.into_iter().collect(),
-            takes_control_packets: self
-                .flows
-                .iter()
-                .any(|flow| flow.has_control() && flow.from.tile.kind() == TileKind::Shim),
+            // What the design gives itself comes by flows that were added for it.
+            takes_control_packets: !self.arguments.iter().any(|of| of.given.is_some())
+                && (self.flows.iter())
+                    .any(|flow| flow.has_control() && flow.from.tile.kind() == TileKind::Shim),
             n_streams: self.flows.len(),
             n_operations: lowered.stream.operations.len(),
             stream_bytes: lowered.stream.encode().len() * 4,

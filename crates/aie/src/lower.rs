@@ -1,5 +1,6 @@
 //! From a design to the words that set up the array and run the sequence.
 
+mod channels;
 mod descriptor;
 mod places;
 mod queue;
@@ -13,6 +14,7 @@ pub(crate) use places::{Places, chain_descriptors};
 
 use crate::design::{Design, Flow, TileMemory};
 use crate::syntax::{Location, SyntaxError};
+use channels::{channels, last_tasks, out_of_order};
 use descriptor::{burst, fields};
 use millrace_xdna2_words::port::{self, Bundle};
 use millrace_xdna2_words::register::BlockKind;
@@ -39,6 +41,8 @@ pub(crate) struct DesignProgram {
     /// Arguments that the sequence reads, and those that it writes.
     pub(crate) reads: BTreeSet<usize>,
     pub(crate) writes: BTreeSet<usize>,
+    /// By channel: where its last task of the sequence stands, and which argument that moves.
+    pub(crate) last_tasks: BTreeMap<ChannelAt, (Location, Option<usize>)>,
     /// What is left out of it.
     pub(crate) notes: Vec<String>,
     /// The operation behind the sequence's last.
@@ -88,6 +92,7 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
         settle: None,
         reads: BTreeSet::new(),
         writes: BTreeSet::new(),
+        last_tasks: last_tasks(&commands),
         notes,
         end: 0,
     };
@@ -192,17 +197,15 @@ fn set_up(
         let set = writer.data(buffer.tile, address, words.collect());
         set.map_err(at_op(buffer.at, "aie.buffer"))?;
     }
+    let by_header = out_of_order(design, commands)?;
     for channel in channels(design, commands).into_keys() {
         let error = at_op(Location::default(), "aie.dma_start");
         writer.open(channel).map_err(&error)?;
-        if let Some(&id) = tokens.get(&channel.tile).filter(|&&id| id > 0) {
+        let id = tokens.get(&channel.tile).copied().unwrap_or(0);
+        let value = u32::from(id) << 8 | u32::from(by_header.contains(&channel)) << 3;
+        if value > 0 {
             let kind = BlockKind::Control(channel.direction);
-            let set = writer.write(
-                channel.tile,
-                kind,
-                channel.number.into(),
-                u32::from(id) << 8,
-            );
+            let set = writer.write(channel.tile, kind, channel.number.into(), value);
             set.map_err(&error)?;
         }
     }
@@ -217,22 +220,6 @@ fn set_up(
     writer
         .start_cores()
         .map_err(at_op(Location::default(), "aie.core"))
-}
-
-/// Channels that DMA programs or the sequence give work, each with the place of its first.
-fn channels(
-    design: &Design,
-    commands: &[(Location, SequenceCommand)],
-) -> BTreeMap<ChannelAt, Location> {
-    let own = design.chains.iter().map(|chain| (chain.channel, chain.at));
-    let pushed = commands
-        .iter()
-        .filter_map(|row| Some((row.1.channel()?, row.0)));
-    let mut channels = BTreeMap::new();
-    for (channel, at) in own.chain(pushed) {
-        channels.entry(channel).or_insert(at);
-    }
-    channels
 }
 
 /// Refuses a task that sends where no stream leads.

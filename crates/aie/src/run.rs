@@ -1,5 +1,6 @@
 //! A design on the board.
 
+mod difference;
 mod equality;
 mod shown;
 mod slow;
@@ -32,6 +33,8 @@ pub struct RunOptions {
     pub max_instructions: u64,
     /// Rounds of all actors, at most.
     pub max_rounds: u64,
+    /// Whether elements of an argument may stand in any order, as streams that merge bring them.
+    pub any_order: bool,
 }
 
 impl Default for RunOptions {
@@ -41,6 +44,7 @@ impl Default for RunOptions {
             slow_orders: 24,
             max_instructions: 1 << 28,
             max_rounds: 1 << 24,
+            any_order: false,
         }
     }
 }
@@ -192,7 +196,10 @@ impl<'r> TriedOrders<'r> {
         let (mut report, after, _) = either(self.design, self.stages, self.notes, run)?;
         // What an unknown kernel leaves is noise.
         let has_values = self.notes.unknown.is_empty();
-        let differs = |before: &Vec<Vec<u8>>| has_values && *before != after;
+        let any_order = run.options.any_order;
+        let differs = |before: &[Vec<u8>]| {
+            has_values && !difference::is_same(self.design, (before, &after), any_order)
+        };
         if report.verdict == Verdict::Pass {
             if !self.first.as_ref().is_some_and(|row| differs(&row.1)) {
                 self.orders.push(order);
@@ -201,9 +208,9 @@ impl<'r> TriedOrders<'r> {
             }
             report.verdict = Verdict::Fail;
             report.outputs.clear();
-            let problem =
-                "what is written depends on the order of actors, or on memory that nothing has set";
-            report.problem = Some(problem.to_owned());
+            let before = self.first.as_ref().map_or(&[][..], |row| &row.1);
+            let first = self.orders.first().map_or("", String::as_str);
+            report.problem = Some(difference::told(self.design, (before, first), &after));
         }
         report.orders = std::mem::take(&mut self.orders);
         report.failing_order = Some(order);
@@ -318,7 +325,10 @@ fn once(
         left: Vec::new(),
         counters: BoardCounters::default(),
         outputs: Vec::new(),
-        reads: used(stages, |lowered| &lowered.reads).into_iter().collect(),
+        reads: used(stages, |lowered| &lowered.reads)
+            .into_iter()
+            .filter(|&argument| !design.is_given(argument))
+            .collect(),
         unknown_kernels: notes.unknown.clone(),
         notes: notes.notes.clone(),
     };
@@ -375,7 +385,7 @@ fn of_stage<'b>(
     let ended = board.run_stream(&stage.lowered.stream, &mut own);
     stage.put(&own, arguments);
     report.counters.add(board.counters());
-    let late = stage::late(board);
+    let late = stage.late(board);
     match ended {
         Ok(_) | Err(BoardError::Unfinished { .. }) if late.is_some() => {
             report.verdict = Verdict::Fail;
@@ -406,7 +416,7 @@ fn of_stage<'b>(
                 return Err(refusal);
             }
             report.verdict = Verdict::Fail;
-            report.problem = Some(stage.failure(&error));
+            report.problem = Some(stage.failure(&error, board.raced()));
         }
     }
     Ok(())

@@ -4,6 +4,12 @@ use crate::core::{CoreValue, Number};
 use crate::design::Design;
 
 impl Design {
+    /// Whether the design says what an argument holds, so that nobody is to give it.
+    pub(crate) fn is_given(&self, argument: usize) -> bool {
+        let argument = self.arguments.get(argument);
+        argument.is_some_and(|argument| argument.given.is_some())
+    }
+
     /// The elements 1, 2, 3, … of an argument, as far as its type holds them; zeros of one that has no
     /// such type. Empty if there is no such argument.
     pub fn counting(&self, argument: usize) -> Vec<u8> {

@@ -10,6 +10,7 @@ mod form;
 mod index;
 mod irregular;
 mod lexer;
+mod linalg;
 mod op;
 mod parser;
 mod rename;
@@ -18,6 +19,7 @@ mod types;
 
 pub(crate) use affine::AffineExpression;
 pub(crate) use attribute::Attribute;
+pub(crate) use linalg::loop_name;
 pub(crate) use op::{Op, OpBlock, Region, Successor};
 pub(crate) use parser::parse;
 pub(crate) use types::{MemRefType, Type};

@@ -34,7 +34,7 @@ pub use clock::{BoardClock, ClockRates, ClockReading, ClockSpan, TASK_BYTES};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use counters::BoardCounters;
 pub use event::BoardEvent;
-pub use fault::BoardError;
+pub use fault::{BoardError, RacedWord};
 pub use lock::EqualAcquire;
 pub use slow::SlowActor;
 pub use waits::{BoardActor, BoardWait, WaitFor};
@@ -46,6 +46,7 @@ use dma::ArbiterHold;
 use event::EventLog;
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -112,6 +113,8 @@ pub struct Board<'p> {
     met_equal: bool,
     /// Channels that had work when the sequence had ended.
     late: BTreeSet<ChannelAt>,
+    /// Where two parties met.
+    raced: Cell<Option<RacedWord>>,
     order: TurnOrder,
     counters: BoardCounters,
     log: EventLog,
@@ -188,6 +191,7 @@ impl<'p> Board<'p> {
             settling: Some(0),
             met_equal: false,
             late: BTreeSet::new(),
+            raced: Cell::new(None),
             n_turned: 0,
             turning: 0,
             order: TurnOrder(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
@@ -216,6 +220,7 @@ impl<'p> Board<'p> {
         self.settling = Some(0);
         self.met_equal = false;
         self.late.clear();
+        self.raced.set(None);
         self.turning = 0;
         self.counters = BoardCounters::default();
     }

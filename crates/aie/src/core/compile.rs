@@ -1,6 +1,7 @@
 //! From a core's ops to instructions.
 
 mod data;
+mod linalg;
 
 use super::code::{Code, EndAt, Instruction as I, LockAmount, LockAt, Term};
 use super::kernel;
@@ -252,6 +253,7 @@ impl CoreCompiler<'_> {
                 let to = self.target(op);
                 self.push(I::Object(to, from, index))
             }
+            name if name.starts_with("linalg.") && name != "linalg.yield" => self.linalg(op),
             name if name.starts_with("memref.") => self.memory(op),
             name if name.starts_with("vector.") && name != "vector.fma" => self.vector(op),
             name if name.starts_with("arith.")

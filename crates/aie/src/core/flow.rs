@@ -54,7 +54,7 @@ impl CoreCompiler<'_> {
     }
 
     /// Where a jump that was written before leads.
-    fn aim(&mut self, jump: usize, at: usize) {
+    pub(super) fn aim(&mut self, jump: usize, at: usize) {
         match &mut self.code.instructions[jump] {
             I::Jump(to) | I::Unless(_, to) | I::UnlessLess(_, _, to) => *to = at,
             _ => {}

@@ -1,7 +1,9 @@
 //! From ops to a design.
 
 use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
-use super::{allocation, choose, dma, fifo, flow, logical, overlay, stages, switch};
+use super::{
+    allocation, choose, control_packet, dma, fifo, flow, logical, overlay, scope, stages, switch,
+};
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{COLUMNS, TileKind};
@@ -29,7 +31,8 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
     for op in chosen.outside {
         file_op(&mut design, op)?;
     }
-    let body: Vec<&Op> = device.region(0)?.ops().collect();
+    let scoped = scope::apart(device.region(0)?);
+    let body: Vec<&Op> = scoped.iter().collect();
     let logical = logical::places(&design, &body)?;
     if !logical.is_empty() {
         let places = logical.iter().map(|(name, tile)| format!("%{name} {tile}"));
@@ -63,6 +66,7 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
     }
     if let Some(op) = sequence_op {
         sequence(&mut design, op, options)?;
+        control_packet::lower(&mut design)?;
         overlay::add(&mut design)?;
         stages::read(&mut design, ops, op)?;
     }
@@ -95,6 +99,7 @@ fn reach(design: &mut Design) {
             name: format!("host{i}"),
             of: MemRefType::words(bytes / 4),
             bytes,
+            given: None,
         });
     }
     for (i, (argument, end)) in design.arguments.iter_mut().zip(ends).enumerate() {
@@ -395,6 +400,7 @@ fn sequence(design: &mut Design, op: &Op, options: &ReadOptions) -> Result<(), S
             name: name.clone(),
             of: of.clone(),
             bytes: of.bytes().unwrap_or(0),
+            given: None,
         });
     }
     let sizes = design.arguments.iter().map(|argument| argument.of.bytes());

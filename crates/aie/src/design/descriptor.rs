@@ -222,7 +222,7 @@ pub(crate) fn elements(dimensions: &[(u64, u64)], padding: &[(u64, u64)]) -> Opt
 }
 
 /// What a descriptor's op may say.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "offset",
     "len",
     "dimensions",
@@ -236,6 +236,7 @@ const KNOWN: [&str; 13] = [
     "iteration",
     "pad_value",
     "axcache",
+    "out_of_order_id",
 ];
 
 fn read(
@@ -285,10 +286,11 @@ fn read(
             .checked_mul(element_bytes)
             .ok_or_else(|| op.error("too many elements"))
     };
-    let number = match op.get("bd_id") {
-        Some(_) => Some(op.number::<u8>("bd_id")?),
-        None => None,
-    };
+    let number = one("bd_id")?.map(|number| {
+        let number = u8::try_from(number).ok();
+        number.ok_or_else(|| op.error("`bd_id` is out of range"))
+    });
+    let number = number.transpose()?;
     Ok(Descriptor {
         tile,
         memory,
@@ -302,6 +304,8 @@ fn read(
         acquires_equal: false,
         release: None,
         packet: packet_of(op)?,
+        out_of_order_id: one("out_of_order_id")?,
+        by_header: false,
         burst_bytes: one("burst_length")?.unwrap_or(0),
         next: None,
         number,
@@ -326,6 +330,29 @@ fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {
         _ => Err(op.error(
             "expected an iteration of 1 to 64, a stride from 1 on, and a current one below the size",
         )),
+    }
+}
+
+/// Makes descriptors such as headers of packets name, and gives how many packets a task of them counts: those of
+/// `rounds`, each as many as the descriptors' iterations have.
+pub(crate) fn by_headers<'d>(
+    op: &Op,
+    descriptors: impl Iterator<Item = &'d mut Descriptor>,
+    rounds: u64,
+) -> Result<u64, SyntaxError> {
+    let mut n_packets = 0u64;
+    for descriptor in descriptors {
+        if descriptor.number.is_none() {
+            let problem = "a descriptor that headers name needs a `bd_id`";
+            return Err(SyntaxError::new(descriptor.at, problem).in_op("aie.dma_bd"));
+        }
+        descriptor.by_header = true;
+        n_packets = n_packets.saturating_add(descriptor.iteration.map_or(1, |of| of.size));
+    }
+    let all = n_packets.saturating_mul(rounds);
+    match all {
+        1..=256 => Ok(all),
+        _ => Err(op.error(format!("{all} packets; a task counts 1 to 256"))),
     }
 }
 

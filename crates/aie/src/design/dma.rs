@@ -1,11 +1,12 @@
 //! DMA programs of tiles.
 
 use super::allocation::channel;
-use super::descriptor::{Constants, block, constant};
+use super::descriptor::{Constants, block, by_headers, constant};
 use super::{BdChain, Design, Entity, TileMemory};
 use crate::syntax::{MemRefType, Op, Region, SyntaxError};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::tile::TileKind;
+use millrace_xdna2_words::tile::{Direction, TileKind};
+use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeMap;
 
 /// `aie.mem`, `aie.memtile_dma`, `aie.shim_dma`.
@@ -36,7 +37,13 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     for start in region.ops() {
         match start.name.as_str() {
             "aie.dma_start" => {
-                start.only(&["channel_dir", "channel_index", "repeat_count", "pad_value"])?;
+                start.only(&[
+                    "channel_dir",
+                    "channel_index",
+                    "repeat_count",
+                    "pad_value",
+                    "out_of_order",
+                ])?;
                 let first = start.successors.first().map(|s| s.label.clone());
                 let first = first.ok_or_else(|| start.error("it names no block"))?;
                 let chain = Labels {
@@ -57,6 +64,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
                     "loop",
                     "sym_name",
                     "pad_value",
+                    "out_of_order",
                 ])?;
                 let first = list(design, start, tile)?;
                 start_chain(design, start, tile, first)?;
@@ -77,14 +85,39 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
     let repeats = op.integer_or("repeat_count", 0)?;
     let repeats = u64::try_from(repeats).ok().filter(|&n| n <= 255);
     let repeats = repeats.ok_or_else(|| op.error("a repeat count is 0 to 255"))?;
+    let executions = match op.flag("out_of_order") {
+        false => repeats + 1,
+        true => out_of_order(design, op, (channel, first), repeats + 1)?,
+    };
     design.chains.push(BdChain {
         channel,
         first,
-        executions: repeats + 1,
+        executions,
         pad_value: pad_value(op, tile)?,
         at: op.at,
     });
     Ok(())
+}
+
+/// Lets headers of packets name the descriptors of a chain; gives how many packets there are in so many rounds.
+fn out_of_order(
+    design: &mut Design,
+    op: &Op,
+    (channel, first): (ChannelAt, usize),
+    rounds: u64,
+) -> Result<u64, SyntaxError> {
+    if channel.direction != Direction::S2mm {
+        return Err(op.error("`out_of_order` is for S2MM"));
+    }
+    let chain = crate::lower::chain_descriptors(design, first);
+    let mut all = design.descriptors.iter_mut().enumerate();
+    by_headers(
+        op,
+        all.by_ref()
+            .filter(|row| chain.contains(&row.0))
+            .map(|row| row.1),
+        rounds,
+    )
 }
 
 /// The word that padding sends.

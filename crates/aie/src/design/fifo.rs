@@ -295,6 +295,8 @@ impl FifoLowering<'_> {
                     acquires_equal: false,
                     release: Some((release, amount)),
                     packet: None,
+                    out_of_order_id: None,
+                    by_header: false,
                     burst_bytes: 0,
                     next: Some(self.design.descriptors.len() + 1),
                     number: None,

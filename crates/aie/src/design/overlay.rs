@@ -13,7 +13,7 @@ use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 
 /// Ids of a column's tiles from row 0 on, where the text gives a tile none.
-const IDS: [u8; 6] = [15, 26, 27, 29, 30, 31];
+pub(super) const IDS: [u8; 6] = [15, 26, 27, 29, 30, 31];
 /// Rows of which channel 0 brings control packets.
 const ROWS_OF_CHANNEL_0: u8 = 3;
 
@@ -90,6 +90,11 @@ fn tasks(
     Ok(())
 }
 
+/// The shim's channel that brings control packets to a tile.
+pub(super) fn channel_of(tile: Tile) -> u8 {
+    u8::from(tile.row >= ROWS_OF_CHANNEL_0)
+}
+
 /// The tile of the channel's column that has that id and takes control packets of that channel.
 fn of_id(design: &Design, channel: ChannelAt, id: u8) -> Option<Tile> {
     let tiles = (0..).zip(IDS).map(|(row, id)| {
@@ -99,7 +104,7 @@ fn of_id(design: &Design, channel: ChannelAt, id: u8) -> Option<Tile> {
         };
         (tile, design.controllers.get(&tile).copied().unwrap_or(id))
     });
-    let of_channel = |tile: &Tile| u8::from(tile.row >= ROWS_OF_CHANNEL_0) == channel.number;
+    let of_channel = |tile: &Tile| channel_of(*tile) == channel.number;
     let mut found = tiles.filter(|(tile, of)| *of == id && of_channel(tile));
     found.next().map(|row| row.0)
 }

@@ -198,11 +198,20 @@ impl<'o> StageReader<'o> {
                 name: name.clone(),
                 of: of.clone(),
                 bytes: part.bytes,
+                given: None,
             });
             parts.push(part);
         }
         design.arguments = arguments;
         design.sequence = sequence;
+        if let Some(packet) = design
+            .sequence
+            .iter()
+            .find(|op| op.name == "aiex.control_packet")
+        {
+            let problem = "control packets of a configuration that a sequence loads; run its device by itself";
+            return Err(packet.error(problem));
+        }
         Ok(DesignStage { design, parts })
     }
 

@@ -62,14 +62,8 @@ pub(super) fn fields(
         ]);
     }
     locks(design, places, of, channel.tile, &mut fields).map_err(fail)?;
-    if let (Some((packet_type, id)), Direction::Mm2s) = (of.packet, channel.direction) {
-        fields.extend([
-            (F::PacketEnable, 1),
-            (F::PacketType, packet_type),
-            (F::PacketId, id),
-        ]);
-    }
-    if let Some(next) = next {
+    packet(of, channel.direction, &mut fields).map_err(fail)?;
+    if let Some(next) = next.filter(|_| !of.by_header) {
         fields.extend([(F::UseNext, 1), (F::Next, next.into())]);
     }
     if kind == TileKind::Shim {
@@ -77,6 +71,27 @@ pub(super) fn fields(
         fields.extend([(F::Burst, burst), (F::AxCache, 2)]);
     }
     Ok(fields)
+}
+
+/// What says that a descriptor sends packets, or takes those whose headers name it.
+fn packet(of: &Descriptor, direction: Direction, fields: &mut Vec<(F, u64)>) -> Result<(), String> {
+    let packet = of
+        .packet
+        .filter(|_| direction == Direction::Mm2s || of.by_header);
+    if packet.is_some() || of.by_header {
+        let (packet_type, id) = packet.unwrap_or_default();
+        fields.extend([
+            (F::PacketEnable, 1),
+            (F::PacketType, packet_type),
+            (F::PacketId, id),
+        ]);
+    }
+    match (of.out_of_order_id, direction, packet) {
+        (None, ..) => {}
+        (Some(id), Direction::Mm2s, Some(_)) => fields.push((F::OutOfOrderId, id)),
+        _ => return Err("`out_of_order_id` is for what sends packets".to_owned()),
+    }
+    Ok(())
 }
 
 /// The code of a burst's bytes; without any it is the largest.

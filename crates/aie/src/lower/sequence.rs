@@ -277,6 +277,12 @@ impl Sequence<'_> {
         }
     }
 
+    /// A descriptor's number that stands there, or is a constant.
+    pub(super) fn descriptor_number(&self, op: &Op, name: &str) -> Result<u8, SyntaxError> {
+        let value = design::number(self.design, op, op.need(name)?, &self.constants)?;
+        u8::try_from(value).map_err(|_| op.error(format!("`{name}` of {value} is out of range")))
+    }
+
     /// Whole numbers of a list, with values that are constants.
     fn numbers(&self, op: &Op, name: &str) -> Result<Vec<i64>, SyntaxError> {
         let Attribute::Array(all) = op.need(name)? else {
@@ -345,6 +351,8 @@ impl Sequence<'_> {
             acquires_equal: false,
             release: None,
             packet: design::packet_of(op)?.or(packet),
+            out_of_order_id: None,
+            by_header: false,
             burst_bytes: op.number_or("burst_length", 0)?,
             next: None,
             number: Some(number),

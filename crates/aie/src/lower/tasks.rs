@@ -5,6 +5,7 @@ use super::sequence::{Sequence, SequenceCommand};
 use crate::design::{self, Descriptor, Design, Entity, TileMemory};
 use crate::syntax::{Attribute, MemRefType, Op, SyntaxError};
 use millrace_xdna2_words::Tile;
+use millrace_xdna2_words::tile::Direction;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +59,11 @@ impl Tasks {
                 self.free(op)?;
             }
             "aiex.dma_free_task" => self.free(op)?,
+            "aiex.dma_bd_pool_pop" => self.pop(sequence, op)?,
+            "aiex.dma_bd_pool_push" => {
+                let number = sequence.descriptor_number(op, "bd_id")?;
+                self.taken.remove(&(pool_tile(op)?, number));
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -108,6 +114,20 @@ impl Tasks {
         Ok(())
     }
 
+    /// Takes the lowest number that is free at a tile for a descriptor to come.
+    fn pop(&mut self, sequence: &mut Sequence<'_>, op: &Op) -> Result<(), SyntaxError> {
+        let tile = pool_tile(op)?;
+        let channel: u8 = op.number_or("channel", 0)?;
+        let mut all = 0..tile.kind().descriptors();
+        let free =
+            all.find(|&n| tile.kind().reaches(channel, n) && !self.taken.contains(&(tile, n)));
+        let number = free.ok_or_else(|| op.error(format!("no descriptor of {tile} is free")))?;
+        self.taken.insert((tile, number));
+        let name = op.result()?.to_owned();
+        sequence.constants.insert(name, number.into());
+        Ok(())
+    }
+
     fn number(&mut self, channel: ChannelAt, of: &Descriptor) -> Result<u8, SyntaxError> {
         let kind = channel.tile.kind();
         let reaches = |number: u8| kind.reaches(channel.number, number);
@@ -133,6 +153,7 @@ impl Tasks {
             "issue_token",
             "repeat_count",
             "packet",
+            "out_of_order",
         ])?;
         let mut packet = design::packet_of(op)?;
         let channel = match op.name.as_str() {
@@ -146,12 +167,12 @@ impl Tasks {
                 design::channel(op, tile, op.text("channel_dir")?, op.integer("channel")?)?
             }
         };
-        let all = descriptors(sequence, op, channel)?;
+        let mut all = descriptors(sequence, op, channel)?;
+        let executions = executions(op, channel, &mut all)?;
         let mut numbers = Vec::new();
         for descriptor in &all {
             numbers.push(self.number(channel, descriptor)?);
         }
-        let repeats: u64 = op.number_or("repeat_count", 0)?;
         let first = *numbers
             .first()
             .ok_or_else(|| op.error("a task without `aie.dma_bd`"))?;
@@ -167,7 +188,7 @@ impl Tasks {
         }
         let push = TaskPush {
             descriptor: first,
-            executions: repeats.saturating_add(1),
+            executions,
             token: op.flag("issue_token"),
         };
         let task = DmaTask {
@@ -180,6 +201,23 @@ impl Tasks {
         self.tasks.push(task);
         Ok(())
     }
+}
+
+/// Executions of a task's chain; of one that receives out of order the packets that it counts.
+fn executions(op: &Op, channel: ChannelAt, all: &mut [Descriptor]) -> Result<u64, SyntaxError> {
+    let repeats: u64 = op.number_or("repeat_count", 0)?;
+    let rounds = repeats.saturating_add(1);
+    match (op.flag("out_of_order"), channel.direction) {
+        (false, _) => Ok(rounds),
+        (true, Direction::S2mm) => design::by_headers(op, all.iter_mut(), rounds),
+        (true, Direction::Mm2s) => Err(op.error("`out_of_order` is for S2MM")),
+    }
+}
+
+/// The tile whose descriptors an op names.
+fn pool_tile(op: &Op) -> Result<Tile, SyntaxError> {
+    let tile = Tile::new(op.number("column")?, op.number("row")?);
+    tile.ok_or_else(|| op.error("an NPU2 has no such tile"))
 }
 
 /// The task that executes a chain of the device: its descriptors with what the op gives in place of its arguments.

@@ -1,11 +1,13 @@
 //! Configurations of a design, each with its words and programs.
 
+use super::difference;
 use crate::core::{Code, compile};
 use crate::design::{ArgumentPart, Design};
 use crate::lower::{DesignProgram, lower};
 use crate::syntax::{Location, SyntaxError};
 use millrace_xdna2_words::Tile;
-use millrace_xdna2_words::board::{Board, BoardActor, BoardError};
+use millrace_xdna2_words::board::{Board, BoardActor, BoardError, RacedWord};
+use millrace_xdna2_words::writer::ChannelAt;
 use std::rc::Rc;
 
 /// A configuration and what is run there.
@@ -46,18 +48,6 @@ pub(super) fn stages(design: &Design) -> Result<(Vec<DesignStage<'_>>, ProgramNo
     Ok((all, notes))
 }
 
-/// What a host would read too early: shims that still wrote when the sequence had ended.
-pub(super) fn late(board: &Board<'_>) -> Option<String> {
-    let names = board
-        .late()
-        .map(|at| format!("{} {} {}", at.tile, at.direction.name(), at.number));
-    let names: Vec<String> = names.collect();
-    let all = names.join(", ");
-    (!names.is_empty()).then(|| {
-        format!("the sequence ends before {all} has written all: nobody awaits its last task, and the host may read too early")
-    })
-}
-
 fn note(new: Vec<String>, to: &mut Vec<String>) {
     for one in new {
         if !to.contains(&one) {
@@ -91,14 +81,18 @@ fn stage<'d>(
 impl DesignStage<'_> {
     /// The bytes of its arguments.
     pub(super) fn arguments(&self, of: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let part = |part: &ArgumentPart| {
+        let part = |(i, part): (usize, &ArgumentPart)| {
+            let given = self.design.arguments.get(i).and_then(|of| of.given.clone());
+            if let Some(bytes) = given {
+                return bytes;
+            }
             let (from, n) = (part.offset_bytes as usize, part.bytes as usize);
             let bytes = of
                 .get(part.argument)
                 .and_then(|bytes| bytes.get(from..from + n));
             bytes.map_or_else(|| vec![0; n], <[u8]>::to_vec)
         };
-        self.parts.iter().map(part).collect()
+        self.parts.iter().enumerate().map(part).collect()
     }
 
     /// Puts them back where they are from.
@@ -144,6 +138,58 @@ impl DesignStage<'_> {
         Some(SyntaxError::new(at.unwrap_or_default(), problem).in_op(op))
     }
 
+    /// What a host would read too early: shims that still wrote when the sequence had ended.
+    pub(super) fn late(&self, board: &Board<'_>) -> Option<String> {
+        let one = |at: ChannelAt| {
+            let ChannelAt {
+                tile,
+                direction,
+                number,
+            } = at;
+            let channel = format!("{tile} {} {number}", direction.name());
+            let Some((place, argument)) = self.lowered.last_tasks.get(&at) else {
+                return format!("{channel} has written all");
+            };
+            let of = argument.and_then(|i| self.design.arguments.get(i).map(|of| (i, of)));
+            let what = of.map_or_else(
+                || "all".to_owned(),
+                |(i, of)| format!("all of argument {i} (%{})", of.name),
+            );
+            format!("{channel} has written {what}, by its task of {place}")
+        };
+        let late: Vec<String> = board.late().map(one).collect();
+        (!late.is_empty()).then(|| {
+            let all = late.join(", or ");
+            format!("the sequence ends before {all}: nobody awaits its last task, and the host may read too early")
+        })
+    }
+
+    /// What of the design a word is that two parties touched.
+    pub(super) fn word(&self, word: RacedWord) -> Option<String> {
+        let (of, name, byte) = match word {
+            RacedWord::Argument(argument, word) => {
+                let of = self.design.arguments.get(argument)?;
+                (&of.of, &of.name, word * 4)
+            }
+            RacedWord::Tile(tile, word) => {
+                let byte = u64::from(word) * 4;
+                let places = self
+                    .design
+                    .buffers
+                    .iter()
+                    .zip(&self.lowered.places.addresses);
+                let mut places = places.filter(|(of, address)| {
+                    let first = u64::from(**address);
+                    of.tile == tile && (first..first + u64::from(of.bytes)).contains(&byte)
+                });
+                let (of, &address) = places.next()?;
+                (&of.of, &of.name, byte - u64::from(address))
+            }
+        };
+        let at = difference::indices(of, byte / of.element_bytes().max(1));
+        Some(format!("{name}{at}"))
+    }
+
     /// Where an operation of the stream stands in the text.
     fn place(&self, operation: usize) -> Option<Location> {
         let mut before = self.lowered.operations.range(..=operation);
@@ -151,7 +197,14 @@ impl DesignStage<'_> {
     }
 
     /// What stopped a run, with its place in the text where it was an operation of the sequence.
-    pub(super) fn failure(&self, error: &BoardError) -> String {
+    pub(super) fn failure(&self, error: &BoardError, raced: Option<RacedWord>) -> String {
+        if let (BoardError::Race { .. }, Some(word)) = (error, raced) {
+            let name = self.word(word);
+            let name = name.map_or_else(String::new, |name| format!(", that is {name}"));
+            return format!(
+                "{error}{name}: no lock keeps the two apart, so what it holds depends on who is faster"
+            );
+        }
         let BoardError::Operation {
             operation,
             what,

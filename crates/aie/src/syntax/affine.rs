@@ -138,6 +138,14 @@ impl MlirParser<'_> {
         Ok(AffineMap { names, results })
     }
 
+    /// A map over the loops of a `linalg` op: its results by the loops' names.
+    pub(super) fn map_of_loops(&mut self) -> Result<Attribute, SyntaxError> {
+        let map = self.affine_map()?;
+        let loops: Vec<String> = (0..map.names.len()).map(super::linalg::loop_name).collect();
+        let result = |of: &AffineExpression| Attribute::Affine(of.with(&map.names, &loops));
+        Ok(Attribute::Array(map.results.iter().map(result).collect()))
+    }
+
     /// A map and the values that it is taken of: its results.
     fn affine_call(&mut self) -> Result<Vec<AffineExpression>, SyntaxError> {
         let map = self.affine_map()?;

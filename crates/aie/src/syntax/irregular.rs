@@ -49,6 +49,12 @@ pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(),
         op.set(name, value);
     }
     parser.expect(")")?;
+    if parser.eat("bd_id_val") {
+        op.set("bd_id", parser.attribute()?);
+        if parser.eat(":") {
+            parser.type_()?;
+        }
+    }
     parser.dictionary(op)
 }
 

@@ -5,7 +5,7 @@ use super::form::FormPart::{
     MaybeIndices, MaybeSymbol, Operand, Operands, Own, Parts, Region, RegionWithArguments, Regions,
     Sign, Successor, Symbol, Symbols, Type, Types, Word,
 };
-use super::{affine, index, irregular};
+use super::{affine, index, irregular, linalg};
 
 /// One operand and its type.
 const UNARY: &[FormPart] = &[Operand, Flags, Dictionary, Sign(":"), Type];
@@ -179,6 +179,9 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("aie.bd_chain", &[Symbol("sym_name"), RegionWithArguments, Dictionary]),
     ("aiex.dma_start_bd_chain", &[Symbol("symbol"), Sign("("), Operands, Sign(")"), Sign(":"), Types, Sign("on"), Sign("("), Any("tile"), Sign(","), Word("channel_dir"), Sign(","), Integer("channel"), Sign(")"), Dictionary]),
     ("aiex.dma_start_bd_chain_for", &[Symbol("symbol"), Sign("("), Operands, Sign(")"), Sign(":"), Types, Sign("for"), Symbol("alloc"), Dictionary]),
+    ("aiex.dma_bd_pool_pop", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Maybe(",", &[Integer("channel")]), Sign(")"), Dictionary, Maybe(":", &[Type])]),
+    ("aiex.dma_bd_pool_push", &[Sign("("), Integer("column"), Sign(","), Integer("row"), Maybe(",", &[Integer("channel")]), Sign(")"), Sign("bd_id"), Any("bd_id"), Dictionary, Maybe(":", &[Type])]),
+    ("aiex.control_packet", COMMAND),
     ("aiex.dma_start_task", TASK),
     ("aiex.dma_await_task", TASK),
     ("aiex.dma_free_task", TASK),
@@ -300,6 +303,17 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("memref.collapse_shape", RESHAPE),
     ("memref.expand_shape", RESHAPE),
     ("memref.assume_alignment", &[Own(irregular::alignment)]),
+    // Loops over elements.
+    ("linalg.generic", &[Own(linalg::generic)]),
+    ("linalg.yield", &[Operands, Maybe(":", &[Types])]),
+    ("linalg.index", &[Integer("dim"), Maybe(":", &[Type])]),
+    ("linalg.fill", &[Own(linalg::named)]),
+    ("linalg.copy", &[Own(linalg::named)]),
+    ("linalg.add", &[Own(linalg::named)]),
+    ("linalg.sub", &[Own(linalg::named)]),
+    ("linalg.mul", &[Own(linalg::named)]),
+    ("linalg.max", &[Own(linalg::named)]),
+    ("linalg.matmul", &[Own(linalg::named)]),
     // Vectors.
     ("vector.load", &[Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),
     ("vector.store", &[Operand, Sign(","), Operand, Indices("indices"), Dictionary, Sign(":"), Type, Sign(","), Type]),

@@ -3,6 +3,7 @@
 
 mod broken;
 mod cascade;
+mod causes;
 mod controls;
 mod descriptors;
 mod examples;
@@ -10,8 +11,11 @@ mod fifos;
 mod forms;
 mod hangs;
 mod hostile;
+mod linalg;
 mod loaded;
 mod locks;
+mod order;
+mod packets;
 mod programs;
 mod routes;
 mod sequences;

@@ -92,6 +92,10 @@ struct RunArgs {
     /// DMA, all cores, each core, each channel
     #[arg(long, value_name = "N", default_value_t = 24)]
     slow_orders: usize,
+    /// Let elements of what is written stand in any order, as streams that merge bring them; without it
+    /// bytes that depend on who is faster fail
+    #[arg(long)]
+    any_order: bool,
 }
 
 /// A design with its data.
@@ -180,6 +184,7 @@ fn run_one(args: &RunArgs, design: &Design, ui: Ui) -> Result<RunReport, Command
     let options = RunOptions {
         orders: args.orders,
         slow_orders: args.slow_orders,
+        any_order: args.any_order,
         ..options(data)
     };
     let report = {

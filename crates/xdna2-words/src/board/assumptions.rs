@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 20] = [
+pub const ASSUMPTIONS: [Assumption; 21] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -57,6 +57,11 @@ pub const ASSUMPTIONS: [Assumption; 20] = [
         name: "packet-tail",
         what: "Of the 8 words that a packet's way buffers, 5 stand behind the arbiter at the receiver, as measured from a memory tile to a core, whatever the receiver is.",
         probe: "Two packet streams that share the arbiter at a shim or memory tile; the first has 4 to 9 words too many for its receiver.",
+    },
+    Assumption {
+        name: "out-of-order-bits",
+        what: "Bits 5 to 10 of a packet's header are the number of the descriptor that a channel out of order takes; the header is none of its words.",
+        probe: "Two descriptors out of order; send to the second, then read a header that another channel keeps.",
     },
     Assumption {
         name: "release-zero",

@@ -1,6 +1,6 @@
 //! What a core's program sees and does.
 
-use super::fault::{BoardError, BoardProblem};
+use super::fault::{BoardError, BoardProblem, RacedWord};
 use super::state::CoreState;
 use super::{Board, BoardActor, BoardEvent, core_actor};
 use crate::tile::{Tile, TileKind};
@@ -137,8 +137,10 @@ impl CoreView<'_, '_> {
         let state = &mut board.tiles[tile];
         to.copy_from_slice(&state.memory[first..first + to.len()]);
         for at in first..first + to.len() {
-            let other = board.tiles[tile].marks.read(at, mark, &board.active);
-            board.no_race(other, at).map_err(CoreProblem)?;
+            let state = &mut board.tiles[tile];
+            let other = state.marks.read(at, mark, &board.active);
+            let word = RacedWord::Tile(state.tile, at as u32);
+            board.no_race(other, word).map_err(CoreProblem)?;
         }
         Ok(())
     }
@@ -153,8 +155,10 @@ impl CoreView<'_, '_> {
         let board = &mut *self.board;
         board.tiles[tile].memory[first..first + words.len()].copy_from_slice(words);
         for at in first..first + words.len() {
-            let other = board.tiles[tile].marks.write(at, mark, &board.active);
-            board.no_race(other, at).map_err(CoreProblem)?;
+            let state = &mut board.tiles[tile];
+            let other = state.marks.write(at, mark, &board.active);
+            let word = RacedWord::Tile(state.tile, at as u32);
+            board.no_race(other, word).map_err(CoreProblem)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod check;
 mod end;
 mod locate;
 mod moves;
+mod order;
 
 pub(super) use arbiters::ArbiterHold;
 
@@ -129,6 +130,10 @@ impl DmaChannel {
     /// Descriptors that it will come to.
     pub(super) fn reaches(&self, number: u8, next: impl Fn(u8) -> Option<u8>) -> bool {
         let current = self.execution.as_ref().map(|e| e.number);
+        if self.is_out_of_order() {
+            // A packet may name any; one that is set anew between packets is not looked for.
+            return current == Some(number);
+        }
         current
             .into_iter()
             .chain(self.queue.iter().map(|task| task.start))
@@ -161,13 +166,26 @@ impl Execution {
 }
 
 fn packet_header(tile: Tile, descriptor: &Record) -> u32 {
-    let [id, of] = [WordField::PacketId, WordField::PacketType].map(|field| descriptor.get(field));
-    packet_word(tile, id as u32, of as u32)
+    let [id, of, slot] = [
+        WordField::PacketId,
+        WordField::PacketType,
+        WordField::OutOfOrderId,
+    ]
+    .map(|field| descriptor.get(field) as u32);
+    with_parity(fields_of_packet(tile, id, of) | slot << order::ID_SHIFT)
 }
 
-/// The header of a packet. Its parity makes the number of its ones odd.
+/// The header of a packet.
 pub(super) fn packet_word(tile: Tile, id: u32, packet_type: u32) -> u32 {
-    let word = id | packet_type << 12 | u32::from(tile.row) << 16 | u32::from(tile.col) << 21;
+    with_parity(fields_of_packet(tile, id, packet_type))
+}
+
+fn fields_of_packet(tile: Tile, id: u32, packet_type: u32) -> u32 {
+    id | packet_type << 12 | u32::from(tile.row) << 16 | u32::from(tile.col) << 21
+}
+
+/// A header's highest bit makes the number of its ones odd.
+fn with_parity(word: u32) -> u32 {
     word | u32::from(word.count_ones().is_multiple_of(2)) << 31
 }
 
@@ -203,7 +221,8 @@ impl Board<'_> {
     ) -> BoardError {
         let channel = &self.tiles[tile].channels[direction as usize][usize::from(number)];
         let at = channel.execution.as_ref().map(|e| e.number);
-        let at = at.or(channel.queue.front().map(|task| task.start));
+        let in_order = (channel.queue.front()).filter(|_| !channel.is_out_of_order());
+        let at = at.or(in_order.map(|task| task.start));
         let at = at.map_or_else(String::new, |at| format!(", descriptor {at}"));
         let name = direction.name();
         let place = format!("{}, {name} {number}{at}", self.tiles[tile].tile);
@@ -223,7 +242,10 @@ impl Board<'_> {
         };
         let mut execution = match channel.execution.take() {
             Some(execution) => execution,
-            None => self.begin(tile, direction, number, task.start)?,
+            None => match self.start(tile, direction, number, task)? {
+                Some(execution) => execution,
+                None => return Ok(false),
+            },
         };
         let took = match execution.acquire {
             Some(_) => self.take_lock(&mut execution, tile, direction, number),
@@ -245,7 +267,10 @@ impl Board<'_> {
         };
         let execution = match channel.execution.take() {
             Some(execution) => execution,
-            None => self.begin(tile, direction, number, task.start)?,
+            None => match self.start(tile, direction, number, task)? {
+                Some(execution) => execution,
+                None => return Ok(false),
+            },
         };
         // Kept in its place whatever happens, so that a fault can name it.
         let mut execution = execution;

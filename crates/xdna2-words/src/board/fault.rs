@@ -1,6 +1,7 @@
 //! What stops the board.
 
 use super::BoardActor;
+use crate::tile::Tile;
 use crate::txn::StreamError;
 use std::fmt;
 
@@ -34,6 +35,26 @@ impl fmt::Display for BoardProblem {
 impl From<crate::FieldError> for BoardProblem {
     fn from(error: crate::FieldError) -> BoardProblem {
         BoardProblem::Wrong(error.to_string())
+    }
+}
+
+/// A word that two parties touched at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RacedWord {
+    /// Of a tile's memory.
+    Tile(Tile, u32),
+    /// Of an argument.
+    Argument(usize, u64),
+}
+
+impl fmt::Display for RacedWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RacedWord::Tile(tile, word) => write!(f, "word {word:#x} of {tile}"),
+            RacedWord::Argument(argument, word) => {
+                write!(f, "word {word:#x} of argument {argument}")
+            }
+        }
     }
 }
 

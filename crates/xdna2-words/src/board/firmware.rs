@@ -2,7 +2,7 @@
 
 mod registers;
 
-use super::fault::{BoardError, BoardProblem};
+use super::fault::{BoardError, BoardProblem, RacedWord};
 use super::{Board, BoardEvent};
 use crate::field::{Record, WordField};
 use crate::register::BlockKind;
@@ -61,6 +61,11 @@ impl Board<'_> {
     /// Channels that still had work when the last run's sequence had ended.
     pub fn late(&self) -> impl Iterator<Item = ChannelAt> {
         self.late.iter().copied()
+    }
+
+    /// The word that two parties touched at once, if that ended the run.
+    pub fn raced(&self) -> Option<RacedWord> {
+        self.raced.get()
     }
 
     fn perform(&mut self, operation: &TxnOperation) -> Result<Outcome, BoardProblem> {

@@ -160,12 +160,21 @@ impl Board<'_> {
     fn channel_wait(&self, tile: usize, direction: Direction, number: u8) -> Option<BoardWait> {
         let state = &self.tiles[tile];
         let channel = &state.channels[direction as usize][usize::from(number)];
-        let execution = channel.execution()?;
         let actor = BoardActor::Channel(ChannelAt {
             tile: state.tile,
             direction,
             number,
         });
+        if channel.execution().is_none() && channel.is_busy() && channel.is_out_of_order() {
+            return Some(BoardWait {
+                actor,
+                descriptor: None,
+                waits_for: WaitFor::Words {
+                    from: self.sources(tile, number),
+                },
+            });
+        }
+        let execution = channel.execution()?;
         let waits_for = match (execution.awaited_lock(), direction) {
             (Some((of, lock, value)), _) => WaitFor::Lock {
                 tile: self.tiles[of].tile,

@@ -20,7 +20,6 @@ pub(super) fn check(
     }
     for field in [
         WordField::Compress,
-        WordField::OutOfOrderId,
         WordField::Secure,
         WordField::Smid,
         WordField::AxQos,
@@ -29,6 +28,11 @@ pub(super) fn check(
             let problem = format!("{} of {}", field.name(), record.get(field));
             return Err(BoardProblem::Undefined(problem));
         }
+    }
+    // It goes into the header of a packet.
+    if record.is(WordField::OutOfOrderId) && (strict || !record.is(WordField::PacketEnable)) {
+        let problem = format!("out_of_order_id of {}", record.get(WordField::OutOfOrderId));
+        return Err(BoardProblem::Undefined(problem));
     }
     if !matches!(record.get(WordField::AxCache), 0 | 2) {
         let problem = format!("axcache of {}", record.get(WordField::AxCache));

@@ -128,6 +128,12 @@ impl Board<'_> {
         let task = channel.queue.front()?;
         let who = format!("{} {} {number}", state.tile, direction.name());
         let Some(execution) = &channel.execution else {
+            if channel.is_out_of_order() {
+                let left = u32::from(task.repeats_left) + 1;
+                return Some(format!(
+                    "{who} waits for {left} packets whose headers name their descriptors"
+                ));
+            }
             return Some(format!("{who} has descriptor {} before it", task.start));
         };
         let who = format!("{who}, descriptor {}", execution.number);

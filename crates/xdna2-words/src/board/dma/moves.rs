@@ -1,6 +1,6 @@
 //! Words from memory to streams and back.
 
-use super::super::fault::BoardProblem;
+use super::super::fault::{BoardProblem, RacedWord};
 use super::super::state::{Active, Mark, STREAM_WORDS};
 use super::super::{Board, BoardActor, BoardEvent, channel_actor};
 use super::{DmaMemory, Execution};
@@ -32,6 +32,7 @@ impl Board<'_> {
                 self.take_header(execution, mark)?;
             }
             let route = self.route_of_channel(at, number, execution.packet)?;
+            self.fits_receivers(execution, &route)?;
             execution.route = Some(route);
         }
         self.began(execution, tile, direction, number);
@@ -193,17 +194,18 @@ impl Board<'_> {
                     .get(at)
                     .ok_or_else(|| outside(state.tile, at))?;
                 let other = state.marks.read(at, mark, &self.active);
-                self.no_race(other, at)?;
+                let word = RacedWord::Tile(state.tile, at as u32);
+                self.no_race(other, word)?;
                 Ok(value)
             }
-            DmaMemory::Ddr(buffer, base) => {
+            DmaMemory::Ddr(argument, base) => {
                 let at = (base + offset) as usize;
-                let buffer = &mut self.ddr[buffer];
+                let buffer = &mut self.ddr[argument];
                 let bytes = buffer.bytes.get(at * 4..at * 4 + 4);
                 let bytes = bytes.ok_or_else(|| beyond(at, buffer.bytes.len()))?;
                 let value = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                 let other = buffer.marks.read(at, mark, &self.active);
-                self.no_race(other, at)?;
+                self.no_race(other, RacedWord::Argument(argument, at as u64))?;
                 Ok(value)
             }
         }
@@ -216,18 +218,19 @@ impl Board<'_> {
         value: u32,
         mark: Mark,
     ) -> Result<(), BoardProblem> {
-        let (at, other) = match memory {
+        let (word, other) = match memory {
             DmaMemory::Tile(tile, base) => {
                 let state = &mut self.tiles[tile];
                 state.touch();
                 let at = (base + offset) as usize;
                 let word = state.memory.get_mut(at);
                 *word.ok_or_else(|| outside(state.tile, at))? = value;
-                (at, state.marks.write(at, mark, &self.active))
+                let word = RacedWord::Tile(state.tile, at as u32);
+                (word, state.marks.write(at, mark, &self.active))
             }
-            DmaMemory::Ddr(buffer, base) => {
+            DmaMemory::Ddr(argument, base) => {
                 let at = (base + offset) as usize;
-                let buffer = &mut self.ddr[buffer];
+                let buffer = &mut self.ddr[argument];
                 let len = buffer.bytes.len();
                 let bytes = buffer.bytes.get_mut(at * 4..at * 4 + 4);
                 bytes
@@ -238,23 +241,25 @@ impl Board<'_> {
                     // Designs of others compute in place: a stream's end may lie where its beginning was read.
                     false => buffer.marks.write_behind(at, mark, &self.active),
                 };
-                (at, other)
+                (RacedWord::Argument(argument, at as u64), other)
             }
         };
-        self.no_race(other, at)
+        self.no_race(other, word)
     }
 
+    /// Refuses a word that somebody else touches at the same time.
     pub(in crate::board) fn no_race(
         &self,
         other: Option<Mark>,
-        at: usize,
+        word: RacedWord,
     ) -> Result<(), BoardProblem> {
         let Some(other) = other else {
             return Ok(());
         };
+        self.raced.set(Some(word));
         let other = self.actor_name(Active::actor(other));
         Err(BoardProblem::Race(format!(
-            "{other} touches word {at:#x} as well"
+            "{other} touches {word} as well"
         )))
     }
 }

@@ -260,10 +260,17 @@ impl Board<'_> {
         value: u32,
         is_reset: bool,
     ) -> Result<(), BoardProblem> {
-        if value >> 3 & 1 == 1 {
-            return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
-        }
         let is_strict = self.options.strict;
+        if value >> 3 & 1 == 1 {
+            if direction == Direction::Mm2s {
+                let problem = "out_of_order of a channel that sends";
+                return Err(BoardProblem::Undefined(problem.to_owned()));
+            }
+            // Streams of our own never ask for it.
+            if is_strict {
+                return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
+            }
+        }
         let inbox = self.tiles[tile.index()]
             .inboxes
             .get(usize::from(number))

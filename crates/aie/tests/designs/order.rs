@@ -1,0 +1,181 @@
+//! Receiving out of order: headers of packets name the descriptors that place them.
+
+use crate::{run_text, text, words};
+use millrace_aie::{Design, RunOptions, Verdict, run};
+
+/// `testdata/aie/merge.mlir` with other numbers in the headers of its two packets.
+fn merge(ids: [u32; 2]) -> String {
+    let own = |id: u32| format!("out_of_order_id = {id} :");
+    let mut parts = text("merge");
+    for (from, to) in [(7, 100), (3, 101), (100, ids[0]), (101, ids[1])] {
+        parts = parts.replace(&own(from), &own(to));
+    }
+    parts
+}
+
+#[test]
+fn headers_say_where_packets_go() {
+    let (a, b) = ([1, 2, 3, 4], [10, 20, 30, 40]);
+    assert_eq!(words(&run_text(&merge([7, 3]))), [a, b].concat());
+    assert_eq!(words(&run_text(&merge([3, 7]))), [b, a].concat());
+}
+
+/// Several packets for a descriptor step its iteration, and the task counts them all.
+#[test]
+fn a_task_counts_packets_of_all_descriptors() {
+    let send = "aie.dma_start(MM2S, 0, ^one, ^end";
+    let twice = merge([7, 3])
+        .replace(
+            &format!("%s = {send}"),
+            &format!("%s = {send}, repeat_count = 1"),
+        )
+        .replace(
+            ", 0, 4) {packet",
+            ", 0, 2) {iteration = <size = 2, stride = 2>, packet",
+        )
+        .replace(
+            "8xi32>, 0, 4) {bd_id",
+            "8xi32>, 0, 2) {iteration = <size = 2, stride = 2>, bd_id",
+        )
+        .replace(
+            "8xi32>, 4, 4) {bd_id",
+            "8xi32>, 4, 2) {iteration = <size = 2, stride = 2>, bd_id",
+        )
+        .replace("AcquireGreaterEqual, 2", "AcquireGreaterEqual, 4");
+    assert_eq!(words(&run_text(&twice)), [1, 2, 3, 4, 10, 20, 30, 40]);
+}
+
+fn failure(text: &str) -> String {
+    let report = run_text(text);
+    assert_eq!(report.verdict, Verdict::Fail, "{report:#?}");
+    report.problem.unwrap_or_default()
+}
+
+#[test]
+fn what_no_header_can_choose_fails_with_its_cause() {
+    let dropped = merge([7, 3]).replacen(" {keep_pkt_header = true}", "", 1);
+    let problem = failure(&dropped);
+    assert!(problem.contains("no header comes there"), "{problem}");
+    let long = merge([7, 3]).replace("memref<8xi32>, 4, 4)", "memref<8xi32>, 4, 3)");
+    let problem = failure(&long);
+    assert!(
+        problem.contains(
+            "a packet of 4 words names descriptor 3 of memory (0, 1) S2MM 0, which takes 3"
+        ),
+        "{problem}"
+    );
+}
+
+/// A packet that never comes is waited for by name of the channel.
+#[test]
+fn a_packet_that_never_comes_hangs() {
+    let held = merge([7, 3])
+        .replace(
+            "%of_a = ",
+            "%never = aie.lock(%a, 0) {init = 0 : i32, sym_name = \"never\"}\n    %of_a = ",
+        )
+        .replace(
+            "aie.dma_bd(%of_a",
+            "aie.use_lock(%never, AcquireGreaterEqual, 1)\n        aie.dma_bd(%of_a",
+        );
+    let report = run_text(&held);
+    assert_eq!(report.verdict, Verdict::Hang, "{report:#?}");
+    let all = report.ring.join("\n");
+    assert!(all.contains("never"), "{all}");
+}
+
+/// A sequence may set a descriptor that a packet has named already: what the channel does until then is not known.
+#[test]
+fn a_descriptor_that_is_not_set_yet_is_refused() {
+    let design = Design::read(&merge([7, 5])).unwrap();
+    let ran = run(&design, &[vec![0; 32]], RunOptions::default());
+    let error = ran.map(|_| ()).expect_err("refused").to_string();
+    assert!(
+        error
+            .contains("packet 2 names descriptor 5, which nothing has set by then: not documented"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_not_known_of_it_is_refused() {
+    let refused = |text: &str| {
+        let read = Design::read(text).and_then(|design| design.check().map(|_| ()));
+        read.expect_err("refused").to_string()
+    };
+    let unnumbered = merge([7, 3]).replace("bd_id = 3 : i32, ", "");
+    assert!(refused(&unnumbered).contains("needs a `bd_id`"));
+    let sender = merge([7, 3]).replacen(
+        "MM2S, 0, ^one, ^end)",
+        "MM2S, 0, ^one, ^end) {out_of_order}",
+        1,
+    );
+    assert!(refused(&sender).contains("`out_of_order` is for S2MM"));
+    let circuit = merge([7, 3]).replacen(
+        "{packet = #aie.packet_info<pkt_type = 0, pkt_id = 1>, ",
+        "{",
+        1,
+    );
+    assert!(refused(&circuit).contains("`out_of_order_id` is for what sends packets"));
+}
+
+/// A core that sends its block in a packet of an id, for a descriptor, once the sequence gives its lock.
+fn sender(tile: &str, id: u32, slot: u32) -> String {
+    format!(
+        "aie.mem(%{tile}) {{
+        %s = aie.dma_start(MM2S, 0, ^one, ^end)
+      ^one:
+        aie.use_lock(%go_{tile}, AcquireGreaterEqual, 1)
+        aie.dma_bd(%of_{tile} : memref<4xi32> offset = 0 len = 4) {{packet = #aie.packet_info<pkt_id = {id}, pkt_type = 0>, out_of_order_id = {slot} : i32}}
+        aie.next_bd ^end
+      ^end:
+        aie.end
+      }}
+      aie.packet_flow({id}) {{
+        aie.packet_source<%{tile}, DMA : 0>
+        aie.packet_dest<%shim, DMA : 0>
+      }} {{keep_pkt_header = true}}"
+    )
+}
+
+/// Two tasks of a shim's channel take one packet each, by numbers of the pool.
+const TASKS: &str = "aie.runtime_sequence(%to: memref<8xi32>) {
+        %x = aiex.dma_bd_pool_pop(0, 0, 0) : i32
+        %t = aiex.dma_configure_task(%shim, S2MM, 0, <pkt_type = 0, pkt_id = 0>) {
+          aie.dma_bd(%to : memref<8xi32> offset = 4 len = 4) bd_id_val %x : i32
+          aie.end
+        } {out_of_order}
+        %y = aiex.dma_bd_pool_pop(0, 0) : i32
+        %u = aiex.dma_configure_task(%shim, S2MM, 0, <pkt_type = 0, pkt_id = 0>) {
+          aie.dma_bd(%to : memref<8xi32> offset = 0 len = 4) bd_id_val %y : i32
+          aie.end
+        } {out_of_order, issue_token = true}
+        aiex.set_lock(%go_a, 1)
+        aiex.set_lock(%go_b, 1)
+        aiex.dma_start_task(%t)
+        aiex.dma_start_task(%u)
+        aiex.dma_await_task(%u)
+        aiex.dma_bd_pool_push(0, 0) bd_id %y : i32
+        aiex.dma_bd_pool_push(0, 0, 0) bd_id %x : i32
+      }";
+
+#[test]
+fn tasks_of_a_sequence_receive_out_of_order() {
+    let text = format!(
+        "aie.device(npu2) {{
+      %shim = aie.tile(0, 0)
+      %a = aie.tile(0, 2)
+      %b = aie.tile(0, 3)
+      %of_a = aie.buffer(%a) : memref<4xi32> = dense<[1, 2, 3, 4]>
+      %of_b = aie.buffer(%b) : memref<4xi32> = dense<[10, 20, 30, 40]>
+      %go_a = aie.lock(%a, 0) {{init = 0 : i32}}
+      %go_b = aie.lock(%b, 0) {{init = 0 : i32}}
+      {}
+      {}
+      {TASKS}
+    }}",
+        sender("a", 1, 0),
+        sender("b", 2, 1)
+    );
+    assert_eq!(words(&run_text(&text)), [10, 20, 30, 40, 1, 2, 3, 4]);
+}
