@@ -1,9 +1,9 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 mod binding;
-mod host_step;
+pub(crate) mod host_step;
 pub use binding::{Binding, CachePart};
-pub use host_step::HostStep;
+use host_step::HostStep;
 
 use crate::{ExpertCall, HeadRows, Shape, Tiling};
 use millrace_graph::{Graph, ValueId};

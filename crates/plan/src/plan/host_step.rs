@@ -13,7 +13,7 @@ pub enum HostStep {
         node: usize,
     },
     /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache. Right behind a call that
-    /// [appends](Plan::appends) them to the device's copy itself: to the host's pages alone.
+    /// [appends](super::Plan::appends) them to the device's copy itself: to the host's pages alone.
     AppendKv {
         /// The cache's layer.
         layer: usize,
