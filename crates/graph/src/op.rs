@@ -37,7 +37,7 @@ mod token_types;
 pub use activate::Activate;
 pub use add::Add;
 pub use all_gather::AllGather;
-pub use attention::Attention;
+pub use attention::{Attention, distance_slopes};
 pub use causal_conv::{CausalConv, TAPS_MAX};
 pub use channel_scan::ChannelScan;
 pub use combine_experts::CombineExperts;

@@ -8,6 +8,7 @@ mod ops;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 pub(crate) use layout::{TensorLayout, TensorUse, draft_layout, layout, weights_of};
 
@@ -17,7 +18,9 @@ use crate::arch::{Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
 use crate::names::{ParameterKind, TensorName, WeightRole};
-use millrace_graph::{Derivation, Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource};
+use millrace_graph::{
+    Derivation, Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource, distance_slopes,
+};
 use millrace_quant::DType;
 
 /// A graph under construction.
@@ -36,6 +39,8 @@ pub(crate) struct GraphBuilder<'a> {
     unread: HashSet<String>,
     /// Recurrent states that nodes have so far.
     n_states: usize,
+    /// What scores of heads lose by the distance of the key, for all layers.
+    slopes: Option<Arc<[f32]>>,
     /// Where the weights of the blocks are, if they are those of a draft layer.
     draft: Option<DraftPlace>,
 }
@@ -84,6 +89,9 @@ impl<'a> GraphBuilder<'a> {
             weights: HashMap::new(),
             layer: None,
             n_states: 0,
+            slopes: config
+                .max_distance_bias
+                .map(|max_bias| distance_slopes(max_bias, config.n_heads)),
             unread: HashSet::new(),
             draft: None,
         }
@@ -129,6 +137,11 @@ impl<'a> GraphBuilder<'a> {
             });
             self.graph.weights.len() - 1
         }))
+    }
+
+    /// What scores of heads lose by the distance of the key.
+    pub(crate) fn slopes(&self) -> Option<Arc<[f32]>> {
+        self.slopes.clone()
     }
 
     /// The number of a state for the next node that has one.

@@ -15,7 +15,7 @@ mod rope;
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
-pub use layers::{BlockForm, HeadSizes, ImageSight, LayerConfig};
+pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
     RecurrentMixer, ScanNorms,
@@ -107,17 +107,6 @@ pub struct LongScaling {
     pub attention_factor: f32,
     /// Whether the list for longer sequences is used, by sequences of every length.
     pub uses_long: bool,
-}
-
-/// Which projections have biases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Biases {
-    /// Query, key and value projections.
-    pub qkv: bool,
-    /// The attention's output projection.
-    pub attn_output: bool,
-    /// The three projections of the feed-forward.
-    pub ffn: bool,
 }
 
 /// A model's hyperparameters, whichever file they came from.

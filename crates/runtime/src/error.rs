@@ -46,11 +46,7 @@ pub enum Error {
         model: String,
     },
     /// More tokens than the context holds.
-    #[error(
-        "{n_prompt} prompt tokens + {n_new} new tokens = {} do not fit the context of {n_ctx} \
-         tokens; shorten the prompt, lower --max-tokens, or raise --ctx (the model was trained \
-         for {trained})", n_prompt.saturating_add(*n_new)
-    )]
+    #[error("{}", overflow(*n_prompt, *n_new, *n_ctx, *trained))]
     ContextOverflow {
         /// Tokens already in the sequence plus those of the prompt.
         n_prompt: usize,
@@ -274,5 +270,20 @@ impl From<NpuError> for Error {
             NpuError::Runtime(error) => error,
             error => Error::Device(Box::new(error)),
         }
+    }
+}
+
+/// What does not fit, and what to do: where nothing is to be written, no option says how much.
+fn overflow(n_prompt: usize, n_new: usize, n_ctx: usize, trained: usize) -> String {
+    let trained = format!("(the model was trained for {trained})");
+    match n_new {
+        0 => format!(
+            "{n_prompt} tokens do not fit the context of {n_ctx} tokens; shorten the text, or raise --ctx {trained}"
+        ),
+        _ => format!(
+            "{n_prompt} prompt tokens + {n_new} new tokens = {} do not fit the context of {n_ctx} tokens; shorten the \
+             prompt, lower --max-tokens, or raise --ctx {trained}",
+            n_prompt.saturating_add(n_new)
+        ),
     }
 }

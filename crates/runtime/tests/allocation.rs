@@ -117,7 +117,7 @@ fn a_decode_step_allocates_nothing() {
     let before = CALLS.load(Ordering::Relaxed);
     let dir = tempfile::tempdir().unwrap();
     assert!(CALLS.load(Ordering::Relaxed) > before, "calls are counted");
-    for (geometry, recipe) in [
+    let synthetic = [
         ("llama-tiny", "F32"),
         ("gemma-tiny", "BF16"),
         ("llama-tiny", "Q4_K_M"),
@@ -125,10 +125,13 @@ fn a_decode_step_allocates_nothing() {
         ("qwen35-tiny", "Q8_0"),
         // Scans, experts and a shared one.
         ("granitehybrid-tiny", "F16"),
-    ] {
-        let path = model(dir.path(), geometry, recipe);
+    ];
+    let synthetic = synthetic.map(|(geometry, recipe)| model(dir.path(), geometry, recipe));
+    // Biases by distance.
+    let bloom = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens/bloom");
+    for path in synthetic.into_iter().chain([bloom]) {
         for n_sequences in [1, 8] {
-            let what = format!("{geometry} {recipe}, {n_sequences} sequences");
+            let what = format!("{}, {n_sequences} sequences", path.display());
             let mut output = StepOutput::default();
             let (mut engine, sequences) = prefilled(&path, 1, n_sequences);
             decode(&mut engine, &mut output, &sequences, WARM_UP);

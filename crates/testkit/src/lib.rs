@@ -1,7 +1,7 @@
 //! Development only: the model fixtures and how closely results must agree with them.
 //!
 //! [`golden`] loads the fixtures of `testdata/goldens`, [`compare`] measures and asserts agreement,
-//! [`rng`] gives repeatable random data, [`ops`] an op that no crate knows. Everything here is called by tests, so a broken fixture
+//! [`rng`] gives repeatable random data, [`sample`] the part of a test's cases that it takes, [`ops`] an op that no crate knows. Everything here is called by tests, so a broken fixture
 //! panics with the reason instead of returning an error.
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod encoder;
 pub mod golden;
 pub mod ops;
 pub mod rng;
+pub mod sample;
 pub mod vision;
 
 pub use compare::{Agreement, assert_logits_close, assert_top5};

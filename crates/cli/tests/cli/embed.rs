@@ -172,3 +172,18 @@ fn an_encoder_is_asked_for_no_text() {
     let info = run(&home, &["info", &model]).expect(OK);
     assert!(info.stdout.contains("makes embeddings"), "{}", info.stdout);
 }
+
+#[test]
+fn a_text_beyond_the_context_is_told_of_options_that_there_are() {
+    let home = home("A dog ran along, and saw the river.\n");
+    let model = encoder("bert-rank");
+    for arguments in [
+        &["embed", &model, "texts.txt", "--ctx", "3"][..],
+        &["embed", "demo", "texts.txt", "--ctx", "3"],
+        &["rerank", &model, "What?", "texts.txt", "--ctx", "3"],
+    ] {
+        let found = run(&home, arguments);
+        let found = found.expect_error(USAGE, &["do not fit the context of 3", "--ctx"]);
+        assert!(!found.stderr.contains("--max-tokens"), "{}", found.stderr);
+    }
+}

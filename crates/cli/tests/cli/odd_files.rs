@@ -9,6 +9,7 @@ use crate::models;
 use crate::run::{BAD_INPUT, Finished, OK, finish, millrace};
 use crate::serve::Server;
 use build::{Gguf, Safetensors, str_value};
+use millrace_testkit::sample;
 use rows::Expect::{Like, LikeBut, Refused};
 use rows::Make::{Folder, Gguf as File};
 use rows::{Row, WEIGHTS};
@@ -68,8 +69,7 @@ fn call(home: &Path, arguments: &[&str]) -> Finished {
 fn devices(rows: &[&Row], at: usize) -> Vec<&'static str> {
     let is_compared =
         |row: &&Row| matches!(&row.2, Like(like, _) | LikeBut(like, _, _) if *like == rows[at].0);
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    match is_all || rows.iter().any(is_compared) {
+    match sample::is_whole() || rows.iter().any(is_compared) {
         true => DEVICES.to_vec(),
         false => vec![DEVICES[0], DEVICES[1 + at % (DEVICES.len() - 1)]],
     }

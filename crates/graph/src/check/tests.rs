@@ -93,7 +93,7 @@ fn a_layer_has_one_cache() {
         window: None,
         softcap: None,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     };
     for output in [3, 4] {
         graph.values.push(Value { width: 4 });
@@ -120,7 +120,7 @@ fn a_shared_cache_is_one_that_an_earlier_op_fills() {
         window: Some(5),
         softcap: None,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     };
     let with = |ops: [(Op, [usize; 3]); 2]| {
         let mut graph = graph();
@@ -183,7 +183,7 @@ fn costs_and_last_readers_follow_the_graph() {
         window: Some(4),
         softcap: None,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     };
     let cost = attention.cost(&graph, &depth);
     assert_eq!(cost.memory_bytes, 4.0 * 2.0 * 16.0 * 2.0);

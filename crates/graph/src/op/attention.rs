@@ -5,6 +5,7 @@ use super::softcap::softcap;
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, KvShape, OpCost, Real, SequenceMemory, TokenContext, WeightId};
+use std::sync::Arc;
 
 /// Causal grouped-query attention.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,16 +26,17 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
     pub sinks: Option<WeightId>,
-    /// With `Some(b)`, a score sinks by the head's slope times the distance of the key: ALiBi (Press, Smith and Lewis 2022),
-    /// whose slopes are powers of `2^-b` ([`Attention::slopes`]).
-    pub max_distance_bias: Option<f32>,
+    /// `[n_heads]`, shared by layers: a score sinks by the head's slope times the distance of the key
+    /// ([`distance_slopes`]).
+    pub slopes: Option<Arc<[f32]>>,
 }
 
-/// What a score of each of `n_heads` heads loses a position of distance, for ALiBi's exponent `max_bias`.
+/// What a score of each of `n_heads` heads loses a position of distance, for ALiBi's exponent `max_bias` (Press, Smith and
+/// Lewis 2022): powers of `2^-max_bias`.
 ///
 /// Of a power of 2 heads the slopes are `2^(-max_bias·i/n)` for `i` from 1 on. Of other numbers the first are those of the
 /// power below, the rest every other one of the power above.
-pub(super) fn distance_slopes(max_bias: f32, n_heads: usize) -> Vec<f32> {
+pub fn distance_slopes(max_bias: f32, n_heads: usize) -> Arc<[f32]> {
     let max_bias = f64::from(max_bias);
     let power = 1 << n_heads.max(1).ilog2();
     let slope = |index: usize, n: usize| (-max_bias * index as f64 / n as f64).exp2() as f32;
@@ -48,13 +50,7 @@ pub(super) fn distance_slopes(max_bias: f32, n_heads: usize) -> Vec<f32> {
 impl Attention {
     /// Whether it is scaled scores, softmax and values, and nothing else.
     pub fn is_plain(&self) -> bool {
-        self.softcap.is_none() && self.sinks.is_none() && self.max_distance_bias.is_none()
-    }
-
-    /// What a score of each head loses a position of distance; `None` if nothing.
-    pub fn slopes(&self) -> Option<Vec<f32>> {
-        let slopes = |max_bias| distance_slopes(max_bias, self.n_heads);
-        self.max_distance_bias.map(slopes)
+        self.softcap.is_none() && self.sinks.is_none() && self.slopes.is_none()
     }
 
     pub(super) fn kv(&self) -> KvShape {
@@ -72,12 +68,11 @@ impl Attention {
         let width = self.kv().width();
         let group = self.n_heads / self.n_kv_heads;
         let scale = R::from_f64(f64::from(self.scale));
-        let slopes = self.slopes();
         let first = self.kv().seen(row.position).start;
         let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
         for (head, (q, out)) in heads.enumerate() {
             let at = head / group * d;
-            let slope = slopes.as_ref().map(|slopes| f64::from(slopes[head]));
+            let slope = self.slopes.as_ref().map(|slopes| f64::from(slopes[head]));
             let score = |(key, k): (usize, &[R])| {
                 let products = q.iter().zip(&k[at..][..d]).map(|(q, k)| *q * *k);
                 let score = (row.round)(products.sum::<R>()) * scale;
@@ -125,6 +120,8 @@ impl Operation for Attention {
         if let Some(sinks) = self.sinks {
             fits(shapes.weight(sinks)? == [1, 1, self.n_heads])?;
         }
+        let slopes = self.slopes.as_ref();
+        fits(slopes.is_none_or(|slopes| slopes.len() == self.n_heads))?;
         let divides = self.n_kv_heads > 0 && self.n_heads.is_multiple_of(self.n_kv_heads);
         fits(inputs && divides && shapes.output() == shapes.input(0))
     }
@@ -150,4 +147,17 @@ impl Operation for Attention {
     }
 
     by_definition!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance_slopes;
+
+    #[test]
+    fn slopes_are_powers() {
+        let four = [0.25, 0.0625, 1.0 / 64.0, 1.0 / 256.0];
+        assert_eq!(*distance_slopes(8.0, 4), four);
+        // Two behind the four of a power: the first and the third of eight.
+        assert_eq!(distance_slopes(8.0, 6)[4..], [0.5, 0.125]);
+    }
 }

@@ -1,9 +1,9 @@
 //! Attention of one layer of an encoder: every token sees those before it and those behind it. Inputs: q, k, v.
 
-use super::attention::distance_slopes;
 use super::{Attention, OpRole, Operation, by_definition};
 use crate::check::Shapes;
 use crate::{AllTokensShape, Depth, Graph, OpCost, Real, SequenceMemory, TokenContext};
+use std::sync::Arc;
 
 /// Grouped-query attention over all tokens of a sequence (Devlin et al. 2019, section 3).
 #[derive(Clone, Debug, PartialEq)]
@@ -18,9 +18,9 @@ pub struct EncoderAttention {
     pub scale: f32,
     /// With `Some(r)`, a query at position `p` sees keys at positions `p-r ..= p+r`.
     pub reach: Option<usize>,
-    /// With `Some(b)`, a score sinks by the head's slope times the distance of the key: ALiBi (Press, Smith and Lewis 2022),
-    /// whose slopes are powers of `2^-b`.
-    pub max_distance_bias: Option<f32>,
+    /// `[n_heads]`, shared by layers: a score sinks by the head's slope times the distance of the key
+    /// ([`distance_slopes`](crate::distance_slopes)).
+    pub slopes: Option<Arc<[f32]>>,
 }
 
 impl EncoderAttention {
@@ -35,20 +35,14 @@ impl EncoderAttention {
             window: None,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: self.slopes.clone(),
         }
     }
 
-    /// What a score of each head loses a position of distance; `None` if nothing.
-    pub fn slopes(&self) -> Option<Vec<f32>> {
-        let slopes = |max_bias| distance_slopes(max_bias, self.n_heads);
-        self.max_distance_bias.map(slopes)
-    }
-
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
-        match self.slopes() {
+        match &self.slopes {
             None => R::define(&self.of_seen(), row, state, out),
-            Some(slopes) => self.compute_biased(&slopes, row, out),
+            Some(slopes) => self.compute_biased(slopes, row, out),
         }
     }
 
@@ -118,31 +112,4 @@ impl Operation for EncoderAttention {
     }
 
     by_definition!();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::EncoderAttention;
-
-    #[test]
-    fn slopes_are_powers() {
-        let of = |n_heads, max_distance_bias| {
-            let op = EncoderAttention {
-                n_heads,
-                n_kv_heads: n_heads,
-                head_dim: 8,
-                scale: 1.0,
-                reach: None,
-                max_distance_bias,
-            };
-            op.slopes()
-        };
-        assert_eq!(of(4, None), None);
-        assert_eq!(
-            of(4, Some(8.0)).unwrap(),
-            [0.25, 0.0625, 1.0 / 64.0, 1.0 / 256.0]
-        );
-        // Two behind the four of a power: the first and the third of eight.
-        assert_eq!(of(6, Some(8.0)).unwrap()[4..], [0.5, 0.125]);
-    }
 }

@@ -92,8 +92,8 @@ fn ranges(n: usize, n_parts: usize) -> Vec<Range<usize>> {
 /// The query heads, and the key and value heads, of every rank. Where there are more ranks than heads of keys, some ranks
 /// keep the same one and divide its queries. `None` where a rank would have no query.
 pub(super) fn heads(op: &Attention, n_ranks: usize) -> Option<[Division; 2]> {
-    // Biases by distance follow from a head's number among all.
-    if op.max_distance_bias.is_some() {
+    // Slopes follow from a head's number among all.
+    if op.slopes.is_some() {
         return None;
     }
     let (n_kv, group) = (op.n_kv_heads, op.n_heads / op.n_kv_heads);

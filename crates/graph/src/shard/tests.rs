@@ -13,7 +13,7 @@ fn attention(n_heads: usize, n_kv_heads: usize) -> Attention {
         window: None,
         softcap: None,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     }
 }
 
@@ -139,7 +139,7 @@ fn heads_are_divided_by_keys_and_where_there_are_few_by_queries() {
     assert_eq!(heads(&attention(2, 2), 8), None);
     // Slopes follow from a head's number among all.
     let sloped = Attention {
-        max_distance_bias: Some(8.0),
+        slopes: Some(distance_slopes(8.0, 8)),
         ..attention(8, 4)
     };
     assert_eq!(heads(&sloped, 2), None);

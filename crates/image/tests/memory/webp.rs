@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::panic::catch_unwind;
 
 use millrace_image::{Error, Limits, RgbImage};
+use millrace_testkit::sample;
 
 use super::webp_files::{Bits, GROUP_BYTES, extended, frame, many_groups, riff};
 use super::{bound_bytes, check, most_bytes, noise};
@@ -248,10 +249,7 @@ fn parts_that_are_not_there_stay_within_the_bound() {
 /// Damage in any place: what is decoded stays within the limit, nothing panics, and what the decoder reads is not called broken.
 #[test]
 fn damaged_files_stay_within_the_limit() {
-    let n_each = match std::env::var_os("MILLRACE_TEST_ALL") {
-        Some(_) => 4000,
-        None => 60,
-    };
+    let n_each = sample::whole_or(4000, 60);
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/webp");
     let mut state = 1u32;
     let mut random = |n: usize| {

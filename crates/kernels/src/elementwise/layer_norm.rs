@@ -3,9 +3,15 @@
 
 use super::{ElementwiseKernels, Norm, split};
 use crate::cpu::Cpu;
+use std::cell::Cell;
 
 /// Partial sums of a mean; the same at every level.
 const LANES: usize = 16;
+
+thread_local! {
+    /// A group less its mean, kept for its memory: a step allocates nothing.
+    static CENTRED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
 
 /// Layer norm of each group of `group` elements:
 /// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over the group, and no bias where `bias` is empty.
@@ -39,7 +45,8 @@ pub fn layer_norm(
     );
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, out, width, &|start, out| {
-        let mut centred = vec![0.0; group];
+        let mut centred = CENTRED.take();
+        centred.resize(group, 0.0);
         let x = &x[start..start + out.len()];
         let weights = weight.chunks_exact(group).cycle();
         let groups = x.chunks_exact(group).zip(out.chunks_exact_mut(group));
@@ -58,6 +65,7 @@ pub fn layer_norm(
                 rows.add(out, bias);
             }
         }
+        CENTRED.set(centred);
     });
 }
 

@@ -78,11 +78,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-pub(super) const NO_BIASES: Biases = Biases {
-    qkv: false,
-    attn_output: false,
-    ffn: false,
-};
+pub(super) const NO_BIASES: Biases = Biases::NONE;
 
 /// The key of shared experts' width is that of one of them: the tensor has the width of all.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {

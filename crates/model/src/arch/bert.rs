@@ -53,11 +53,7 @@ pub(super) static FAMILY: Family = Family {
     models: "BERT, RoBERTa, XLM-R: MiniLM, BGE, E5, GTE (first), bge-m3, bge-reranker",
     layer_norms: true,
     hf_norm_eps: 1e-12,
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: true,
-        ffn: true,
-    }),
+    hf_biases: Some(Biases::ALL),
     hf_defaults: HfDefaults {
         vocab_size: 30_522,
         d_model: 768,

@@ -111,6 +111,22 @@ fn blocks(b: &mut GraphBuilder<'_>, block: Block, mut x: ValueId) -> Result<Valu
     Ok(x)
 }
 
+/// Llama's block with a feed-forward without a gate. `project` makes the heads of a normed stream.
+pub(super) fn ungated(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    project: fn(&mut GraphBuilder<'_>, ValueId) -> Result<Heads, Error>,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let heads = project(b, normed)?;
+    let out = attention::attend(b, layer, heads)?;
+    let x = b.residual("attn_residual", x, out);
+    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let out = feed_forward::plain(b, normed)?;
+    Ok(b.residual("ffn_residual", x, out))
+}
+
 /// A block of attention and a feed-forward, each with a norm behind it and none before.
 pub(super) fn post_normed(
     b: &mut GraphBuilder<'_>,

@@ -2,13 +2,13 @@
 //! everywhere.
 
 use super::Family;
-use super::block::{self, attention, feed_forward, norm};
+use super::block::{self, attention, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, MAX_LAYERS, ModelConfig};
 use crate::names::WeightRole;
-use millrace_graph::{Activation, ValueId};
+use millrace_graph::Activation;
 use serde_json::{Value, json};
 
 /// ALiBi's exponent in every model whose files do not say it.
@@ -35,23 +35,17 @@ pub(super) static FAMILY: Family = Family {
     distance_biases: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: true,
-        ffn: true,
-    }),
+    hf_biases: Some(Biases::ALL),
     hf_defaults: HfDefaults {
         vocab_size: 250_880,
         d_model: 64,
         d_ff: 256,
         n_layers: 2,
         n_heads: 8,
-        n_kv_heads: None,
         // The hook computes it of sizes that have several keys.
         head_dim: Some(64),
-        context_length: 2048,
         tied_head: true,
-        rope_theta: 10_000.0,
+        ..Family::PLAIN.hf_defaults
     },
     own_roles: &[
         WeightRole::EmbeddingNorm,
@@ -69,7 +63,10 @@ pub(super) static FAMILY: Family = Family {
     build: |b| {
         let x = b.embed()?;
         let x = norm::stream(b, "embed_norm", WeightRole::EmbeddingNorm, x)?;
-        block::decoder_from(b, decoder_block, x)
+        let block = |b: &mut GraphBuilder<'_>, layer, x| {
+            block::ungated(b, layer, attention::project_by_groups, x)
+        };
+        block::decoder_from(b, block, x)
     },
     ..Family::PLAIN
 };
@@ -154,14 +151,4 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
         "apply_residual_connection_post_layernorm": false,
         "tie_word_embeddings": config.tied_head,
     });
-}
-
-fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
-    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-    let heads = attention::project_by_groups(b, normed)?;
-    let out = attention::attend(b, layer, heads)?;
-    let x = b.residual("attn_residual", x, out);
-    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-    let out = feed_forward::plain(b, normed)?;
-    Ok(b.residual("ffn_residual", x, out))
 }

@@ -16,11 +16,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Exaone4ForCausalLM"],
     hf_norms: HfNorms::PreAndPost,
     models: "EXAONE 4",
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_windows: HfWindows::Pattern {
         window: 4096,

@@ -20,11 +20,7 @@ pub(super) static FAMILY: Family = Family {
         SHARED_EXPERTS[2],
     ],
     models: "K-EXAONE (30B-A3B, 236B-A23B)",
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_experts: Some(HfExperts {
         n_experts: ("num_experts", 64),

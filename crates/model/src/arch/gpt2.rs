@@ -33,11 +33,7 @@ pub(super) static FAMILY: Family = Family {
     models: "GPT-2, DistilGPT2",
     layer_norms: true,
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: true,
-        ffn: true,
-    }),
+    hf_biases: Some(Biases::ALL),
     hf_defaults: HfDefaults {
         vocab_size: 50_257,
         d_model: 768,

@@ -33,11 +33,7 @@ pub(super) static FAMILY: Family = Family {
     models: "jina-embeddings-v3, without the adapters of its tasks",
     layer_norms: true,
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: true,
-        ffn: true,
-    }),
+    hf_biases: Some(Biases::ALL),
     hf_defaults: HfDefaults {
         vocab_size: 250_002,
         d_model: 1024,

@@ -36,11 +36,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["lfm2"],
     hf_classes: &["Lfm2ForCausalLM"],
     models: "LFM2, LFM2.5",
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_names: &NAMES,
     hf_windows: HfWindows::Recurrent,

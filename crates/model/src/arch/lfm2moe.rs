@@ -25,11 +25,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["lfm2_moe"],
     hf_classes: &["Lfm2MoeForCausalLM"],
     models: "LFM2 with experts (8B-A1B, 24B-A2B)",
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_names: &NAMES,
     hf_windows: HfWindows::Recurrent,

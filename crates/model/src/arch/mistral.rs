@@ -17,11 +17,7 @@ pub(super) static FAMILY: Family = Family {
     models: "Mistral 7B, Nemo; Mistral Small, Pixtral (text)",
     golden: Some("mistral-window"),
     permuted_in_gguf: true,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_windows: HfWindows::All(4096),
     hf_defaults: HfDefaults {
         vocab_size: 32_000,

@@ -17,11 +17,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"],
     models: "Ministral 3, Mistral Small 3 (text)",
     permuted_in_gguf: true,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_windows: HfWindows::Given,
     hf_defaults: HfDefaults {

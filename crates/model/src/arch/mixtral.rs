@@ -13,11 +13,7 @@ pub(super) static FAMILY: Family = Family {
     models: "Mixtral 8x7B, 8x22B",
     permuted_in_gguf: true,
     gguf_window_pattern: Some(0),
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_windows: HfWindows::Given,
     hf_norm_eps: 1e-5,
     hf_names: &[

@@ -1,16 +1,14 @@
 //! MPT: biases by distance in place of RoPE, LayerNorms without biases, a network without a gate.
 
-use super::Family;
-use super::block::{self, attention, feed_forward, norm};
 use super::bloom::{MAX_DISTANCE_BIAS, check_heads, set_distance_biases, set_sizes};
+use super::{Family, starcoder2};
 use crate::Error;
-use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
-use millrace_graph::{Activation, ValueId};
+use millrace_graph::Activation;
 use serde_json::{Value, json};
 
 pub(super) static FAMILY: Family = Family {
@@ -35,11 +33,7 @@ pub(super) static FAMILY: Family = Family {
     distance_biases: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_defaults: HfDefaults {
         vocab_size: 50_368,
         d_model: 2048,
@@ -47,11 +41,8 @@ pub(super) static FAMILY: Family = Family {
         n_layers: 24,
         // The class has a key of its own, which the hook reads.
         n_heads: 1,
-        n_kv_heads: None,
-        head_dim: None,
-        context_length: 2048,
         tied_head: true,
-        rope_theta: 10_000.0,
+        ..Family::PLAIN.hf_defaults
     },
     own_roles: &[WeightRole::AttnQkv],
     gguf,
@@ -66,7 +57,7 @@ pub(super) static FAMILY: Family = Family {
         let max_bias = config.max_distance_bias.unwrap_or_default();
         set(MAX_BIAS_KEY, GgufValue::F32(max_bias));
     },
-    build: |b| block::decoder(b, decoder_block),
+    build: starcoder2::plain_network,
     ..Family::PLAIN
 };
 
@@ -158,14 +149,4 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
         },
         "tie_word_embeddings": config.tied_head,
     });
-}
-
-fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
-    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-    let heads = attention::project(b, normed)?;
-    let out = attention::attend(b, layer, heads)?;
-    let x = b.residual("attn_residual", x, out);
-    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-    let out = feed_forward::plain(b, normed)?;
-    Ok(b.residual("ffn_residual", x, out))
 }

@@ -40,11 +40,7 @@ pub(super) const FAMILY: Family = Family {
     models: "nomic-embed-text 1.5",
     layer_norms: true,
     hf_norm_eps: 1e-12,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_defaults: HfDefaults {
         vocab_size: 30_528,
         d_model: 768,

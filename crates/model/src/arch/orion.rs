@@ -13,11 +13,7 @@ pub(super) static FAMILY: Family = Family {
     models: "Orion 14B",
     layer_norms: true,
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_defaults: HfDefaults {
         vocab_size: 84_608,
         d_model: 4096,

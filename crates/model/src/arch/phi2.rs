@@ -23,11 +23,7 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::GeluTanh,
     models: "Phi 1, 1.5, 2",
-    hf_biases: Some(Biases {
-        qkv: true,
-        attn_output: true,
-        ffn: true,
-    }),
+    hf_biases: Some(Biases::ALL),
     hf_partial_rotary: 0.5,
     layer_norms: true,
     hf_norm_eps: 1e-5,

@@ -15,11 +15,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["phi3"],
     hf_classes: &["Phi3ForCausalLM"],
     models: "Phi 3, 3.5, 4, 4-mini",
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_rotates_part: true,
     hf_windows: HfWindows::Given,
     hf_norm_eps: 1e-5,

@@ -1,7 +1,7 @@
 //! StarCoder2: LayerNorms, a network without a gate, biases on all projections.
 
 use super::Family;
-use super::block::{self, attention, feed_forward, norm};
+use super::block::{self, attention};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
@@ -65,12 +65,6 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 /// Llama's blocks with a network without a gate.
 pub(super) fn plain_network(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
-        let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let heads = attention::project(b, normed)?;
-        let out = attention::attend(b, layer, heads)?;
-        let x = b.residual("attn_residual", x, out);
-        let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-        let out = feed_forward::plain(b, normed)?;
-        Ok(b.residual("ffn_residual", x, out))
+        block::ungated(b, layer, attention::project, x)
     })
 }

@@ -15,6 +15,32 @@ pub struct HeadSizes {
     pub n_rot: usize,
 }
 
+/// Which projections have biases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    /// Query, key and value projections.
+    pub qkv: bool,
+    /// The attention's output projection.
+    pub attn_output: bool,
+    /// The three projections of the feed-forward.
+    pub ffn: bool,
+}
+
+impl Biases {
+    /// On all projections.
+    pub const ALL: Biases = Biases {
+        qkv: true,
+        attn_output: true,
+        ffn: true,
+    };
+    /// On none.
+    pub const NONE: Biases = Biases {
+        qkv: false,
+        attn_output: false,
+        ffn: false,
+    };
+}
+
 /// How attention and feed-forward of a block stand, in families whose models differ in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockForm {

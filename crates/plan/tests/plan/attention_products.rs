@@ -90,7 +90,7 @@ fn shapes_of_parts_multiply() {
         window: None,
         softcap: None,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     };
     assert_eq!(group(&attention), 3);
     use AttentionPart::{Keys, Probabilities, Queries, Scores, Sums, Values};

@@ -192,7 +192,7 @@ impl Builder {
             window: sizes.window,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         });
         let sums = self.node("attn", attention, &[q, k, v], d);
         let out = self.linear("attn_out", sums, d, false);

@@ -247,7 +247,7 @@ mod tests {
             window,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         };
         // 128 queries with 512 keys each see 639.
         assert_eq!(layer_keys(&attention(Some(512)), 128, 4096), 640);

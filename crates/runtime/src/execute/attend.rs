@@ -57,7 +57,6 @@ pub(super) fn attend(
         window: attention.window,
         softcap: attention.softcap,
     };
-    let slopes = attention.slopes();
     buffers.write(out, m, |buffers, out| {
         let q = buffers.rows(q, m);
         let input = AttentionInput {
@@ -67,7 +66,7 @@ pub(super) fn attend(
             runs: &runs,
             blocks: chunk.blocks(attention.window),
             sinks,
-            slopes: slopes.as_deref(),
+            slopes: attention.slopes.as_deref(),
         };
         kernels::attention(cpu, &shape, &layer.layout, &input, scratch, out);
     });

@@ -42,17 +42,16 @@ pub(super) fn attend(
     ([q, k, v], out): ([Register; 3], Register),
 ) {
     let m = chunk.tokens.len();
-    let slopes = op.slopes();
     let texts: Vec<Range<usize>> = chunk.spans.iter().map(|span| span.rows.clone()).collect();
     buffers.write(out, m, |buffers, out| {
         let qkv = [q, k, v].map(|register| buffers.rows(register, m));
-        if slopes.is_none()
+        if op.slopes.is_none()
             && by_pages(cpu, &texts, (scratch, pages), op, (qkv, &mut *out)).is_some()
         {
             return;
         }
         for rows in texts {
-            near(cpu, (op, slopes.as_deref()), rows, qkv, out);
+            near(cpu, op, rows, qkv, out);
         }
     });
 }
@@ -163,7 +162,7 @@ const LANES: usize = 16;
 /// Each row with those that it reaches.
 fn near(
     cpu: &Cpu,
-    (op, slopes): (&EncoderAttention, Option<&[f32]>),
+    op: &EncoderAttention,
     rows: Range<usize>,
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],
@@ -191,7 +190,7 @@ fn near(
             let of = |x: &'_ [f32], token: usize| {
                 token * kv_width + at..(token * kv_width + at + op.head_dim).min(x.len())
             };
-            let slope = slopes.map_or(0.0, |slopes| slopes[head]);
+            let slope = op.slopes.as_ref().map_or(0.0, |slopes| slopes[head]);
             for (score, token) in scores.iter_mut().zip(seen.clone()) {
                 let bias = slope * position.abs_diff(token) as f32;
                 *score = dot(q, &k[of(k, token)]) * op.scale - bias;
@@ -260,11 +259,11 @@ mod tests {
                 head_dim,
                 scale: 0.25,
                 reach,
-                max_distance_bias: None,
+                slopes: None,
             };
             let mut expected = vec![f32::NAN; q.len()];
             for rows in texts.clone() {
-                near(&cpu, (&op, None), rows, [&q, &k, &v], &mut expected);
+                near(&cpu, &op, rows, [&q, &k, &v], &mut expected);
             }
             let mut found = vec![f32::NAN; q.len()];
             let mut scratch = (AttentionScratch::default(), TextPages::default());

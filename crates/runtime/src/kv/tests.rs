@@ -57,7 +57,7 @@ fn graph(windows: &[Option<usize>], has_state: bool) -> Graph {
             window: *window,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         }),
         inputs: vec![],
         output: ValueId(0),

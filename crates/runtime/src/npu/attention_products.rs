@@ -228,7 +228,7 @@ mod tests {
             window,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         };
         KeyRows::of(&attention, first, n_real)
     }

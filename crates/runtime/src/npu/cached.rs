@@ -127,7 +127,7 @@ impl Pass<'_> {
         let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
             return Err(NpuError::plan(node.label, "no attention"));
         };
-        let (sinks, slopes) = (attention.sinks, attention.slopes());
+        let sinks = attention.sinks;
         let n_elems = self.n_real * attention.n_heads * attention.head_dim;
         let mut rows = self.values.take(node.output, self.n_rows(node.output));
         let CacheParts { layers, tables, .. } = self.cache.parts();
@@ -164,7 +164,7 @@ impl Pass<'_> {
             runs: &runs,
             blocks: &blocks,
             sinks: sinks.map(|sinks| &self.npu.vectors[sinks.0][..]),
-            slopes: slopes.as_deref(),
+            slopes: attention.slopes.as_deref(),
         };
         let mut out = vec![0.0; n_elems];
         let cpu = &self.npu.cpu;

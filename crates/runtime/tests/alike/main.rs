@@ -14,6 +14,7 @@ use millrace_format::{Checkpoint, TensorSpec};
 use millrace_model::convert::{Conversion, ConversionTarget, OutputContainer, Recipe};
 use millrace_runtime::LoadedModel;
 use millrace_testkit::golden::Golden;
+use millrace_testkit::sample;
 use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
 use serde_json::{Value, json};
 
@@ -171,13 +172,10 @@ fn assert_alike(what: &str, a: &LoadedModel, b: &LoadedModel, texts: &[&str]) {
 #[test]
 fn every_family_and_every_source_of_what_a_folder_says() {
     // Each family with one of the sources and each source with many families, unless all pairs are asked for.
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     for (i, golden) in Golden::all().into_iter().enumerate() {
         let variants = variants();
         let n_variants = variants.len();
-        let variants = variants.into_iter().enumerate();
-        let taken = variants.filter(|(j, _)| is_all || i % n_variants == *j);
-        for (_, (variant, files, ends)) in taken {
+        for (variant, files, ends) in sample::part(variants, n_variants, i) {
             let dir = tempfile::tempdir().unwrap();
             let path = folder(&golden, 24, dir.path());
             for (name, value) in &files {

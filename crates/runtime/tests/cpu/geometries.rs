@@ -19,6 +19,7 @@ use millrace_runtime::{
 };
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::GoldenMatrix;
+use millrace_testkit::sample;
 
 /// Small, so that files are: the head is as wide as its model all the same.
 const VOCAB_SIZE: usize = 288;
@@ -164,7 +165,7 @@ fn check(case: &Case<'_>, exceeded: &mut Vec<String>) {
 }
 
 /// Every format on the smallest geometry, every geometry in one format of those that are multiplied in different ways.
-fn sample() -> Vec<Case<'static>> {
+fn few() -> Vec<Case<'static>> {
     let case = |geometry, recipe, prompts| Case {
         geometry,
         recipe,
@@ -196,8 +197,7 @@ fn all() -> Vec<Case<'static>> {
 
 #[test]
 fn every_level_computes_the_scalar_levels_logits_at_published_geometries() {
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    let cases = if is_all { all() } else { sample() };
+    let cases = if sample::is_whole() { all() } else { few() };
     let mut exceeded = Vec::new();
     for case in &cases {
         check(case, &mut exceeded);

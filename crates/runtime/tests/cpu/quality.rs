@@ -18,6 +18,7 @@ use millrace_runtime::{
 };
 use millrace_testkit::compare::Agreement;
 use millrace_testkit::golden::GoldenMatrix;
+use millrace_testkit::sample;
 use millrace_text::EncodeOptions;
 
 use crate::converted::random;
@@ -162,13 +163,11 @@ fn the_demo_models_perplexity_and_logits_stay_within_their_budgets() {
 fn random_models_logits_stay_within_their_budgets() {
     let dir = tempfile::tempdir().unwrap();
     let mut exceeded = Vec::new();
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     for (i, name) in MODELS.into_iter().enumerate() {
         let float = random(name, dir.path());
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
         // Each format on one of the models, unless all pairs are asked for.
-        let taken = BUDGETS.iter().enumerate();
-        for (_, budget) in taken.filter(|(j, _)| is_all || j % MODELS.len() == i) {
+        for budget in sample::part(BUDGETS.iter(), MODELS.len(), i) {
             let out = tempfile::tempdir().unwrap();
             let model = converted(&float, out.path(), budget.recipe);
             let scalar = logits(&model, Level::Scalar, &tokens);

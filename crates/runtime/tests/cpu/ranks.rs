@@ -19,6 +19,7 @@ use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, Error, Image, KvType, LoadedModel, LogitsFor,
 };
 use millrace_testkit::golden::{Golden, context};
+use millrace_testkit::sample;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -149,11 +150,10 @@ fn synthetic(geometry: &str, recipe: Recipe, dir: &Path) -> Arc<LoadedModel> {
 /// Blocks of weights, tiles of rows and 16-bit keys: a sample of formats, or all.
 #[test]
 fn every_format_has_the_bits_of_one_rank() {
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    let sample = ["Q4_K_M", "Q8_0", "Q4_0", "Q4NX", "BF16", "IQ2_XS"];
-    let recipes: Vec<Recipe> = match all {
+    let few = ["Q4_K_M", "Q8_0", "Q4_0", "Q4NX", "BF16", "IQ2_XS"];
+    let recipes: Vec<Recipe> = match sample::is_whole() {
         true => Recipe::all().collect(),
-        false => sample.map(|name| Recipe::parse(name).unwrap()).to_vec(),
+        false => few.map(|name| Recipe::parse(name).unwrap()).to_vec(),
     };
     let tokens: Vec<u32> = (0..19).map(|i| i * 13 % 288).collect();
     for recipe in recipes {

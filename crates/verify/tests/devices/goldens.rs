@@ -9,6 +9,7 @@ use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_runtime::{CpuEngine, EngineOptions, KvType, Level, LoadedModel};
 use millrace_tcp::target::TcpTarget;
 use millrace_testkit::golden::Golden;
+use millrace_testkit::sample;
 use millrace_verify::ops::OpCheck;
 use millrace_verify::verification::{Verification, follow, judge, record};
 use millrace_xdna2::target::Xdna2Target;
@@ -60,10 +61,6 @@ pub(crate) fn load(
 pub(crate) fn tokens(n: usize, salt: usize, vocab_size: usize) -> Vec<u32> {
     let token = |i: usize| ((i * 41 + salt * 97 + 5) % vocab_size) as u32;
     (0..n).map(token).collect()
-}
-
-fn is_thorough() -> bool {
-    std::env::var_os("MILLRACE_TEST_ALL").is_some()
 }
 
 /// What is wrong with a model's probabilities on a device or with its ops, if anything.
@@ -148,7 +145,7 @@ fn every_golden(target: &dyn Target, (turn, mode): (usize, Option<&str>), tolera
     let only = std::env::var("MILLRACE_GOLDEN").ok();
     let mut wrong = Vec::new();
     for (i, golden) in Golden::all().into_iter().enumerate() {
-        let is_judged = is_thorough() || i % N_DEVICES == turn;
+        let is_judged = sample::takes(i, N_DEVICES, turn);
         if only
             .as_ref()
             .is_some_and(|only| !golden.name.starts_with(only))
@@ -156,7 +153,7 @@ fn every_golden(target: &dyn Target, (turn, mode): (usize, Option<&str>), tolera
             continue;
         }
         // Both files of a fixture are the same model, which the CPU's tests hold: one is enough of it.
-        let gguf = golden.gguf().filter(|_| is_thorough());
+        let gguf = golden.gguf().filter(|_| sample::is_whole());
         for path in std::iter::once(golden.hf()).chain(gguf.as_deref()) {
             let start = std::time::Instant::now();
             let model = match LoadedModel::open(path) {

@@ -1,12 +1,12 @@
 //! Mappings whose words leave the simulator's bytes.
 
 use super::*;
+use millrace_testkit::sample;
 use millrace_xdna2_machine::timing;
 
 /// Validates with one order of actors, or with `MILLRACE_TEST_ALL=1` with several.
 fn equal(cases: &[(&str, &str, &str)]) {
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    let seeds: &[u64] = if all { &[1, 2, 3] } else { &[1] };
+    let seeds: &[u64] = sample::whole_or(&[1, 2, 3], &[1]);
     for &(name, shape, overrides) in cases {
         match validate(name, shape, overrides, seeds) {
             Ok(counters) => assert!(counters.iter().all(|c| c.words > 0), "{name} {shape}"),
@@ -116,7 +116,6 @@ fn a_launch_says_what_it_takes() {
 #[test]
 fn the_clock_counts_the_bytes_that_are_written() {
     let machine = Machine::npu2();
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let rows = include_str!("shapes.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));
@@ -125,7 +124,7 @@ fn the_clock_counts_the_bytes_that_are_written() {
         let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        if !all && number % 8 != 2 {
+        if !sample::takes(number, 8, 2) {
             continue;
         }
         let (program, _) = case(name, shape, tiling);
@@ -173,7 +172,6 @@ fn a_task_of_a_shim_takes_136_bytes() {
 /// Each shape of the mappings' own tests with `MILLRACE_TEST_ALL=1`, else a few of them.
 #[test]
 fn shapes_of_the_mappings_tests() {
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let rows = include_str!("shapes.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));
@@ -182,7 +180,7 @@ fn shapes_of_the_mappings_tests() {
         let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        if !all && number % 48 != 5 {
+        if !sample::takes(number, 48, 5) {
             continue;
         }
         let start = std::time::Instant::now();

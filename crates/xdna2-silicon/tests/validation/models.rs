@@ -5,6 +5,7 @@ use millrace_format::Checkpoint;
 use millrace_graph::Graph;
 use millrace_model::Model;
 use millrace_npu::{Element, Slot};
+use millrace_testkit::sample;
 use millrace_xdna2::lower::{self, LowerOptions, Mode, Plan};
 use std::path::Path;
 
@@ -90,7 +91,7 @@ fn compare(plan: &Plan) -> Vec<String> {
 fn a_prompt_and_a_token_of_the_demo() {
     let graph = demo();
     let mut modes = vec![Mode::Fast];
-    if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
+    if sample::is_whole() {
         modes.extend([Mode::MlirAir, Mode::Int4, Mode::FastFlowLm]);
     }
     for mode in modes {

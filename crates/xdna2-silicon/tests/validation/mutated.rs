@@ -1,6 +1,7 @@
 //! Words changed by chance: the reader, the board or the bytes must notice.
 
 use super::*;
+use millrace_testkit::sample::whole_or;
 use millrace_xdna2_silicon::run::run_words;
 use millrace_xdna2_words::txn::decode;
 use std::collections::BTreeMap;
@@ -105,11 +106,7 @@ fn sample(case_of: (&str, &str, &str), n: usize, tally: &mut BTreeMap<Notice, us
 /// A sample of few hundred, or with `MILLRACE_TEST_ALL=1` of some thousands.
 #[test]
 fn changed_words_are_noticed() {
-    let n = if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
-        2000
-    } else {
-        40
-    };
+    let n = whole_or(2000, 40);
     let mut tally = BTreeMap::new();
     sample(("add-2d", "16x64", ""), n, &mut tally);
     sample(

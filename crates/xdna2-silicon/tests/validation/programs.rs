@@ -1,6 +1,7 @@
 //! Programs that the verifier accepts: the words of each leave the simulator's bytes.
 
 use super::*;
+use millrace_testkit::sample;
 use millrace_xdna2_machine::program::text;
 use millrace_xdna2_silicon::WordsError;
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ fn what_the_verifier_accepts_has_words() {
 /// every one.
 #[test]
 fn tilings_that_the_verifier_accepts_have_words() {
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let all = sample::is_whole();
     let machine = Machine::npu2();
     let rows = include_str!("shapes.txt").lines();
     let rows = rows.filter(|line| !line.starts_with('#'));
@@ -67,11 +68,7 @@ fn tilings_that_the_verifier_accepts_have_words() {
         let mapping = mapping::find(name).unwrap();
         let shape = mapping.parse_shape(shape).unwrap();
         let tilings = mapping.tilings(&shape, &machine);
-        let step = if all {
-            1
-        } else {
-            tilings.len().div_ceil(4).max(1)
-        };
+        let step = sample::whole_or(1, tilings.len().div_ceil(4).max(1));
         for tiling in tilings.iter().step_by(step) {
             let Ok(program) = mapping.build(&shape, tiling, &machine) else {
                 continue;

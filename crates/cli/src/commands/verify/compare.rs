@@ -57,6 +57,9 @@ pub(super) struct Divergence {
     pub(super) device_rank: Option<usize>,
 }
 
+/// Steps below which their number is told beside a bound: as many as quantiles have bounds from.
+const FEW_STEPS: usize = 40;
+
 impl CompareReport {
     /// What does not pass, in a line.
     pub(super) fn failure(&self) -> Option<String> {
@@ -72,8 +75,17 @@ impl CompareReport {
             let phase = statistic.phase.map_or(String::new(), |phase| {
                 format!(" in {}", super::report::phase_name(phase))
             });
+            // Of a statistic over all steps there is nothing that more of them would tell better.
+            let is_few = statistic.phase.is_some() && statistic.n_steps < FEW_STEPS;
+            let of_few = match is_few {
+                true => format!(
+                    " of {} steps, so few that chance may exceed it; --prompts full has more",
+                    statistic.n_steps
+                ),
+                false => String::new(),
+            };
             return Some(format!(
-                "{}{phase} is {:.3e}, the bound is {:.3e}",
+                "{}{phase} is {:.3e}, the bound is {:.3e}{of_few}",
                 statistic.name, statistic.found, statistic.bound
             ));
         }

@@ -1,6 +1,7 @@
 //! The report, and the document that holds it.
 
 use super::*;
+use millrace_testkit::sample;
 use std::fs;
 use std::path::Path;
 
@@ -33,7 +34,7 @@ fn quoted(document: &str) -> &str {
 fn the_document_is_what_the_command_prints() {
     let document = document();
     let quoted = quoted(&document);
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let all = sample::is_whole();
     let longest = if all { u64::MAX } else { SHORT };
     let text = report(longest).expect("a report").to_string();
     let write = "tools/make_reports gemma3-paper";

@@ -6,6 +6,7 @@
 
 use super::*;
 use crate::matmul::panel::DIRECT_TOKENS;
+use millrace_testkit::sample;
 use std::collections::BTreeSet;
 
 /// Columns of weights in published models of 0.3 to 70 billion parameters.
@@ -198,7 +199,7 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
 
 /// Checks formats, and says how many cases of how many that was.
 fn check_formats(dtypes: impl Iterator<Item = DType>) {
-    let all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
+    let all = sample::is_whole();
     let (mut done, mut of) = (0, 0);
     for (i, dtype) in dtypes.enumerate() {
         let (n_done, n_of) = check_format(dtype, 5 * i, all);

@@ -3,7 +3,7 @@
 use super::norm;
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::{HeadSizes, ModelConfig};
+use crate::config::HeadSizes;
 use crate::names::WeightRole;
 use millrace_graph::{
     Attention, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
@@ -235,7 +235,7 @@ pub(in crate::arch) fn attend_rotated(
     let (op, q) = attention(b, layer, heads.q)?;
     let width = b.width(q);
     let op = match b.config().encoder.is_some() {
-        true => both_ways(b.config(), &op).into(),
+        true => both_ways(&op).into(),
         false => op.into(),
     };
     Ok(b.push("attn", op, vec![q, heads.k, heads.v], width))
@@ -260,14 +260,14 @@ pub(in crate::arch) fn attend_shared(
 }
 
 /// The same in both directions: a window reaches half as far to each side.
-fn both_ways(config: &ModelConfig, attention: &Attention) -> EncoderAttention {
+fn both_ways(attention: &Attention) -> EncoderAttention {
     EncoderAttention {
         n_heads: attention.n_heads,
         n_kv_heads: attention.n_kv_heads,
         head_dim: attention.head_dim,
         scale: attention.scale,
         reach: attention.window.map(|window| window / 2),
-        max_distance_bias: config.max_distance_bias,
+        slopes: attention.slopes.clone(),
     }
 }
 
@@ -295,7 +295,7 @@ fn attention(
         window: config.window_of(layer),
         softcap: config.attention_softcap,
         sinks,
-        max_distance_bias: config.max_distance_bias,
+        slopes: b.slopes(),
     };
     Ok((attention, q))
 }

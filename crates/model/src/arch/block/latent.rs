@@ -58,7 +58,7 @@ pub(in crate::arch) fn attend(
         window: config.window_of(layer),
         softcap: config.attention_softcap,
         sinks: None,
-        max_distance_bias: None,
+        slopes: None,
     };
     let out = b.push("attn", attention.into(), vec![query, key, key], width);
     let from_latent = HeadLinear {

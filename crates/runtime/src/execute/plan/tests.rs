@@ -105,7 +105,7 @@ impl G {
             window: None,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         };
         let width = self.0.values[q.0].width;
         self.node(Op::Attention(attention), &[q, k, v], width)

@@ -9,6 +9,7 @@ use millrace_model::adapter::Adapter;
 use millrace_model::convert::Recipe;
 use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{AdapterSet, BatchItem, Engine, LoadedModel, LogitsFor, LoraAdapter};
+use millrace_testkit::sample;
 
 use super::fixture::*;
 use super::merged::convert;
@@ -116,11 +117,10 @@ fn adapters_compute_beside_every_format_what_merged_models_do() {
             "qwen3",
         )
     });
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
     let mut n_formats = 0;
     for recipe in Recipe::all() {
         let name = recipe.name();
-        if !is_all && !SAMPLE.contains(&name) {
+        if !sample::is_whole() && !SAMPLE.contains(&name) {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -160,6 +160,6 @@ fn adapters_compute_beside_every_format_what_merged_models_do() {
         assert_batched(name, &model, &[AdapterSet::default(), one, both]);
         n_formats += 1;
     }
-    let least = if is_all { 25 } else { SAMPLE.len() };
+    let least = if sample::is_whole() { 25 } else { SAMPLE.len() };
     assert!(n_formats >= least, "{n_formats} formats");
 }

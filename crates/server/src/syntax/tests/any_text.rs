@@ -3,6 +3,7 @@
 use super::held::CallRules;
 use super::*;
 use crate::api::tools::tests::accepts;
+use millrace_testkit::sample;
 
 /// Arguments whose text is one that is easily taken for something else.
 fn texts() -> impl Iterator<Item = Value> {
@@ -31,11 +32,6 @@ fn texts() -> impl Iterator<Item = Value> {
 #[test]
 fn what_is_written_of_any_text_is_taken_and_read() {
     // An eighth for each way, unless all are asked for: each text has some.
-    let step = if std::env::var_os("MILLRACE_TEST_ALL").is_some() {
-        1
-    } else {
-        8
-    };
     for (i, row) in rows().enumerate() {
         let grammars = [
             CallRules::auto(true),
@@ -43,7 +39,7 @@ fn what_is_written_of_any_text_is_taken_and_read() {
             CallRules::NAMED,
         ];
         let held = grammars.map(|held| (held, held.grammar(&row)));
-        for arguments in texts().skip(i % step).step_by(step) {
+        for arguments in sample::part(texts(), 8, i) {
             let own = |text: &str| text.to_owned();
             let calls = [("weather", &arguments)];
             // Channels have the calls of an answer each by itself.

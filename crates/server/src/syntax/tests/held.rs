@@ -5,6 +5,7 @@ use crate::api::tools::tests::{accepts, demo};
 use crate::grammar::Grammar;
 use crate::syntax::grammar::{CallGrammar, Callable, MAX_CALLS};
 use crate::syntax::lark::Marks;
+use millrace_testkit::sample;
 
 /// What an answer may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -221,8 +222,7 @@ fn check_read(row: &CallSyntax, held: CallRules, answer: &str) -> usize {
 
 #[test]
 fn each_call_that_a_grammar_lets_be_read_fits() {
-    let is_all = std::env::var_os("MILLRACE_TEST_ALL").is_some();
-    let n_walks = if is_all { 40 } else { 1 };
+    let n_walks = sample::whole_or(40, 1);
     let mut n_calls_read = 0;
     for row in rows() {
         for held in [

@@ -16,7 +16,7 @@ fn a_ring_has_more_rows_than_its_window() {
                 window: Some(window),
                 softcap: None,
                 sinks: None,
-                max_distance_bias: None,
+                slopes: None,
             };
             let n_rows = rows(&a, &Machine::npu2(), features, 1 << 20);
             assert!(n_rows > window as u64);

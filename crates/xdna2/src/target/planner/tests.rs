@@ -42,7 +42,7 @@ fn one_layer() -> Graph {
             window: None,
             softcap: None,
             sinks: None,
-            max_distance_bias: None,
+            slopes: None,
         }),
         inputs: vec![ValueId(0), ValueId(1), ValueId(2)],
         output: ValueId(3),
