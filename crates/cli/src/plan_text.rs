@@ -90,6 +90,9 @@ pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
             let window = range.window;
             format!("cached {what} of layer {layer} that a window of {window} reaches")
         }
+        Binding::DeltaRows { .. } => "queries, keys, values and gates by head, f32".to_owned(),
+        Binding::StateBefore { index } => format!("state {index} before the token"),
+        Binding::StateBehind { index } => format!("state {index} behind the token"),
         Binding::Position => "position of the first token".to_owned(),
         Binding::RangePosition { .. } => "row of the first token among those".to_owned(),
         Binding::PassInput { .. } => {

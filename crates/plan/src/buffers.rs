@@ -329,6 +329,10 @@ impl WantedRows {
         if let Binding::AttentionProduct { .. } = binding {
             return HostMove::Read(HostRows::All);
         }
+        // States are the host's from token to token.
+        if let Binding::StateBehind { .. } = binding {
+            return HostMove::Read(HostRows::All);
+        }
         let Some(value) = binding.value() else {
             return HostMove::None;
         };
@@ -358,6 +362,7 @@ fn rows_read(phase: Phase, step: HostStep) -> HostRows {
         HostStep::FinalNorm { .. } => HostRows::Last,
         HostStep::AppendKv { .. } | HostStep::Attention { .. } => HostRows::Real,
         HostStep::Softmax { .. }
+        | HostStep::DeltaRows { .. }
         | HostStep::Embed { .. }
         | HostStep::Linear { .. }
         | HostStep::Op { .. } => HostRows::All,

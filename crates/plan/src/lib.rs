@@ -84,8 +84,8 @@ pub use lowering::{Lowering, Reason};
 pub use named::{NamedNumbers, Shape, ShapeError, Tiling};
 pub use passes::{AttentionOn, Chunk, HeadRows, Lengths, PassKind, Sequences};
 pub use plan::{
-    Annex, Binding, CachePart, Call, Device, Edge, End, HostStep, IndexSets, NodePlace, Phase,
-    Placement, Plan, PlannedLaunch, PlannedProgram, Step,
+    Annex, Binding, CachePart, Call, Device, Edge, End, IndexSets, NodePlace, Phase, Placement,
+    Plan, PlannedLaunch, PlannedProgram, Step, host_step::HostStep,
 };
 pub use planner::Planner;
 pub use predict::{MachineFacts, Pricer};

@@ -1,10 +1,12 @@
 //! The result of lowering: a pass as calls of programs and steps of the host.
 
 mod binding;
+pub(crate) mod host_step;
 pub use binding::{Binding, CachePart};
+use host_step::HostStep;
 
 use crate::{ExpertCall, HeadRows, Shape, Tiling};
-use millrace_graph::{Graph, SequenceMemory, ValueId};
+use millrace_graph::{Graph, ValueId};
 use millrace_npu::{Container, Role, Slot};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -153,61 +155,6 @@ pub struct Call {
     /// Of experts: the call is a dispatch for each that was chosen, its values the rows that chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertCall>,
-}
-
-/// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in
-/// the graph's nodes and says operands and parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HostStep {
-    /// Rows of the embedding table.
-    Embed {
-        /// The node.
-        node: usize,
-    },
-    /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache. Right behind a call that
-    /// [appends](Plan::appends) them to the device's copy itself: to the host's pages alone.
-    AppendKv {
-        /// The cache's layer.
-        layer: usize,
-        /// Rotated keys.
-        k: ValueId,
-        /// Values.
-        v: ValueId,
-    },
-    /// Attention of the node's Q over the layer's cache, after [`HostStep::AppendKv`].
-    Attention {
-        /// The node.
-        node: usize,
-    },
-    /// Probabilities of the scores that the call before gave, for the call that follows: of the queries that
-    /// share a key-value head ([`AttentionPart`](crate::AttentionPart)).
-    Softmax {
-        /// The node.
-        node: usize,
-        /// The key-value head.
-        kv_head: usize,
-        /// Keys of the product.
-        n_keys: usize,
-    },
-    /// The norm before the head, of the one row whose logits are wanted.
-    FinalNorm {
-        /// The node.
-        node: usize,
-    },
-    /// A projection that the device does not take.
-    Linear {
-        /// The node.
-        node: usize,
-        /// With a head's elements: outputs to put in half-split order, as
-        /// [`WeightLayout::source_row`](crate::WeightLayout::source_row) does for weights.
-        half_split: Option<usize>,
-    },
-    /// Any other op that the device does not take. A rotation is half-split whatever the graph's style, but for those that
-    /// [stay interleaved](crate::graph::HeadOrders::interleaved).
-    Op {
-        /// The node.
-        node: usize,
-    },
 }
 
 /// Where a node runs, and why.
@@ -416,33 +363,5 @@ fn appended((slot, binding): (&Slot, &Binding)) -> Option<usize> {
     match (slot.role, binding) {
         (Role::Intermediate, Binding::Cache { layer, .. }) => Some(*layer),
         _ => None,
-    }
-}
-
-impl HostStep {
-    /// The graph values that the host reads in this step.
-    pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
-        match *self {
-            HostStep::AppendKv { k, v, .. } => vec![k, v],
-            // Scores are no value of the graph.
-            HostStep::Softmax { .. } => Vec::new(),
-            HostStep::Embed { node }
-            | HostStep::Attention { node }
-            | HostStep::FinalNorm { node }
-            | HostStep::Linear { node, .. }
-            | HostStep::Op { node } => match graph.nodes.get(node) {
-                // K and V come from the cache.
-                Some(n)
-                    if matches!(
-                        n.op.memory(),
-                        SequenceMemory::KvCache(_) | SequenceMemory::SharedKv(_)
-                    ) =>
-                {
-                    n.inputs.iter().take(1).copied().collect()
-                }
-                Some(n) => n.inputs.clone(),
-                None => Vec::new(),
-            },
-        }
     }
 }

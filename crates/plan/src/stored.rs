@@ -1,7 +1,7 @@
 //! What a plan that was read from somewhere must keep to.
 
 use crate::{AttentionPart, Binding, Call, HostStep, NodePlace, Plan, Step};
-use millrace_graph::{Graph, KvShape, Node, SequenceMemory, ValueId};
+use millrace_graph::{Graph, KvShape, Node, Op, SequenceMemory, ValueId};
 
 impl Plan {
     /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.
@@ -84,6 +84,14 @@ impl Plan {
                         |node: &Node| own_cache(node).is_some_and(|kv| kv.layer == *layer);
                     graph.nodes.iter().any(attends)
                 }
+                Binding::DeltaRows { node } => {
+                    let node = graph.nodes.get(*node);
+                    node.is_some_and(|node| matches!(node.op, Op::DeltaNet(_)))
+                }
+                Binding::StateBefore { index } | Binding::StateBehind { index } => {
+                    let keeps = |node: &Node| own_state(node) == Some(*index);
+                    graph.nodes.iter().any(keeps)
+                }
                 Binding::AttentionProduct {
                     node, kv_head, of, ..
                 } => attends_head(graph, (*node, *kv_head), *of),
@@ -113,6 +121,14 @@ fn attends_head(graph: &Graph, (node, kv_head): (usize, usize), of: AttentionPar
     value && own_cache(node).is_some_and(|kv| kv_head < kv.n_kv_heads)
 }
 
+/// The state that a node reads and replaces.
+fn own_state(node: &Node) -> Option<usize> {
+    match node.op.memory() {
+        SequenceMemory::State(state) => Some(state.index),
+        _ => None,
+    }
+}
+
 /// The cache that a node appends to.
 fn own_cache(node: &Node) -> Option<KvShape> {
     match node.op.memory() {
@@ -128,6 +144,7 @@ impl HostStep {
             HostStep::AppendKv { .. } => None,
             HostStep::Embed { node }
             | HostStep::Attention { node }
+            | HostStep::DeltaRows { node }
             | HostStep::Softmax { node, .. }
             | HostStep::FinalNorm { node }
             | HostStep::Linear { node, .. }

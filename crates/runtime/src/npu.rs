@@ -28,6 +28,7 @@ mod progress;
 mod room;
 mod session;
 mod shares;
+mod states;
 mod weights;
 
 pub use counters::{DeviceCounters, PhaseCounters};

@@ -12,6 +12,7 @@
 mod attention_products;
 mod bias;
 mod cache;
+mod delta_net;
 mod experts;
 mod finding;
 mod own;
@@ -40,6 +41,8 @@ struct OpsState {
     given: HashMap<ValueId, (Element, Vec<u8>)>,
     /// What the last product of queries and keys gave.
     scores: Vec<f32>,
+    /// What calls gave as states.
+    states: Vec<delta_net::KeptState>,
     /// Buffer sets whose static slots were looked at, with the position their tables hold for.
     static_seen: HashSet<(String, usize)>,
     /// Calls of this pass so far.
@@ -111,6 +114,7 @@ impl CallCheck<'_> {
             return self.expert_dispatch(dispatch, state);
         }
         self.moved(state)?;
+        self.states_of_prompt(state);
         let graph = self.graph();
         let values = plan.slot_values(step, graph);
         let mut seen = HashSet::new();
@@ -132,8 +136,12 @@ impl CallCheck<'_> {
                 if let Some(Op::Attention(a)) = graph.nodes.get(number).map(|node| &node.op) {
                     self.appended(&mut appended, Some(a.layer), state)?;
                 }
-                if state.summary.finding.is_none() {
-                    self.op(number, launch, part, &values, state)?;
+                if state.summary.finding.is_some() {
+                    continue;
+                }
+                match self.delta_slots(launch) {
+                    Some(slots) => self.delta_net(number, launch, slots, state)?,
+                    None => self.op(number, launch, part, &values, state)?,
                 }
             }
         }

@@ -27,6 +27,7 @@
 mod attention;
 mod bfp16;
 mod cached;
+mod delta;
 mod elementwise;
 mod flow;
 mod integer;

@@ -53,6 +53,7 @@
 mod assemble;
 mod attention;
 mod cached;
+mod delta_net;
 mod feature;
 mod full_head;
 mod fused;
@@ -69,6 +70,7 @@ pub(crate) use attention::resident_keys;
 pub use attention::{
     AttentionTimes, attention_times, cache_rows, key_bucket, prompt_bucket, token_bucket,
 };
+pub use delta_net::DeltaTimes;
 pub use feature::{Feature, Features};
 pub use millrace_plan::{
     AttentionOn, Binding, BufferKind, Buffers, CachePart, Call, Chunk, Device, Edge, End, HeadRows,

@@ -25,6 +25,7 @@
 //! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own, with a mask or without | `2048x4096 32q/8kv d64` |
 //! | `flow-qkv` | the same as the Gemma 3 paper lays it out: chunks of queries side by side, each with keys of its own | `2048x2048 8q/4kv d256 own` |
 //! | `flow-kv` | a token over the keys of a cache as that paper lays it out: pairs of cores, one with the keys, one with the values | `1x4096 8q/4kv d256` |
+//! | `delta-net` | a token of gated delta nets, states in f32 streamed through 8 × 2 cores | `HEADSxKxV` |
 //!
 //! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
 //! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
@@ -35,6 +36,7 @@ mod blocked;
 mod cached_attention;
 mod compare;
 mod data;
+pub(crate) mod delta_net;
 mod elementwise;
 pub(crate) mod flow_kv;
 pub(crate) mod flow_qkv;
@@ -236,6 +238,7 @@ pub const TABLE: &[&dyn Mapping] = &[
     &prompt_attention::PromptAttention,
     &flow_qkv::FlowQkv,
     &flow_kv::FlowKv,
+    &delta_net::DeltaNet,
 ];
 
 /// Products of 8-bit integers, of a prompt and of a token.

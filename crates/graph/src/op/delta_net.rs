@@ -61,6 +61,23 @@ pub struct DeltaNet {
     pub order: ValueHeadOrder,
 }
 
+/// Elements of a head's [row](DeltaNet::token_rows) behind query, key and values: decay, strength of the correction, zeros.
+const GATES: usize = 16;
+
+/// What a value head's state meets of a token.
+struct HeadToken<R> {
+    /// `[k_dim]`: the query, of length `1 / sqrt(k_dim)`.
+    q: Vec<R>,
+    /// `[k_dim]`: the key, of length 1.
+    k: Vec<R>,
+    /// `[v_dim]`: the values.
+    v: Vec<R>,
+    /// What the state is multiplied with first.
+    decay: R,
+    /// Share of the difference at the key that is corrected.
+    strength: R,
+}
+
 impl DeltaNet {
     /// Elements of queries, keys and values of a token.
     pub fn qkv_width(&self) -> usize {
@@ -80,27 +97,70 @@ impl DeltaNet {
         }
     }
 
-    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
-        let [rates, dts] = [self.rate, self.dt].map(|id| row.weights.vector(id));
+    /// Elements of a head's [row](DeltaNet::token_rows).
+    pub fn row_elems(&self) -> usize {
+        2 * self.k_dim + self.v_dim + GATES
+    }
+
+    /// What the states meet of a token, for devices that compute the rest: a row for each value head, `[n_v_heads,
+    /// 2 k_dim + v_dim + 16]`, of query and key of unit length, the query over `sqrt(k_dim)`, values, decay, strength, zeros. From
+    /// the op's three inputs and its rates and shifts; `None` where their lengths do not fit.
+    pub fn token_rows<R: Real>(&self, inputs: [&[R]; 3], vectors: [&[R]; 2]) -> Option<Vec<R>> {
+        let [qkv, alpha, beta] = inputs.map(<[R]>::len);
+        let mut numbers = vectors.map(<[R]>::len).into_iter().chain([alpha, beta]);
+        if qkv != self.qkv_width() || numbers.any(|n| n != self.n_v_heads) {
+            return None;
+        }
+        let mut rows = Vec::with_capacity(self.n_v_heads * self.row_elems());
+        for head in 0..self.n_v_heads {
+            let token = self.head_token(head, inputs, vectors);
+            for part in [token.q, token.k, token.v] {
+                rows.extend(part);
+            }
+            rows.extend([token.decay, token.strength]);
+            rows.extend([R::default(); GATES - 2]);
+        }
+        Some(rows)
+    }
+
+    fn head_token<R: Real>(
+        &self,
+        head: usize,
+        inputs: [&[R]; 3],
+        [rates, dts]: [&[R]; 2],
+    ) -> HeadToken<R> {
         let k_width = self.n_k_heads * self.k_dim;
-        let (q, kv) = row.inputs[0].split_at(k_width);
+        let (q, kv) = inputs[0].split_at(k_width);
         let (k, v) = kv.split_at(k_width);
-        let heads = out
-            .chunks_exact_mut(self.v_dim)
-            .zip(v.chunks_exact(self.v_dim));
+        let at = self.key_head(head) * self.k_dim;
+        let root = R::from_f64(self.k_dim as f64).sqrt();
+        let rate = match self.form {
+            DecayForm::Rate => rates[head],
+            DecayForm::Logarithm => -rates[head].exp(),
+        };
+        HeadToken {
+            q: unit(&q[at..][..self.k_dim]).map(|x| x / root).collect(),
+            k: unit(&k[at..][..self.k_dim]).collect(),
+            v: v[head * self.v_dim..][..self.v_dim].to_vec(),
+            decay: (rate * softplus(inputs[1][head] + dts[head])).exp(),
+            strength: sigmoid(inputs[2][head], crate::exact),
+        }
+    }
+
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
+        let vectors = [self.rate, self.dt].map(|id| row.weights.vector(id));
+        let inputs = [0, 1, 2].map(|input| row.inputs[input]);
+        let heads = out.chunks_exact_mut(self.v_dim);
         let states = state.chunks_exact_mut(self.head_elems());
-        for (head, ((out, v), state)) in heads.zip(states).enumerate() {
-            let at = self.key_head(head) * self.k_dim;
-            let root = R::from_f64(self.k_dim as f64).sqrt();
-            let q: Vec<R> = unit(&q[at..][..self.k_dim]).map(|x| x / root).collect();
-            let k: Vec<R> = unit(&k[at..][..self.k_dim]).collect();
-            let rate = match self.form {
-                DecayForm::Rate => rates[head],
-                DecayForm::Logarithm => -rates[head].exp(),
-            };
-            let decay = (rate * softplus(row.inputs[1][head] + dts[head])).exp();
-            let beta = sigmoid(row.inputs[2][head], crate::exact);
-            for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
+        for (head, (out, state)) in heads.zip(states).enumerate() {
+            let HeadToken {
+                q,
+                k,
+                v,
+                decay,
+                strength: beta,
+            } = self.head_token(head, inputs, vectors);
+            for (j, (out, v)) in out.iter_mut().zip(&v).enumerate() {
                 let block = j / STATE_LANES * self.k_dim * STATE_LANES;
                 let column = &mut state[block + j % STATE_LANES..];
                 let cells = || (0..self.k_dim).map(|i| i * STATE_LANES);

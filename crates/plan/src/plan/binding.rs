@@ -87,6 +87,21 @@ pub enum Binding {
         /// The arrangement.
         id: ValueArrangement,
     },
+    /// What [`HostStep::DeltaRows`](super::HostStep::DeltaRows) made of the node's operands, f32. `input`.
+    DeltaRows {
+        /// The node.
+        node: usize,
+    },
+    /// A recurrent state of the sequence before the pass's only token, in f32 as its op keeps it; the host writes it. `input`.
+    StateBefore {
+        /// The state's number.
+        index: usize,
+    },
+    /// The same behind the token, which the host keeps. `output`.
+    StateBehind {
+        /// The state's number.
+        index: usize,
+    },
     /// Position of the pass's first token ([`position_slot`](crate::position_slot)). `input`.
     Position,
     /// What follows from the pass's position:

@@ -79,6 +79,15 @@ impl HostWork<'_> {
                 // In f32, read and written.
                 8 * self.plan.n_tokens * self.group(node) * n_keys as u64
             }
+            // Its operands, and in f32 what becomes of them.
+            HostStep::DeltaRows { node } => {
+                let rows = match self.graph.nodes.get(node).map(|n| &n.op) {
+                    Some(Op::DeltaNet(net)) => net.n_v_heads * net.row_elems(),
+                    _ => 0,
+                };
+                let output = self.output_bytes(node);
+                self.operands(node, 1) - output + size_of::<f32>() as u64 * rows as u64
+            }
             HostStep::Linear { node, .. } => {
                 let product = self.graph.nodes.get(node).and_then(|n| n.op.product());
                 let weight = product.and_then(|op| self.graph.weights.get(op.weight().0));

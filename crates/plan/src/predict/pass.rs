@@ -421,6 +421,7 @@ fn name(step: HostStep, graph: &Graph) -> &'static str {
         HostStep::AppendKv { .. } => "append_kv",
         HostStep::Attention { .. } => "attention",
         HostStep::Softmax { .. } => "softmax",
+        HostStep::DeltaRows { .. } => "delta_rows",
         HostStep::FinalNorm { .. } => "final_norm",
         HostStep::Linear { .. } => "linear",
         HostStep::Op { node } => graph.nodes.get(node).map_or("op", |node| node.op.name()),

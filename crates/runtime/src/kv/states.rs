@@ -12,7 +12,7 @@ use super::pages::LayerGroup;
 use super::{KvCache, KvSequence, PAGE_TOKENS, PageTable};
 use crate::Error;
 use crate::sequences::SeqId;
-use bytemuck::cast_slice_mut;
+use bytemuck::{cast_slice, cast_slice_mut};
 use millrace_graph::{Graph, SequenceMemory, StateShape};
 use millrace_kernels::{KvBuffer, StateSlots};
 use std::ops::Range;
@@ -50,14 +50,27 @@ impl StateSlab {
 
     /// A state in a page's slot.
     pub(crate) fn state_mut(&mut self, state: StateShape, page: u32) -> &mut [f32] {
-        let at = self.at(state, page);
+        let at = self.at(state.index, page);
         &mut cast_slice_mut::<u8, f32>(&mut self.data)[at]
+    }
+
+    /// The state of that number in a page's slot; `None` where there is no such state.
+    pub(crate) fn of_page(&self, index: usize, page: u32) -> Option<&[f32]> {
+        self.ranges.get(index)?;
+        cast_slice::<u8, f32>(&self.data).get(self.at(index, page))
+    }
+
+    /// The same, to be written.
+    fn of_page_mut(&mut self, index: usize, page: u32) -> Option<&mut [f32]> {
+        self.ranges.get(index)?;
+        let at = self.at(index, page);
+        cast_slice_mut::<u8, f32>(&mut self.data).get_mut(at)
     }
 
     /// Begins a page's state: that of the page before, or zeros.
     pub(crate) fn begin(&mut self, state: StateShape, before: Option<u32>, page: u32) {
-        let to = self.at(state, page);
-        let from = before.map(|before| self.at(state, before));
+        let to = self.at(state.index, page);
+        let from = before.map(|before| self.at(state.index, before));
         let data = cast_slice_mut::<u8, f32>(&mut self.data);
         match from {
             Some(from) => data.copy_within(from, to.start),
@@ -98,12 +111,12 @@ impl StateSlab {
     #[cfg(test)]
     pub(super) fn slot(&self, page: u32) -> &[f32] {
         let n_elems = self.slot_bytes() / size_of::<f32>();
-        &bytemuck::cast_slice::<u8, f32>(&self.data)[page as usize * n_elems..][..n_elems]
+        &cast_slice::<u8, f32>(&self.data)[page as usize * n_elems..][..n_elems]
     }
 
-    fn at(&self, state: StateShape, page: u32) -> Range<usize> {
+    fn at(&self, index: usize, page: u32) -> Range<usize> {
         let n_elems = self.slot_bytes() / size_of::<f32>();
-        let range = &self.ranges[state.index];
+        let range = &self.ranges[index];
         let start = page as usize * n_elems;
         start + range.start..start + range.end
     }
@@ -168,6 +181,41 @@ impl KvCache {
     /// Whether sequences keep states.
     pub(crate) fn has_states(&self) -> bool {
         self.state_group.is_some()
+    }
+
+    /// The state before a sequence's token at `position`, for which there is room; `None` before its first, where every state
+    /// is zeros.
+    pub(crate) fn state_before(
+        &self,
+        seq: SeqId,
+        index: usize,
+        position: usize,
+    ) -> Result<Option<&[f32]>, String> {
+        let Some(before) = position.checked_sub(1) else {
+            return Ok(None);
+        };
+        let page = self.shared().1.page_of_state(seq, before);
+        let state = page.and_then(|page| self.states.of_page(index, page));
+        let missing = || format!("no state {index} before position {position}");
+        state.map(Some).ok_or_else(missing)
+    }
+
+    /// The state behind it.
+    pub(crate) fn state_behind(&self, seq: SeqId, index: usize, position: usize) -> Option<&[f32]> {
+        let page = self.shared().1.page_of_state(seq, position)?;
+        self.states.of_page(index, page)
+    }
+
+    /// The same, to be written: behind the last token of a page it stays in that page's slot, and the next page's is another.
+    pub(crate) fn state_behind_mut(
+        &mut self,
+        seq: SeqId,
+        index: usize,
+        position: usize,
+    ) -> Result<&mut [f32], String> {
+        let page = self.shared().1.page_of_state(seq, position);
+        let state = page.and_then(|page| self.states.of_page_mut(index, page));
+        state.ok_or_else(|| format!("no state {index} behind position {position}"))
     }
 
     /// A sequence's snapshot is about to be written over.

@@ -74,6 +74,13 @@ impl<'a> PageTables<'a> {
         pages[position / PAGE_TOKENS - first]
     }
 
+    /// The same, where the sequence has such a page.
+    pub(crate) fn page_of_state(&self, seq: SeqId, position: usize) -> Option<u32> {
+        let (pages, first) = self.state_pages(seq);
+        let at = (position / PAGE_TOKENS).checked_sub(first)?;
+        pages.get(at).copied()
+    }
+
     /// The slot for the snapshot of `seq`.
     pub(crate) fn snapshot_slot(&self, seq: SeqId) -> u32 {
         (self.n_state_pages + seq.slot()) as u32

@@ -17,6 +17,7 @@ use std::fmt;
 /// A sequence's pages, to read.
 #[derive(Clone, Copy)]
 pub(super) struct SequencePages<'a> {
+    cache: &'a KvCache,
     layers: &'a [LayerCache],
     tables: PageTables<'a>,
     seq: SeqId,
@@ -33,10 +34,16 @@ impl<'a> SequencePages<'a> {
     pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> SequencePages<'a> {
         let (layers, tables) = cache.shared();
         SequencePages {
+            cache,
             layers,
             tables,
             seq,
         }
+    }
+
+    /// The state behind a position.
+    pub(super) fn state(&self, index: usize, position: usize) -> Option<&'a [f32]> {
+        self.cache.state_behind(self.seq, index, position)
     }
 
     /// A key or value of a head, into `row` of `head_dim` elements; `None` where the sequence has no such

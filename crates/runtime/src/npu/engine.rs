@@ -245,6 +245,7 @@ impl PlannedEngine {
             scales: vec![Scales::default(); prepared.n_buffers()],
             values: &mut self.compute.values,
             scores: Vec::new(),
+            delta_rows: None,
             cache: &mut self.shell.cache,
             scratch: &mut self.compute.scratch,
             counters: phase,

@@ -56,6 +56,12 @@ impl Observation<'_> {
         self.values.get(value)
     }
 
+    /// The sequence's state of that number behind the pass, as the host keeps it; `None` where there is no such state.
+    pub fn state(&self, index: usize) -> Option<&[f32]> {
+        let last = (self.first + self.n_real).checked_sub(1)?;
+        self.cached.state(index, last)
+    }
+
     /// A key or value of a head in the sequence's pages, into `row` of `head_dim` elements; `None` where the sequence has
     /// no such position.
     pub fn cached_row(

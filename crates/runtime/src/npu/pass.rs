@@ -50,6 +50,8 @@ pub(super) struct Pass<'a> {
     pub(super) values: &'a mut HostValues,
     /// Of the key-value head at work: its scores, then their probabilities.
     pub(super) scores: Vec<f32>,
+    /// What the heads of the last gated delta net meet of the token, and its node.
+    pub(super) delta_rows: Option<(usize, Vec<f32>)>,
     /// With room for the pass's tokens.
     pub(super) cache: &'a mut KvCache,
     pub(super) scratch: &'a mut AttentionScratch,
@@ -144,11 +146,16 @@ impl Pass<'_> {
         let before = ns(start.elapsed());
         let called = Instant::now();
         let cache = &self.npu.cache;
+        let mut states = Vec::new();
         let result = cache.run_moving(container, key, &moves, |slot, bytes| {
             let read = match call.bindings[slot] {
                 Binding::AttentionProduct { .. } => {
                     let from = (bytes, &scales[..]);
                     self.attention_output(call, slot, from, &mut outputs, &mut scores)
+                }
+                Binding::StateBehind { index } => {
+                    states.push((slot, index, bytes.to_vec()));
+                    Ok(())
                 }
                 _ => self.read_output(call, slot, bytes, &scales, &mut outputs),
             };
@@ -161,6 +168,11 @@ impl Pass<'_> {
         self.counters.call_ns += ns(called.elapsed());
         for (value, rows) in outputs {
             self.values.put(value, rows);
+        }
+        for (slot, index, bytes) in states.iter().filter(|_| result.is_ok()) {
+            if let Err(problem) = self.keep_state(*index, bytes) {
+                misfit = Some((*slot, problem));
+            }
         }
         self.end_dispatch((call, index), key, result, misfit)
     }
@@ -350,6 +362,7 @@ impl Pass<'_> {
             HostStep::AppendKv { layer, k, v } => self.append(layer, k, v),
             HostStep::Attention { node: n } => self.attention(node(n)?),
             HostStep::Softmax { node, n_keys, .. } => self.softmax(node, n_keys),
+            HostStep::DeltaRows { node: n } => self.make_delta_rows(n, node(n)?),
             HostStep::FinalNorm { node: n } => {
                 // Where the host has a single row, that one.
                 let node = node(n)?;

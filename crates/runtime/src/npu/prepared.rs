@@ -194,6 +194,12 @@ fn spent(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Vec<Vec<ValueId>> {
                 let choice = call.experts.and_then(|experts| experts.choice(graph));
                 last.extend(choice.map(|choice| (choice, index)));
                 let uses = uses.next().map(Vec::as_slice).unwrap_or_default();
+                // Who looks at a dispatch sees of what its rows were made.
+                let made_of = call.bindings.iter().filter_map(|binding| match binding {
+                    Binding::DeltaRows { node } => graph.nodes.get(*node),
+                    _ => None,
+                });
+                last.extend(made_of.flat_map(|node| node.inputs.iter().map(|v| (*v, index))));
                 for (binding, used) in call.bindings.iter().zip(uses) {
                     if let (Some(value), true) = (binding.value(), used.host != HostMove::None) {
                         last.insert(value, index);

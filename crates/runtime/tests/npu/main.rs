@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod cached;
+mod delta_net;
 mod engine;
 mod engine_failure;
 mod failure;

@@ -41,13 +41,13 @@ use millrace_plan::{Arithmetic, Binding, PlannedLaunch, WeightLayout};
 use std::ops::Range;
 
 /// Half a unit in the last place of bf16, relative.
-const U: f64 = 1.0 / 256.0;
+pub(super) const U: f64 = 1.0 / 256.0;
 /// The same of f32.
-const V: f64 = 1.0 / 16_777_216.0;
-const LAMBDA: f64 = 8.0;
-const SECOND_ORDER: f64 = 1.0 + 32.0 * U;
+pub(super) const V: f64 = 1.0 / 16_777_216.0;
+pub(super) const LAMBDA: f64 = 8.0;
+pub(super) const SECOND_ORDER: f64 = 1.0 + 32.0 * U;
 /// Below it bf16 has no normal numbers, and hardware may flush them.
-const TINY: f64 = 2.4e-38;
+pub(super) const TINY: f64 = 2.4e-38;
 
 /// Columns of a projection that are computed together.
 const COLUMNS: usize = 256;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod cache;
+mod delta_net;
 mod experts;
 mod goldens;
 mod mixtures;

@@ -1,7 +1,7 @@
 //! The rows: every kernel object, a line each.
 
 use super::{
-    CallShape, TileCall, TileKernel, TileWork, attention, bfp16, cached, elementwise, flow,
+    CallShape, TileCall, TileKernel, TileWork, attention, bfp16, cached, delta, elementwise, flow,
     integer, matmul, norm, part, q4nx, rope, token,
 };
 
@@ -625,5 +625,13 @@ pub const TABLE: &[TileKernel] = &[
         token::check_finish,
         token::work_finish,
         token::finish,
+    ),
+    row(
+        "delta_step_f32",
+        "a token of a gated delta net on 16-column blocks of a head's state; [blocks, k, v]; row f32 [2k + v + 16], state f32 → state f32, y bf16; scalar: number of the first block",
+        (2, 2),
+        delta::check_step,
+        delta::work_step,
+        delta::step,
     ),
 ];

@@ -3,6 +3,7 @@
 //! in `tests/mappings.rs`.)
 
 mod cached;
+mod delta;
 mod token;
 
 use super::math::{Exp2, Tanh, round, truncate, widen};

@@ -62,6 +62,7 @@ fn by_row_and_by_element() {
         ("add", "4096", ""),
         ("add-2d", "16x64", ""),
         ("add-flat", "16x64", ""),
+        ("delta-net", "4x32x64", ""),
     ]);
 }
 

@@ -73,7 +73,10 @@ impl<'g> GroupSlots<'g> {
                 | Arg::Cache(..)
                 | Arg::Position
                 | Arg::CacheRange(..)
-                | Arg::RangePosition(..) => false,
+                | Arg::RangePosition(..)
+                | Arg::DeltaRows(..)
+                | Arg::StateBefore(..)
+                | Arg::StateBehind(..) => false,
             };
             let is_value = |arg: &Arg| matches!(arg, Arg::Value(_) | Arg::Part { .. });
             let inputs = kernel.args.iter().filter(|a| is_value(a) && !is_output(a));
@@ -115,6 +118,8 @@ impl<'g> GroupSlots<'g> {
         let role = match arg {
             Arg::Weight(..) | Arg::Cache(..) => Role::Static,
             Arg::Position | Arg::CacheRange(..) | Arg::RangePosition(..) => Role::Input,
+            Arg::DeltaRows(..) | Arg::StateBefore(..) => Role::Input,
+            Arg::StateBehind(..) => Role::Output,
             Arg::Table(..) if kernels.phase == Phase::Prefill => Role::Static,
             Arg::Table(..) => Role::Input,
             Arg::Part { .. } => Role::Output,
@@ -143,6 +148,9 @@ impl<'g> GroupSlots<'g> {
             Arg::Position => Binding::Position,
             Arg::CacheRange(layer, of, range) => Binding::CacheRange { layer, of, range },
             Arg::RangePosition(range) => Binding::RangePosition { range },
+            Arg::DeltaRows(node) => Binding::DeltaRows { node },
+            Arg::StateBefore(index) => Binding::StateBefore { index },
+            Arg::StateBehind(index) => Binding::StateBehind { index },
         };
         self.wires.iter().map(binding).collect()
     }

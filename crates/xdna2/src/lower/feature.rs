@@ -60,11 +60,14 @@ pub enum Feature {
     /// blocks of the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs
     /// to [`Mode::Int4`] alone.
     ResidentAttention,
+    /// A token's gated delta nets on the array whether or not that is faster; without it where the timing model finds it faster
+    /// than the host. In [`Mode::FastFlowLm`] alone.
+    DeltaNets,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 18] = [
+    pub const ALL: [Feature; 19] = [
         Feature::FloatSums,
         Feature::FastTilings,
         Feature::Buckets,
@@ -83,6 +86,7 @@ impl Feature {
         Feature::FlowKv,
         Feature::FlowQkv,
         Feature::ResidentAttention,
+        Feature::DeltaNets,
     ];
 
     /// Its name, as options spell it.
@@ -106,6 +110,7 @@ impl Feature {
             Feature::FlowKv => "flow-kv",
             Feature::FlowQkv => "flow-qkv",
             Feature::ResidentAttention => "resident-attention",
+            Feature::DeltaNets => "delta-nets",
         }
     }
 }
@@ -148,6 +153,7 @@ impl Feature {
             Feature::ResidentAttention => {
                 "a token's attention on the cores of its projections, a token one dispatch"
             }
+            Feature::DeltaNets => "a token's gated delta nets on the array, faster or not",
         }
     }
 }
@@ -202,6 +208,7 @@ impl Features {
                 .without(Feature::FasterExpansion)
                 .without(Feature::FlowKv)
                 .without(Feature::FlowQkv)
+                .without(Feature::DeltaNets)
                 .without(Feature::ResidentAttention)
                 .without(Feature::PackedWeights)
                 .without(Feature::Resident),
@@ -209,6 +216,7 @@ impl Features {
                 .fold(Features::NONE, Features::with)
                 .without(Feature::FlowKv)
                 .without(Feature::FlowQkv)
+                .without(Feature::DeltaNets)
                 .without(Feature::ExpandedWeights),
             Mode::FastFlowLm => all
                 .fold(Features::NONE, Features::with)
@@ -283,6 +291,7 @@ mod tests {
             .with(Feature::AllCores)
             .without(Feature::FlowKv)
             .without(Feature::FlowQkv)
+            .without(Feature::DeltaNets)
             .without(Feature::ExpandedWeights)
             .with(Feature::ResidentAttention);
         assert_eq!(fused, Features::of(Mode::Int4));

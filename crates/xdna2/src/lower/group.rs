@@ -38,6 +38,7 @@ pub(super) enum GroupItem {
 enum Alone {
     Attention,
     Experts,
+    DeltaNet,
     Head,
 }
 
@@ -131,6 +132,10 @@ impl Cutter {
             self.close();
             self.items
                 .extend(offload::append_kv(node).map(GroupItem::Also));
+            if let Some(Alone::DeltaNet) = alone {
+                let rows = HostStep::DeltaRows { node: number };
+                self.items.push(GroupItem::Also(rows));
+            }
         } else if !self.across_blocks && self.open.as_ref().is_some_and(|g| g.block != node.layer) {
             self.close();
             self.cause = WITHIN_BLOCK.to_owned();
@@ -140,7 +145,9 @@ impl Cutter {
                 .reasons
                 .get(&number)
                 .map_or(ATTENTION_ALONE, String::as_str),
-            Some(Alone::Experts) => kernels.reasons.get(&number).map_or("", String::as_str),
+            Some(Alone::Experts | Alone::DeltaNet) => {
+                kernels.reasons.get(&number).map_or("", String::as_str)
+            }
             Some(Alone::Head) if kernels.is_single_row() => {
                 kernels.head_apart.as_deref().unwrap_or(HEAD_ALONE)
             }
@@ -167,6 +174,7 @@ fn alone(kernels: &Kernels<'_>, node: &Node) -> Option<Alone> {
     match node.op {
         Op::Attention(_) => Some(Alone::Attention),
         Op::ExpertLinear(_) => Some(Alone::Experts),
+        Op::DeltaNet(_) => Some(Alone::DeltaNet),
         _ if kernels.is_head(node) => Some(Alone::Head),
         _ => None,
     }

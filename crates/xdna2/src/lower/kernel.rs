@@ -4,8 +4,8 @@ mod build;
 mod experts;
 
 use super::{
-    AttentionTimes, CachePart, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerOptions, Phase,
-    TableRows, WeightLayout, check,
+    AttentionTimes, CachePart, DeltaTimes, Feature, KeyRange, LM_HEAD_PARTITIONS, LowerOptions,
+    Phase, TableRows, WeightLayout, check,
 };
 use crate::mapping::{NamedNumbers, Shape, Tiling};
 use millrace_graph::{
@@ -48,6 +48,10 @@ pub(super) enum Arg {
     Shares(ValueId),
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
+    /// What the heads of a node's gated delta net meet of a token.
+    DeltaRows(usize),
+    StateBefore(usize),
+    StateBehind(usize),
     Position,
     CacheRange(usize, CachePart, KeyRange),
     RangePosition(KeyRange),
@@ -77,6 +81,8 @@ pub(super) struct Kernels<'a> {
     pub(super) profile: Option<Profile>,
     /// Of attention over the cache, by the kernel's key.
     pub(super) times: Vec<(String, AttentionTimes)>,
+    /// Of gated delta nets, likewise.
+    pub(super) delta_times: Vec<(String, DeltaTimes)>,
     /// Why a node has a program of its own, where that is known.
     pub(super) reasons: HashMap<usize, String>,
     pub(super) options: &'a LowerOptions,
@@ -126,6 +132,7 @@ impl<'a> Kernels<'a> {
             machine,
             profile: Profile::builtin(Profile::DEFAULT),
             times: Vec::new(),
+            delta_times: Vec::new(),
             reasons: HashMap::new(),
             options,
             phase,
@@ -227,6 +234,7 @@ impl<'a> Kernels<'a> {
                 );
             }
             Op::Attention(attention) => self.attention(number, attention)?,
+            Op::DeltaNet(net) => self.delta_net(number, net)?,
             Op::Glu(Glu { activation, clamp }) => {
                 let name = match (activation, clamp) {
                     (Activation::Silu, None) => "silu-mul",

@@ -14,6 +14,7 @@ enum LaunchKind {
     Rope,
     Attention,
     CachedAttention,
+    DeltaNet,
     Glu,
     Add,
     Head,
@@ -53,6 +54,7 @@ pub(super) fn program(group: &NodeGroup, kernels: &Kernels<'_>) -> String {
             Op::Rope(_) => LaunchKind::Rope,
             Op::Attention(_) if members.iter().any(over_cache) => LaunchKind::CachedAttention,
             Op::Attention(_) => LaunchKind::Attention,
+            Op::DeltaNet(_) => LaunchKind::DeltaNet,
             Op::Glu(_) => LaunchKind::Glu,
             Op::Add(_) => LaunchKind::Add,
             // Whatever else is taken multiplies with a matrix.
@@ -90,6 +92,7 @@ fn word(kind: LaunchKind, prefill: bool) -> &'static str {
         LaunchKind::Rope => "rope",
         LaunchKind::Attention => "flash_attn",
         LaunchKind::CachedAttention => "cached_attn",
+        LaunchKind::DeltaNet => "delta_net",
         LaunchKind::Glu => "glu",
         LaunchKind::Add => "add",
         LaunchKind::Head => "lm_head_gemv",
@@ -117,6 +120,9 @@ pub(super) fn slot(
         Arg::CacheRange(_, CachePart::Keys, _) => "k_reached".to_owned(),
         Arg::CacheRange(_, CachePart::Values, _) => "v_reached".to_owned(),
         Arg::Position | Arg::RangePosition(_) => "position".to_owned(),
+        Arg::DeltaRows(_) => "delta_rows".to_owned(),
+        Arg::StateBefore(_) => "state".to_owned(),
+        Arg::StateBehind(_) => "state_behind".to_owned(),
     }
 }
 

@@ -72,7 +72,7 @@ impl Run<'_> {
         let (rows, node) = match step {
             HostStep::AppendKv { .. } => (HostRows::Real, None),
             HostStep::Attention { node } => (HostRows::Real, Some(node)),
-            HostStep::Softmax { .. } => (HostRows::All, None),
+            HostStep::Softmax { .. } | HostStep::DeltaRows { .. } => (HostRows::All, None),
             HostStep::FinalNorm { node } => (HostRows::Last, Some(node)),
             HostStep::Embed { node } | HostStep::Linear { node, .. } | HostStep::Op { node } => {
                 (HostRows::All, Some(node))

@@ -5,6 +5,7 @@
 mod alias;
 mod cached;
 mod crossing;
+mod delta_net;
 mod int8;
 mod numbers;
 mod packed;

@@ -4,6 +4,7 @@
 
 mod blocked;
 mod cached;
+mod delta_net;
 mod exact;
 mod fits;
 mod flow;

@@ -67,6 +67,15 @@ fn what_the_array_cannot_hold_is_refused_by_name() {
         ("add", "4095", "", Rule::Granularity),
         ("rope", "64x24", "", Rule::Divides),
         ("rmsnorm", "64x21", "", Rule::Granularity),
+        // Half a vector of columns; heads and blocks that do not divide; cores whose channels a memory tile has not.
+        ("delta-net", "16x128x120", "", Rule::Divides),
+        ("delta-net", "16x128x128", "cols=7", Rule::Divides),
+        ("delta-net", "16x128x128", "blocks=3", Rule::Divides),
+        ("delta-net", "16x128x128", "rows=4,blocks=1", Rule::Streams),
+        ("delta-net", "16x128x128", "blocks=4", Rule::L1),
+        ("delta-net", "16x128x128", "cols=16", Rule::Herd),
+        ("delta-net", "16x128x128", "l1_depth=3", Rule::Range),
+        ("delta-net", "8x2048x16", "", Rule::L1),
     ] {
         assert_eq!(
             refused(name, shape, overrides),
@@ -127,6 +136,7 @@ fn every_listed_tiling_is_legal_and_unique() {
         ("rope", "64x64"),
         ("silu-mul", "65536"),
         ("add-2d", "64x256"),
+        ("delta-net", "16x128x128"),
         ("flash-attention", "256 4q/2kv d64 causal"),
     ] {
         let mapping = find(name);
@@ -241,6 +251,7 @@ fn four_columns_are_enough() {
         ("gemv", "64x128"),
         ("rmsnorm", "32x64"),
         ("silu-mul", "4096"),
+        ("delta-net", "8x32x32"),
         ("flash-attention", "64 2q/2kv d16 causal"),
     ] {
         let mapping = find(name);

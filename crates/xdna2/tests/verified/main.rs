@@ -155,6 +155,10 @@ const SHAPES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "delta-net",
+        &["2x32x32", "16x128x128", "48x128x128", "32x256x256"],
+    ),
+    (
         "flow-qkv",
         &[
             "128x256 4q/2kv d64 window 40",
@@ -234,6 +238,7 @@ fn offered_tilings_are_accepted() {
             "flow-qkv",
             ["128x256 4q/2kv d64 window 40", "128x128 8q/4kv d256 own"],
         ),
+        ("delta-net", ["6x64x96", "16x128x128"]),
     ] {
         let mapping = mapping::find(name).unwrap();
         for text in shapes {
@@ -260,6 +265,7 @@ fn results_do_not_depend_on_threads() {
         ("flash-attention", "256 4q/2kv d64 causal"),
         ("gemv", "512x512"),
         ("gemm-i8", "256x128x512"),
+        ("delta-net", "16x32x64"),
     ] {
         let mapping = mapping::find(name).unwrap();
         let shape = mapping.parse_shape(shape).unwrap();
@@ -290,6 +296,7 @@ fn programs_without_products_stay_as_they_are() {
         ("gemv", "64x64", false),
         ("add", "64", false),
         ("gemm-i8", "64x64x64", false),
+        ("delta-net", "2x16x16", false),
     ] {
         let mapping = mapping::find(name).expect("in the table");
         let shape = mapping.parse_shape(shape).expect("a shape");

@@ -87,6 +87,8 @@ impl Pass<'_> {
                 self.cache_range((*layer, *of, *range), slot, &mut bytes)?;
                 Ok(())
             }
+            Binding::DeltaRows { node } => self.delta_row_bytes(*node, &mut bytes),
+            Binding::StateBefore { index } => self.state_before(*index, &mut bytes),
             Binding::PassInput { id } => {
                 let at = self.prepared.own_slot(call, number, *id);
                 self.npu
@@ -113,12 +115,8 @@ impl Pass<'_> {
             }
             _ => return Ok(None),
         };
-        match written {
-            Ok(()) => Ok(Some((bytes, scales))),
-            Err(problem) => Err(NpuError::plan(
-                format!("input `{}` of {}", slot.name, call.set),
-                problem,
-            )),
-        }
+        let place = || format!("input `{}` of {}", slot.name, call.set);
+        let made = written.map(|()| Some((bytes, scales)));
+        made.map_err(|problem| NpuError::plan(place(), problem))
     }
 }

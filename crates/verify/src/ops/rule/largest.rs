@@ -16,6 +16,21 @@ pub(in super::super) struct LargestError {
 }
 
 impl LargestError {
+    /// The same for who has value and tolerance as numbers.
+    pub(in super::super) fn take_number(
+        &mut self,
+        (row, col): (usize, usize),
+        (y, tolerance): (f64, f64),
+        found: f64,
+    ) {
+        self.take(row, col, Exact { y, tolerance }, found);
+    }
+
+    /// Elements beyond their tolerance.
+    pub(in super::super) fn n_wrong(&self) -> u64 {
+        self.n_wrong
+    }
+
     pub(super) fn take(&mut self, row: usize, col: usize, exact: Exact, found: f64) {
         let Exact { y, tolerance } = exact;
         let error = (found - y).abs();
