@@ -32,6 +32,7 @@ fn survive(text: &str) {
         slow_orders: 0,
         max_instructions: 20_000,
         max_rounds: 2_000,
+        any_order: false,
     };
     let _ = run(&design, &arguments, options);
 }
