@@ -323,6 +323,27 @@ FIXTURES = {
         gguf=True,
         config_class="ArceeConfig",
     ),
+    # An activation whose factors each layer has of its own, norms of heads.
+    "apertus": Fixture(
+        "apertus",
+        29,
+        tiny(
+            intermediate_size=40,
+            hidden_size=64,
+            head_dim=None,
+            attention_bias=False,
+            rope_parameters=rope(
+                12000000.0,
+                "llama3",
+                factor=8.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=64,
+            ),
+        ),
+        gguf=True,
+        config_class="ApertusConfig",
+    ),
     # LayerNorms without weights.
     "olmo": Fixture(
         "olmo",

@@ -458,6 +458,24 @@ FIXTURES = {
         config_class="Ernie4_5_MoeConfig",
         salt="-1",
     ),
+    # Biases everywhere, one beside a head that is the table.
+    "ernie4.5-moe-bias": Fixture(
+        "ernie4_5_moe",
+        23,
+        tiny(
+            vocab_size=131,
+            use_bias=True,
+            tie_word_embeddings=True,
+            moe_num_experts=4,
+            moe_k=2,
+            moe_intermediate_size=24,
+            moe_num_shared_experts=1,
+            moe_layer_start_index=1,
+            moe_layer_end_index=1,
+            rope_parameters=rope(500000.0),
+        ),
+        config_class="Ernie4_5_MoeConfig",
+    ),
     # Norms of heads behind the rotation, experts beside one that is as wide, numbers a layer.
     "hunyuan-moe": Fixture(
         "hunyuan_v1_moe",

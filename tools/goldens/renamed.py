@@ -169,6 +169,24 @@ def without_rotations(config):
     return model
 
 
+class UnitHead(nn.Linear):
+    """A head whose rows are divided by their lengths."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, nn.functional.normalize(self.weight))
+
+
+def with_unit_head(config):
+    model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
+    model.lm_head.__class__ = UnitHead
+    return model
+
+
+def baichuan_2(config):
+    """The second generation is told by a key that only its class has."""
+    return {**said(config, "baichuan", "BaichuanForCausalLM", {}), "z_loss_weight": 0}
+
+
 def baichuan_13b(config):
     """The 13B has another key for the context, and none for rotations."""
     out = said(config, "baichuan", "BaichuanForCausalLM", {"max_position_embeddings": "model_max_length"})
@@ -273,6 +291,16 @@ FIXTURES = {
         tiny(**LLAMA, num_key_value_heads=4, rope_parameters=rope(10000.0)),
         config_class="LlamaConfig",
         rewrite=lambda config: said(config, "baichuan", "BaichuanForCausalLM", {}),
+        publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
+    ),
+    # A head of which directions count alone.
+    "baichuan-2": Fixture(
+        "baichuan",
+        31,
+        tiny(**LLAMA, num_key_value_heads=4, rope_parameters=rope(10000.0)),
+        config_class="LlamaConfig",
+        compose=with_unit_head,
+        rewrite=baichuan_2,
         publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
     ),
     # As many layers as readers of the 13B go by.

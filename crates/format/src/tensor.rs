@@ -171,12 +171,12 @@ impl TensorInfo {
     }
 
     /// Whether the tensor can be read with this shape: it is its own, or it is nominal and
-    /// `expected` is a matrix of the same number of whole blocks.
+    /// `expected` is a matrix of the same number of whole blocks. A number without dimensions is a vector of one.
     pub fn has_shape(&self, expected: &[usize]) -> bool {
         if self.nominal_shape {
             expected.len() == 2 && self.tensor_type.size_bytes(expected) == Some(self.size_bytes)
         } else {
-            self.shape == expected
+            self.shape == expected || (self.shape.is_empty() && *expected == [1])
         }
     }
 }

@@ -115,6 +115,9 @@ pub enum Derivation {
     PlusOne,
     /// Ones in f32, of no tensor: for a norm that has no weight.
     Ones,
+    /// Each row divided by its length, in the tensor's format; a format of blocks becomes bf16. For a head of which
+    /// directions count alone.
+    UnitRows,
 }
 
 /// A weight that the graph reads, checked against the checkpoint when the graph is built.

@@ -33,6 +33,7 @@ mod table_row;
 mod target_state;
 mod temperature;
 mod token_types;
+mod xielu;
 
 pub use activate::Activate;
 pub use add::Add;
@@ -70,6 +71,7 @@ pub use table_row::TableRow;
 pub use target_state::TargetState;
 pub use temperature::Temperature;
 pub use token_types::TokenTypes;
+pub use xielu::Xielu;
 
 use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
@@ -255,6 +257,8 @@ ops! {
     AllGather(AllGather),
     /// An activation without a gate.
     Activate(Activate),
+    /// An activation with learned factors.
+    Xielu(Xielu),
     /// A product with a number.
     Scale(Scale),
     /// A soft bound.

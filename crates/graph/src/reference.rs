@@ -35,6 +35,9 @@ pub trait Real:
     /// `e` to this power.
     fn exp(self) -> Self;
 
+    /// `e` to this power, less 1, also near 0.
+    fn exp_m1(self) -> Self;
+
     /// The larger; the other where one is not a number.
     fn max(self, other: Self) -> Self;
 
@@ -77,6 +80,10 @@ macro_rules! real {
 
             fn exp(self) -> $real {
                 self.exp()
+            }
+
+            fn exp_m1(self) -> $real {
+                self.exp_m1()
             }
 
             fn max(self, other: $real) -> $real {

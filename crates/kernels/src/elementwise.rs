@@ -22,7 +22,7 @@ pub(crate) use body::{EXP2_POLY, Norm, exp};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use body::{
     add_body, glu_body, glu_clamped_body, norm_body, rotate_halves_body, rotate_pairs_body,
-    scale_body, softcap_body, sum_exp_body,
+    scale_body, softcap_body, sum_exp_body, xielu_body,
 };
 pub(crate) use rows::ElementwiseKernels;
 #[cfg(target_arch = "x86_64")]
@@ -160,6 +160,13 @@ pub fn activate(cpu: &Cpu, activation: Activation, x: &mut [f32]) {
             rows.glu(activation, x, &ONES[..x.len()]);
         }
     });
+}
+
+/// xIELU in place, with factors `[square, exponential, linear, bound]`: `square · x² + linear · x` above zero, else
+/// `exponential · (e^min(x, bound) - 1 - x) + linear · x`. Rounding is that of numbers of size 1 or more.
+pub fn xielu(cpu: &Cpu, factors: [f32; 4], x: &mut [f32]) {
+    let rows = ElementwiseKernels::for_level(cpu.level());
+    split(cpu, x, 1, &|_, x| rows.xielu(factors, x));
 }
 
 /// `acc += x`.

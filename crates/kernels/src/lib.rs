@@ -32,7 +32,7 @@ pub use attention::{AttentionInput, AttentionScratch, AttentionShape, attention,
 pub use cpu::{Cpu, CpuOptions};
 pub use elementwise::{
     Activation, RopeTable, activate, add, embed, glu, glu_clamped, layer_norm, multiply, rms_norm,
-    rope, rope_from, scale, slice_heads, softcap,
+    rope, rope_from, scale, slice_heads, softcap, xielu,
 };
 pub use error::Error;
 pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};

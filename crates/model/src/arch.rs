@@ -4,6 +4,7 @@
 //! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
 
 mod afmoe;
+mod apertus;
 mod arcee;
 mod baichuan;
 mod bailingmoe;
@@ -198,6 +199,7 @@ static FAMILIES: &[&Family] = &[
     &jais2::FAMILY,
     &qwen::FAMILY,
     &plm::FAMILY,
+    &apertus::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

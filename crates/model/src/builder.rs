@@ -347,6 +347,9 @@ impl<'a> GraphBuilder<'a> {
             }
             Tensors::Any(_) => match name.part {
                 ParameterKind::Scale => self.family.has_scale(name.role),
+                ParameterKind::Bias if name.role == WeightRole::Output => {
+                    self.config.layers.head_bias || self.has_role(name.role)
+                }
                 _ => self.has_role(name.role),
             },
         }

@@ -15,7 +15,7 @@ mod rope;
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
-pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig};
+pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig, XieluParameters};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
     RecurrentMixer, ScanNorms,

@@ -6,7 +6,10 @@ use crate::Error;
 use crate::catalog::Catalog;
 use millrace_format::{Checkpoint, TensorInfo, TensorType};
 use millrace_graph::{Derivation, HeadRows, Weight, WeightSource};
-use millrace_quant::{DType, decode_blocks, encode_matrix};
+use millrace_quant::{DType, decode_blocks, decode_rows, encode_matrix};
+
+/// Rows of numbers that are in memory at a time where rows are computed one by one.
+const ROWS_AT_ONCE: usize = 1024;
 
 /// Bytes of an MXFP4 block's nibbles, for 32 elements.
 const NIBBLE_BYTES: usize = 16;
@@ -136,6 +139,7 @@ pub(crate) fn derive_matrix(
             let numbers = job.numbers()?;
             job.encode(&numbers.iter().map(|x| x + 1.0).collect::<Vec<_>>())
         }
+        Derivation::UnitRows => job.unit_rows(),
         Derivation::Ones => job.encode(&vec![1.0; weight.n * weight.k]),
     }
 }
@@ -211,6 +215,33 @@ impl DeriveJob<'_> {
         let decoded = decode_blocks(dtype, bytes, &mut numbers);
         decoded.map_err(|problem| self.unusable(&problem.to_string()))?;
         Ok(numbers)
+    }
+
+    /// Rows divided by their lengths, some at a time: a head has as many rows as the vocabulary.
+    fn unit_rows(&self) -> Result<Vec<u8>, Error> {
+        let (info, bytes) = self.bytes(&self.weight.name)?;
+        let TensorType::Weights(stored) = info.tensor_type else {
+            return Err(self.unusable(info.tensor_type.name()));
+        };
+        let Weight { n, k, dtype, .. } = *self.weight;
+        let unusable = |problem: millrace_quant::Error| self.unusable(&problem.to_string());
+        let mut out = Vec::with_capacity(self.weight.size_bytes() as usize);
+        for first in (0..n).step_by(ROWS_AT_ONCE) {
+            let rows = first..n.min(first + ROWS_AT_ONCE);
+            let mut numbers = vec![0.0; rows.len() * k];
+            decode_rows(stored, &bytes, n, k, rows.clone(), &mut numbers).map_err(unusable)?;
+            for row in numbers.chunks_exact_mut(k) {
+                let squares: f64 = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+                // The least length of PyTorch's `normalize`.
+                let length = squares.sqrt().max(1e-12);
+                row.iter_mut()
+                    .for_each(|x| *x = (f64::from(*x) / length) as f32);
+            }
+            let mut encoded = vec![0; dtype.size_bytes(rows.len(), k).unwrap_or(0)];
+            encode_matrix(dtype, &numbers, rows.len(), k, &mut encoded).map_err(unusable)?;
+            out.extend(encoded);
+        }
+        Ok(out)
     }
 
     fn unusable(&self, found: &str) -> Error {

@@ -26,6 +26,15 @@ pub(crate) fn names(config: &ModelConfig, catalog: &Catalog<'_>) -> [String; 2] 
     })
 }
 
+/// Whether the checkpoint has a bias for the head, be that the table or not.
+pub(crate) fn has_bias(config: &ModelConfig, catalog: &Catalog<'_>) -> bool {
+    let [_, head] = names(config, catalog);
+    let bias = head
+        .strip_suffix("weight")
+        .map(|module| format!("{module}bias"));
+    bias.is_some_and(|bias| catalog.has(&bias))
+}
+
 /// Sets [`ModelConfig::tied_head`] by the tensors.
 pub(crate) fn settle(config: &mut ModelConfig, catalog: &Catalog<'_>, checkpoint: &Checkpoint) {
     if !config.tied_head || catalog.layout() == WeightConvention::Gguf {

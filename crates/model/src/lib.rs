@@ -180,7 +180,8 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
                 long: table(WeightRole::RopeFactorsLong)?,
             };
             let mut config = config::gguf::read(metadata, catalog, tables)?;
-            (arch::by_name(config.family).gguf_tensors)(checkpoint, &mut config)?;
+            config.layers.head_bias = head::has_bias(&config, catalog);
+            (arch::by_name(config.family).tensors)(checkpoint, catalog, &mut config)?;
             Ok(config)
         }
         Source::HuggingFace => {
@@ -190,6 +191,8 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
                 config.ok_or_else(|| missing("config.json"))?,
             )?;
             head::settle(&mut config, catalog, checkpoint);
+            config.layers.head_bias = head::has_bias(&config, catalog);
+            (arch::by_name(config.family).tensors)(checkpoint, catalog, &mut config)?;
             if let (Some(encoder), Some(files)) = (&mut config.encoder, checkpoint.hf()) {
                 encoder.separator = files.separator_id();
                 let pooling = files

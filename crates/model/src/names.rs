@@ -76,6 +76,14 @@ pub enum WeightRole {
     FfnSubNorm,
     /// `[d_model, d_ff]`: down projection of the feed-forward.
     FfnDown,
+    /// `[1]`: what xIELU's factor on squares is made of (folders only).
+    XieluAlphaP,
+    /// `[1]`: what its factor on exponentials is made of (folders only).
+    XieluAlphaN,
+    /// A number: its slope at zero (folders only).
+    XieluBeta,
+    /// A number: the bound of its exponents (folders only).
+    XieluEps,
     /// `[n_experts, d_model]`: scores of experts.
     Router,
     /// `[n_experts]`: added to scores for the choice alone.
@@ -284,6 +292,11 @@ impl WeightRole {
         )
     }
 
+    /// Whether it is a number without dimensions in folders.
+    pub fn is_scalar(self) -> bool {
+        matches!(self, WeightRole::XieluBeta | WeightRole::XieluEps)
+    }
+
     /// Whether it is a matrix for each of a layer's experts.
     pub fn is_of_experts(self) -> bool {
         use WeightRole::*;
@@ -384,7 +397,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 101] = {
+const TABLE: [NameRow; 105] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -420,6 +433,10 @@ const TABLE: [NameRow; 101] = {
         row_of(R::FfnGateUp, true, "ffn_up", both("mlp.gate_up_proj")),
         row_of(R::FfnSubNorm, true, "ffn_sub_norm", both("mlp.ffn_sub_norm")),
         row_of(R::FfnDown, true, "ffn_down", both("mlp.down_proj")),
+        row_of(R::XieluAlphaP, true, "xielu.alpha_p", both("mlp.act_fn.alpha_p!")),
+        row_of(R::XieluAlphaN, true, "xielu.alpha_n", both("mlp.act_fn.alpha_n!")),
+        row_of(R::XieluBeta, true, "xielu.beta", both("mlp.act_fn.beta!")),
+        row_of(R::XieluEps, true, "xielu.eps", both("mlp.act_fn.eps!")),
         row_of(R::Router, true, "ffn_gate_inp", both("mlp.gate")),
         row_of(R::RouterBias, true, "exp_probs_b", both("mlp.gate.e_score_correction_bias!")),
         row_of(R::ChoiceBias, true, "exp_probs_b!", [None, None]),

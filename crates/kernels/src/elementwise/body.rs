@@ -94,6 +94,20 @@ pub(crate) fn glu_clamped_body<const FMA: bool>(
     }
 }
 
+/// xIELU by its square, exponential, linear part and bound: see [`super::xielu`].
+#[inline(always)]
+pub(crate) fn xielu_body<const FMA: bool>(
+    [square, exponential, linear, bound]: [f32; 4],
+    x: &mut [f32],
+) {
+    for x in x {
+        let power = exp::<FMA>(if *x < bound { *x } else { bound }) - 1.0;
+        let below = exponential * (power - *x);
+        let above = square * *x * *x;
+        *x = fma::<FMA>(linear, *x, if *x > 0.0 { above } else { below });
+    }
+}
+
 /// `x = cap · tanh(x / cap)`, tanh by `1 - 2 / (e^2x + 1)`.
 #[inline(always)]
 pub(crate) fn softcap_body<const FMA: bool>(x: &mut [f32], cap: f32) {

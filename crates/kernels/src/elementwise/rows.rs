@@ -12,6 +12,7 @@ pub(crate) struct ElementwiseKernels {
     pub(crate) scale: unsafe fn(&mut [f32], f32),
     pub(crate) softcap: unsafe fn(&mut [f32], f32),
     pub(crate) glu_clamped: unsafe fn((f32, f32), &mut [f32], &[f32]),
+    pub(crate) xielu: unsafe fn([f32; 4], &mut [f32]),
     pub(crate) sum_exp: unsafe fn(&[f32], f32) -> f64,
     pub(crate) rotate_halves: unsafe fn(&mut [f32], usize, Rotation<'_>),
     pub(crate) rotate_pairs: unsafe fn(&mut [f32], usize, Rotation<'_>),
@@ -24,7 +25,7 @@ macro_rules! elementwise_rows {
         use $crate::elementwise::{
             Activation, ElementwiseKernels, Norm, Rotation, add_body, glu_body, glu_clamped_body,
             norm_body, rotate_halves_body, rotate_pairs_body, scale_body, softcap_body,
-            sum_exp_body,
+            sum_exp_body, xielu_body,
         };
 
         /// This level's row of the table. Its functions need the features named, no more.
@@ -35,6 +36,7 @@ macro_rules! elementwise_rows {
             scale,
             softcap,
             glu_clamped,
+            xielu,
             sum_exp,
             rotate_halves,
             rotate_pairs,
@@ -71,6 +73,11 @@ macro_rules! elementwise_rows {
         }
 
         #[target_feature(enable = $features)]
+        fn xielu(factors: [f32; 4], x: &mut [f32]) {
+            xielu_body::<true>(factors, x)
+        }
+
+        #[target_feature(enable = $features)]
         fn sum_exp(x: &[f32], max: f32) -> f64 {
             sum_exp_body::<true>(x, max)
         }
@@ -96,6 +103,7 @@ static SCALAR: ElementwiseKernels = ElementwiseKernels {
     scale: body::scale_body,
     softcap: body::softcap_body::<false>,
     glu_clamped: body::glu_clamped_body::<false>,
+    xielu: body::xielu_body::<false>,
     sum_exp: body::sum_exp_body::<false>,
     rotate_halves: body::rotate_halves_body,
     rotate_pairs: body::rotate_pairs_body,
@@ -145,6 +153,11 @@ impl ElementwiseKernels {
     pub(crate) fn softcap(&self, x: &mut [f32], cap: f32) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.softcap)(x, cap) }
+    }
+
+    pub(crate) fn xielu(&self, factors: [f32; 4], x: &mut [f32]) {
+        // SAFETY: the table was chosen for a level this CPU has.
+        unsafe { (self.xielu)(factors, x) }
     }
 
     pub(crate) fn sum_exp(&self, x: &[f32], max: f32) -> f64 {

@@ -246,6 +246,32 @@ fn bounded_gates_and_soft_bounds() {
 }
 
 #[test]
+fn learned_activations() {
+    let [square, exponential, linear, bound] = [0.8, 1.3, 0.5, -1e-6];
+    let exact = |x: f32| {
+        let (x, bound) = (f64::from(x), f64::from(bound));
+        let curve = match x > 0.0 {
+            true => f64::from(square) * x * x,
+            false => f64::from(exponential) * (x.min(bound).exp_m1() - x),
+        };
+        curve + f64::from(linear) * x
+    };
+    for_each_cpu(|cpu| {
+        for n in LENGTHS {
+            for range in [1e-3, 12.0, 200.0] {
+                let mut x = numbers(n, 3, range);
+                let expected: Vec<f64> = x.iter().map(|x| exact(*x)).collect();
+                xielu(cpu, [square, exponential, linear, bound], &mut x);
+                assert_close(&x, &expected, 4.0, 1.0, "xIELU");
+            }
+        }
+        let mut x = [-0.0, 0.0];
+        xielu(cpu, [square, exponential, linear, bound], &mut x);
+        assert!(x.iter().all(|x| x.abs() < 2e-6), "{x:?}");
+    });
+}
+
+#[test]
 fn sums_and_factors_are_exact() {
     for_each_cpu(|cpu| {
         for n in LENGTHS {

@@ -1,5 +1,5 @@
 //! Baichuan: Llama whose queries, keys and values are one matrix in folders. The 13B has biases by distance in place of
-//! RoPE.
+//! RoPE. Rows of the second generation's head are divided by their lengths: in folders here, in GGUF files by who writes them.
 
 use super::Family;
 use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
@@ -18,14 +18,10 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
     hf_names: &[(WeightRole::AttnQkv, "self_attn.W_pack")],
     hf_roles: &[WeightRole::AttnQkv],
-    models: "Baichuan 7B, 13B (first generation)",
+    models: "Baichuan 7B, 13B; Baichuan 2 7B, 13B",
     permuted_in_gguf: true,
     distance_biases: true,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_defaults: HfDefaults {
         vocab_size: 64_000,
         context_length: 4096,
@@ -54,10 +50,8 @@ pub(super) static FAMILY: Family = Family {
 const CONTEXT_13B: &str = "model_max_length";
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if text.get("z_loss_weight").is_some() {
-        let feature = "a head whose rows are normalised (Baichuan 2)".into();
-        return Err(text.unsupported(feature, "Baichuan 7B and 13B of the first generation"));
-    }
+    // A key of the second generation's class, which normalises the head's rows whatever the key says.
+    config.layers.unit_head = text.get("z_loss_weight").is_some();
     // GGUF files do not say it: readers of both must agree.
     let is_13b = config.n_layers == N_LAYERS_13B;
     if text.get("max_position_embeddings").is_none() && !is_13b {

@@ -4,6 +4,7 @@ use super::block::draft::DraftLayer;
 use super::llama;
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::catalog::Catalog;
 use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
@@ -99,6 +100,8 @@ pub struct Family {
     pub(crate) hf_mlp_bias: bool,
     /// Whether its hooks read and write which projections have biases.
     pub(crate) hf_own_biases: bool,
+    /// Whether its class has an activation that no other has: its hooks read and write the key.
+    pub(crate) hf_own_activation: bool,
     pub(crate) hf_windows: HfWindows,
     pub(crate) hf_defaults: HfDefaults,
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
@@ -173,10 +176,10 @@ pub struct Family {
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// The family of a GGUF file that is written for its folders, where that is another one.
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
-    /// What its GGUF files say in the numbers of a tensor alone.
-    pub(crate) gguf_tensors: fn(&Checkpoint, &mut ModelConfig) -> Result<(), Error>,
-    /// The numbers of a tensor that its GGUF files have and its folders lack.
-    pub(crate) gguf_values: fn(&ModelConfig, TensorName) -> Option<Vec<f32>>,
+    /// What its files of a layout say in the numbers of tensors alone.
+    pub(crate) tensors: fn(&Checkpoint, &Catalog<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// The numbers of a tensor that its files of this layout have and those of another lack.
+    pub(crate) values: fn(&ModelConfig, (TensorName, WeightConvention)) -> Option<Vec<f32>>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// What its `config.json` cannot say of a configuration, in words.
@@ -218,6 +221,7 @@ impl Family {
         hf_biases: None,
         hf_mlp_bias: false,
         hf_own_biases: false,
+        hf_own_activation: false,
         hf_windows: HfWindows::Never,
         hf_defaults: HfDefaults {
             vocab_size: 32_000,
@@ -270,8 +274,8 @@ impl Family {
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
-        gguf_tensors: |_, _| Ok(()),
-        gguf_values: |_, _| None,
+        tensors: |_, _, _| Ok(()),
+        values: |_, _| None,
         write_hf: |_, _| {},
         hf_unsayable: |_| None,
         write_gguf: |_, _| {},

@@ -1,11 +1,12 @@
 //! Muse Glimmer, text part: norms before and behind both halves of a block, a gate on the attention's output, heads that
 //! rotate in layers with a window alone, a norm of embeddings. Norms of heads and of embeddings have no weights.
 
-use super::Family;
 use super::block::attention::Heads;
 use super::block::{self, attention, feed_forward, gated_attention, norm};
+use super::{Family, WeightConvention};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::catalog::Catalog;
 use crate::config::gguf::Keys;
 use crate::config::hf::{
     ConfigObject, HfDefaults, HfWindows, shortest, unrotated_layers, write_unrotated_layers,
@@ -42,11 +43,7 @@ pub(super) static FAMILY: Family = Family {
     unit_norms: true,
     plain_norms: &[WeightRole::OutputNorm],
     hf_norm_eps: 1e-5,
-    hf_biases: Some(Biases {
-        qkv: false,
-        attn_output: false,
-        ffn: false,
-    }),
+    hf_biases: Some(Biases::NONE),
     hf_windows: HfWindows::Pattern {
         window: 2048,
         pattern: PERIOD,
@@ -65,8 +62,8 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: Some(PERIOD),
     gguf,
-    gguf_tensors,
-    gguf_values,
+    tensors,
+    values,
     hf,
     write_hf,
     write_gguf: |config, set| {
@@ -87,7 +84,14 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 /// The factor on queries, which files of other programs have as all elements of the norms of queries.
-fn gguf_tensors(checkpoint: &Checkpoint, config: &mut ModelConfig) -> Result<(), Error> {
+fn tensors(
+    checkpoint: &Checkpoint,
+    catalog: &Catalog<'_>,
+    config: &mut ModelConfig,
+) -> Result<(), Error> {
+    if catalog.layout() != WeightConvention::Gguf {
+        return Ok(());
+    }
     let mut scale = None;
     for layer in 0..config.n_layers {
         let name = TensorName::block(layer, WeightRole::AttnQNorm).gguf();
@@ -115,7 +119,13 @@ fn gguf_tensors(checkpoint: &Checkpoint, config: &mut ModelConfig) -> Result<(),
 }
 
 /// Norms of heads, whose weights are the factor on queries, and ones.
-fn gguf_values(config: &ModelConfig, name: TensorName) -> Option<Vec<f32>> {
+fn values(
+    config: &ModelConfig,
+    (name, layout): (TensorName, WeightConvention),
+) -> Option<Vec<f32>> {
+    if layout != WeightConvention::Gguf {
+        return None;
+    }
     let value = match (name.role, name.part) {
         (WeightRole::AttnQNorm, ParameterKind::Weight) => config.query_scale,
         (WeightRole::AttnKNorm, ParameterKind::Weight) => 1.0,

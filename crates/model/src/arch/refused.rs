@@ -117,11 +117,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has biases by distance (ALiBi) in blocks of before 2024 that are not computed here",
     },
     RefusedFamilies {
-        names: &["apertus"],
-        models: "Apertus",
-        why: "has an activation with learned factors (xIELU)",
-    },
-    RefusedFamilies {
         names: &["dbrx"],
         models: "DBRX",
         why: "clamps queries, keys and values",

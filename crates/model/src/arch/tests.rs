@@ -182,7 +182,11 @@ fn every_familys_configuration_reads_back_as_it_was_written() {
     for (family, fixture) in published() {
         let written = hf::write(&fixture.config).unwrap();
         let read = hf::read("config.json", &written).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(read, fixture.config, "{}", family.name);
+        let mut expected = fixture.config;
+        // Tensors alone say these.
+        expected.layers.head_bias = false;
+        expected.layers.xielu.clear();
+        assert_eq!(read, expected, "{}", family.name);
     }
 }
 

@@ -5,8 +5,8 @@ use crate::Error;
 use crate::arch::norm;
 use crate::names::{TensorName, WeightRole};
 use millrace_graph::{
-    Add, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap, TableRow,
-    ValueId, WeightId,
+    Add, Derivation, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
+    TableRow, ValueId, WeightId, WeightSource,
 };
 
 impl GraphBuilder<'_> {
@@ -186,14 +186,18 @@ impl GraphBuilder<'_> {
         let role = own.unwrap_or(shared);
         let vocab_size = self.config.vocab_size;
         let scaled = self.scale("logit_scale", self.config.logit_scale, normed);
-        let weight = self.weight(self.name(role), &[vocab_size, self.width(scaled)])?;
+        let (name, shape) = (self.name(role), [vocab_size, self.width(scaled)]);
+        let source = match self.config.layers.unit_head && !self.is_gguf() {
+            true => WeightSource::Derived(Derivation::UnitRows),
+            false => WeightSource::Whole,
+        };
+        let weight = self.weight_from(name, name, &shape, source)?;
         // A head that is the table has a bias of its own.
         let bias = TensorName::global(WeightRole::Output).bias();
         let bias = match self.has_own(bias) {
             true => Some(self.weight(bias, &[vocab_size])?),
             false => None,
         };
-        let name = self.name(role);
         let mut logits = self.scaled_product("lm_head", name, (weight, bias), scaled)?;
         if let Some(cap) = self.config.logit_softcap {
             logits = self.push(

@@ -201,7 +201,7 @@ fn read_text(
         tied_head: tied_head(outer, text)?.unwrap_or(defaults.tied_head),
         attention_scale: attention_scale(family, text, head_dim)?,
         embed_scale: family.embed_scale(d_model),
-        activation: activation(text)?.unwrap_or(family.activation),
+        activation: activation(family, text)?,
         biases: biases(family, text)?,
         n_rot,
         unrotated_layers: Vec::new(),
@@ -300,13 +300,14 @@ fn attention_scale(
     Ok(1.0 / scalar.sqrt())
 }
 
-fn activation(text: &ConfigObject<'_>) -> Result<Option<Activation>, Error> {
-    for key in ["hidden_activation", "hidden_act"] {
+fn activation(family: &Family, text: &ConfigObject<'_>) -> Result<Activation, Error> {
+    let keys = ["hidden_activation", "hidden_act"].into_iter();
+    for key in keys.filter(|_| !family.hf_own_activation) {
         if let Some(activation) = activation_of(text, key)? {
-            return Ok(Some(activation));
+            return Ok(activation);
         }
     }
-    Ok(None)
+    Ok(family.activation)
 }
 
 /// The activation that `key` names; `None` where it is absent.

@@ -3,6 +3,10 @@
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig};
 use crate::Error;
 use crate::arch;
+use millrace_graph::Xielu;
+
+/// Largest number of xIELU that is taken.
+const XIELU_MAX: f32 = 600.0;
 
 /// Sizes of a layer's heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +57,61 @@ pub enum BlockForm {
     ParallelNorms,
 }
 
+/// What xIELU's factors of a layer are made of, as files have it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct XieluParameters {
+    /// The factor on squares is the softplus of it.
+    pub alpha_p: f32,
+    /// The factor on exponentials is the softplus of it, plus `beta`.
+    pub alpha_n: f32,
+    /// Slope at zero.
+    pub beta: f32,
+    /// Bound of exponents.
+    pub eps: f32,
+}
+
+impl XieluParameters {
+    /// Those that transformers' class begins with: factors of 0.8.
+    const INITIAL: XieluParameters = XieluParameters {
+        alpha_p: 0.203_382_32,
+        alpha_n: -1.050_225_6,
+        beta: 0.5,
+        eps: -1e-6,
+    };
+
+    /// Of four numbers in the order of the fields; one that is missing is that of the class.
+    pub(crate) fn of(numbers: impl IntoIterator<Item = f32>) -> XieluParameters {
+        let mut numbers = numbers.into_iter();
+        let initial = XieluParameters::INITIAL.numbers();
+        let [alpha_p, alpha_n, beta, eps] = initial.map(|usual| numbers.next().unwrap_or(usual));
+        XieluParameters {
+            alpha_p,
+            alpha_n,
+            beta,
+            eps,
+        }
+    }
+
+    /// Alpha above zero and below, beta, epsilon.
+    pub(crate) fn numbers(&self) -> [f32; 4] {
+        [self.alpha_p, self.alpha_n, self.beta, self.eps]
+    }
+
+    /// The activation.
+    pub fn op(&self) -> Xielu {
+        let softplus = |x: f32| f64::from(x).exp().ln_1p();
+        Xielu {
+            square: softplus(self.alpha_p) as f32,
+            exponential: (f64::from(self.beta) + softplus(self.alpha_n)) as f32,
+            linear: self.beta,
+            bound: self.eps,
+        }
+    }
+}
+
 /// What differs from layer to layer, in families where something does (Gemma 4,
 /// Nemotron H).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerConfig {
     /// Heads of sliding layers, where they differ from those of the others.
     pub sliding_heads: Option<HeadSizes>,
@@ -76,6 +132,12 @@ pub struct LayerConfig {
     /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
     /// every layer has one.
     pub networks: Vec<bool>,
+    /// Whether the head has a bias of its own, in families whose models differ in it.
+    pub head_bias: bool,
+    /// Whether folders have a head whose rows are to be divided by their lengths (Baichuan 2). In GGUF files they are.
+    pub unit_head: bool,
+    /// xIELU of each layer; empty in models without it, and where files do not say it.
+    pub xielu: Vec<XieluParameters>,
 }
 
 /// What rows of an image see of it.
@@ -116,6 +178,12 @@ impl ModelConfig {
         self.layers.d_ff.get(layer).copied().unwrap_or(self.d_ff)
     }
 
+    /// xIELU of `layer`.
+    pub fn xielu_of(&self, layer: usize) -> XieluParameters {
+        let own = self.layers.xielu.get(layer).copied();
+        own.unwrap_or(XieluParameters::INITIAL)
+    }
+
     /// The layer whose keys and values `layer` reads: itself, but for layers that share.
     pub fn kv_layer_of(&self, layer: usize) -> usize {
         let first_shared = self.n_layers.saturating_sub(self.layers.n_shared_kv);
@@ -153,6 +221,15 @@ impl ModelConfig {
             let expected = format!("one for each of the {} layers", self.n_layers);
             let found = networks.len().to_string();
             return Err(bad("number of layer types", found, expected));
+        }
+        for (layer, xielu) in self.layers.xielu.iter().enumerate() {
+            // Beyond it a softplus is no number of f32.
+            let is_sane = |number: &f32| number.abs() <= XIELU_MAX;
+            if let Some(found) = xielu.numbers().iter().find(|number| !is_sane(number)) {
+                let key = format!("xIELU's numbers in layer {layer}");
+                let expected = format!("between -{XIELU_MAX} and {XIELU_MAX}");
+                return Err(bad(&key, found.to_string(), expected));
+            }
         }
         let widths = &self.layers.d_ff;
         if !widths.is_empty() && widths.len() != self.n_layers {

@@ -21,6 +21,7 @@ mod refusals;
 mod rope;
 mod scans_alone;
 mod unseen;
+mod xielu;
 mod yarn;
 
 fn read_hf(config: &Value) -> Result<ModelConfig, Error> {

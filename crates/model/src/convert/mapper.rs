@@ -1,6 +1,6 @@
 //! Finds out name, format and transformation of each tensor of a conversion.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use millrace_format::{Checkpoint, TensorInfo, TensorType};
 use millrace_quant::DType;
@@ -170,6 +170,8 @@ impl<'a> Mapper<'a> {
     fn translate(&mut self, name: TensorName, shape: Vec<usize>) -> Result<PlannedTensor, Error> {
         let target_name = self.spell_result(name);
         let dtype = self.dtype(name, &target_name, &shape);
+        let is_scalar = name.role.is_scalar() && self.layout != WeightConvention::Gguf;
+        let shape = if is_scalar { Vec::new() } else { shape };
         let source_name = self.spell_source(name);
         let (origin, transform) = if name.role.is_rope_table() {
             let mut tables = self.config.rope_tables().into_iter();
@@ -217,13 +219,11 @@ impl<'a> Mapper<'a> {
         )
     }
 
-    /// The numbers of a tensor that GGUF files of the family have and this source lacks.
+    /// The numbers of a tensor that files of the result's layout have and this source lacks.
     fn values_of(&self, name: TensorName) -> Option<Vec<f32>> {
-        let is_lacking = self.layout == WeightConvention::Gguf
-            && self.catalog.layout() != WeightConvention::Gguf;
-        is_lacking
-            .then(|| (self.to_family.gguf_values)(self.written, name))
-            .flatten()
+        let values = (self.to_family.values)(self.written, (name, self.layout));
+        let is_gguf = |layout| layout == WeightConvention::Gguf;
+        values.filter(|_| is_gguf(self.layout) != is_gguf(self.catalog.layout()))
     }
 
     /// What the source calls a tensor.
@@ -392,6 +392,18 @@ pub(super) fn planned(
         transform,
         size_bytes,
     })
+}
+
+/// Tensors of the source whose numbers the configuration holds.
+pub(super) fn constants(config: &ModelConfig, catalog: &Catalog<'_>) -> HashSet<String> {
+    let (family, layout) = (arch::by_name(config.family), catalog.layout());
+    let names = config.tensors(layout).into_iter();
+    let is_held = |name: &TensorName| (family.values)(config, (*name, layout)).is_some();
+    let of = (family, catalog.hf_prefix());
+    names
+        .filter(is_held)
+        .map(|name| spell(layout, of, name))
+        .collect()
 }
 
 fn spell(layout: WeightConvention, (family, prefix): (&Family, &str), name: TensorName) -> String {

@@ -6,7 +6,7 @@ use millrace_format::{Checkpoint, Source, TensorSpec, TensorType};
 use millrace_quant::DType;
 
 use super::importance::{self, ConversionOptions, TensorImportance};
-use super::mapper::Mapper;
+use super::mapper::{self, Mapper};
 use super::merge::Merge;
 use super::parts::Assembly;
 use super::sentence;
@@ -148,7 +148,8 @@ impl<'a> Conversion<'a> {
         let importance = options.importance;
         let unknown = importance::check(checkpoint, target, (importance, &merge), &tensors)?;
         let mut skipped = unused(checkpoint, &tensors, &side.taken);
-        skipped.retain(|name| !merge.is_within(name) && !is_constant(&config, name));
+        let constants = mapper::constants(&config, &catalog);
+        skipped.retain(|name| !merge.is_within(name) && !constants.contains(name));
         Ok(Conversion {
             checkpoint,
             target,
@@ -235,15 +236,6 @@ fn plan_side(
     }
     side.put_config();
     Ok(side)
-}
-
-/// Whether a GGUF file keeps a constant of the family under that name, which the configuration holds elsewhere.
-fn is_constant(config: &ModelConfig, name: &str) -> bool {
-    let parsed = TensorName::parse_gguf(name);
-    parsed.is_some_and(|name| {
-        let values = arch::by_name(config.family).gguf_values;
-        values(config, name).is_some()
-    })
 }
 
 /// Tensors that the result does not hold in any form.

@@ -153,9 +153,7 @@ impl Fill<'_> {
         let family = arch::by_name(config.family);
         let conventions = family.conventions(self.layout);
         let offset = family.norm_offset(&conventions, name.role);
-        if let (WeightConvention::Gguf, Some(values)) =
-            (self.layout, (family.gguf_values)(config, name))
-        {
+        if let Some(values) = (family.values)(config, (name, self.layout)) {
             return values;
         }
         if let (true, Some(values)) = (self.draft_noise.is_some(), draft::vector(name, n, offset)) {

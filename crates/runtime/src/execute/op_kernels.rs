@@ -2,7 +2,7 @@
 //! [`has_kernel`] and [`Ops::by_kernel`], which follow from it.
 
 use super::ops::Ops;
-use millrace_graph::{self as graph, Glu, LayerNorm, Op, RmsNorm};
+use millrace_graph::{self as graph, Glu, LayerNorm, Op, RmsNorm, Xielu};
 use millrace_kernels as kernels;
 
 /// What a kernel computes with.
@@ -68,6 +68,9 @@ op_kernels! { |ops, call|
     },
     Op::Glu(op) => kernels::glu(ops.cpu, activation(op.activation), call.out, call.other),
     Op::Activate(op) => kernels::activate(ops.cpu, activation(op.activation), call.out),
+    Op::Xielu(Xielu { square, exponential, linear, bound }) => {
+        kernels::xielu(ops.cpu, [*square, *exponential, *linear, *bound], call.out);
+    },
     Op::Add(_) => kernels::add(ops.cpu, call.out, call.other),
     Op::Multiply(_) => kernels::multiply(ops.cpu, call.out, call.other),
     Op::SliceHeads(op) => {

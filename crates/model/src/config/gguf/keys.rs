@@ -5,8 +5,17 @@ use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use crate::Error;
 use crate::arch::Family;
 use crate::catalog::Catalog;
+use crate::config::MAX_LAYERS;
 use crate::config::hf::HfWindows;
 use crate::names::TensorName;
+
+/// A key under the architecture's name; one that begins with `!` stands by itself.
+pub(super) fn key_of(arch: &str, key: &str) -> String {
+    match key.strip_prefix('!') {
+        Some(key) => key.to_owned(),
+        None => format!("{arch}.{key}"),
+    }
+}
 
 /// Metadata keys under the architecture's name.
 pub(crate) struct Keys<'a> {
@@ -18,7 +27,7 @@ pub(crate) struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     pub(super) fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.arch)
+        key_of(self.arch, key)
     }
 
     pub(crate) fn usize(&self, key: &str) -> Result<Option<usize>, Error> {
@@ -147,6 +156,25 @@ impl<'a> Keys<'a> {
 
     pub(crate) fn f32_array(&self, key: &str) -> Result<Option<Vec<f32>>, Error> {
         Ok(self.metadata.get_f32_array(&self.key(key))?)
+    }
+
+    /// A number of each layer, given once or once a layer.
+    pub(crate) fn f32_of_layers(&self, key: &str, n_layers: usize) -> Result<Vec<f32>, Error> {
+        let name = self.key(key);
+        if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
+            // `validate` refuses more layers after this.
+            return Ok(vec![self.required_f32(key)?; n_layers.min(MAX_LAYERS)]);
+        }
+        let numbers = self.f32_array(key)?.unwrap_or_default();
+        match numbers.len() == n_layers {
+            true => Ok(numbers),
+            false => Err(Error::BadValue {
+                file: self.file.into(),
+                key: name,
+                found: format!("{} numbers", numbers.len()),
+                expected: format!("one for each of the {n_layers} layers"),
+            }),
+        }
     }
 
     pub(crate) fn bool(&self, key: &str) -> Result<Option<bool>, Error> {

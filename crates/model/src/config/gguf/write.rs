@@ -3,6 +3,7 @@
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_graph::Gating;
 
+use super::keys::key_of;
 use super::rope;
 use crate::Error;
 use crate::arch::{self, Family};
@@ -28,7 +29,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
         GgufValue::Str(family.gguf_arch.into()),
     );
     let mut set = |key: &str, value: GgufValue| {
-        out.insert(format!("{}.{key}", family.gguf_arch), value);
+        out.insert(key_of(family.gguf_arch, key), value);
     };
     set("block_count", size(config.n_layers));
     set("context_length", size(config.context_length));
