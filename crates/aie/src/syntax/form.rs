@@ -109,6 +109,11 @@ impl FormPart {
         match self {
             FormPart::Fields => {
                 while parser.eat(",") {
+                    // Tasks have their packets without a name.
+                    if parser.is("<") {
+                        op.set("packet", parser.attribute()?);
+                        continue;
+                    }
                     let (name, value) = parser.field()?;
                     op.attributes.push((name, value));
                 }

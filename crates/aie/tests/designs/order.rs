@@ -53,7 +53,7 @@ fn failure(text: &str) -> String {
 
 #[test]
 fn what_no_header_can_choose_fails_with_its_cause() {
-    let dropped = merge([7, 3]).replacen(" {keep_pkt_header = true}", "", 1);
+    let dropped = merge([7, 3]).replace(" {keep_pkt_header = true}", "");
     let problem = failure(&dropped);
     assert!(problem.contains("no header comes there"), "{problem}");
     let long = merge([7, 3]).replace("memref<8xi32>, 4, 4)", "memref<8xi32>, 4, 3)");

@@ -163,7 +163,7 @@ fn what_is_not_known_is_refused_with_line_and_op() {
             "line 8, column 5: `aie.objectfifo.register_external_buffers`",
         ),
         (
-            "aie.runtime_sequence(%a: memref<64xi32>) {\naiex.control_packet {address = 0 : ui32, opcode = 0 : i32, stream_id = 0 : i32, data = array<i32: 2>}\n}",
+            "aie.runtime_sequence(%a: memref<64xi32>) {\naiex.control_packet {address = 0 : ui32, opcode = 3 : i32, stream_id = 0 : i32, data = array<i32: 2>}\n}",
             "line 9, column 1: `aiex.control_packet`",
         ),
         (
