@@ -32,7 +32,7 @@ fn is_turn(number: usize, of: usize, first: usize) -> bool {
     number % of == first % of
 }
 
-/// The cases that a test [takes](takes), by their place.
+/// The cases that a test [takes], by their place.
 ///
 /// # Panics
 /// If `of` is 0.

@@ -112,7 +112,7 @@ fn wrong_probabilities(
 }
 
 /// The first op of a prompt and a token that is not what its definition gives.
-fn wrong_op(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Option<String> {
+pub(crate) fn wrong_op(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Option<String> {
     let vocab_size = model.model().config.vocab_size;
     let mut session = NpuSession::new(npu).unwrap();
     let (check, observer) = OpCheck::new(npu);

@@ -4,6 +4,7 @@
 mod cache;
 mod delta_net;
 mod experts;
+mod four_bits;
 mod goldens;
 mod mixtures;
 mod ops;

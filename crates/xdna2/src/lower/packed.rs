@@ -56,7 +56,8 @@ fn problem(n_rows: u64, k: u64, parts: &[u64], expand: Expand) -> (&'static [&'s
 
 impl Kernels<'_> {
     /// A kernel for a projection and those that follow it and read the same input, as many as a mapping
-    /// takes together. `None` where weights are not packed, or not cut into blocks evenly.
+    /// takes together. `None` where weights are not packed, or where groups with a scale
+    /// do not divide their rows.
     pub(super) fn packed(&mut self, number: usize) -> Option<LoweredKernel> {
         if !self.options.features.has(Feature::PackedWeights) {
             return None;
@@ -64,6 +65,9 @@ impl Kernels<'_> {
         let graph = self.graph;
         let first = &graph.nodes[number];
         let k = graph.weights[weight(first)?.0].k as u64;
+        if !k.is_multiple_of(q4nx::GROUP) {
+            return None;
+        }
         let n_rows = match self.phase {
             Phase::Prefill => self.n_tokens(),
             Phase::Decode => 1,

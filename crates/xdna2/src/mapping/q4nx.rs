@@ -22,7 +22,7 @@ pub(crate) const ROWS: u64 = 32;
 /// Columns of a block.
 pub(crate) const COLS: u64 = 256;
 /// Columns with one scale.
-const GROUP: u64 = 32;
+pub(crate) const GROUP: u64 = 32;
 
 /// Row blocks that lie side by side in matrices of so many rows.
 pub(crate) fn unit(rows: &[u64]) -> u64 {
