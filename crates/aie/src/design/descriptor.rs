@@ -264,23 +264,8 @@ fn read(
             .transpose()
     };
     let element_bytes = of.element_bytes();
-    let offset = one("offset")?.unwrap_or(0);
     let whole = elements(&dimensions, &padding).filter(|_| !dimensions.is_empty());
-    let all = of.elements().unwrap_or(0);
-    let length = match (one("len")?, whole) {
-        (Some(length), _) => length,
-        (None, Some(whole)) => whole,
-        (None, None) => all.saturating_sub(offset),
-    };
-    // What a host gives may be longer than an argument's type.
-    let is_argument = matches!(memory, TileMemory::Argument(_));
-    let end = offset.checked_add(length);
-    if dimensions.is_empty() && !is_argument && end.is_none_or(|end| end > all) {
-        return Err(op.error(format!(
-            "elements {offset} to {} of {all}",
-            offset.saturating_add(length)
-        )));
-    }
+    let (offset, length) = extent(op, (one("offset")?, one("len")?), whole, (memory, of))?;
     let bytes = |elements: u64| {
         elements
             .checked_mul(element_bytes)
@@ -311,6 +296,26 @@ fn read(
         number,
         at: op.at,
     })
+}
+
+/// Offset and length in elements: as given, else what the dimensions cover, else all that is behind the offset.
+fn extent(
+    op: &Op,
+    (offset, length): (Option<u64>, Option<u64>),
+    whole: Option<u64>,
+    (memory, of): (TileMemory, &MemRefType),
+) -> Result<(u64, u64), SyntaxError> {
+    let (offset, all) = (offset.unwrap_or(0), of.elements().unwrap_or(0));
+    let length = length.or(whole);
+    let length = length.unwrap_or_else(|| all.saturating_sub(offset));
+    // What a host gives may be longer than an argument's type, and dimensions say what is read.
+    let is_free = whole.is_some() || matches!(memory, TileMemory::Argument(_));
+    let end = offset.checked_add(length);
+    if !is_free && end.is_none_or(|end| end > all) {
+        let end = offset.saturating_add(length);
+        return Err(op.error(format!("elements {offset} to {end} of {all}")));
+    }
+    Ok((offset, length))
 }
 
 fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {

@@ -204,14 +204,7 @@ impl<'o> StageReader<'o> {
         }
         design.arguments = arguments;
         design.sequence = sequence;
-        if let Some(packet) = design
-            .sequence
-            .iter()
-            .find(|op| op.name == "aiex.control_packet")
-        {
-            let problem = "control packets of a configuration that a sequence loads; run its device by itself";
-            return Err(packet.error(problem));
-        }
+        no_control_packets(&design.sequence)?;
         Ok(DesignStage { design, parts })
     }
 
@@ -276,4 +269,14 @@ impl<'o> StageReader<'o> {
 fn run_types(op: &Op) -> Result<Vec<&Type>, SyntaxError> {
     let runs = body(op)?.iter().filter(|op| op.name == "aiex.run");
     Ok(runs.flat_map(|run| &run.types).collect())
+}
+
+/// A configuration that is loaded in mid-sequence sends none.
+fn no_control_packets(sequence: &[Op]) -> Result<(), SyntaxError> {
+    let packet = sequence.iter().find(|op| op.name == "aiex.control_packet");
+    packet.map_or(Ok(()), |packet| {
+        Err(packet.error(
+            "control packets of a configuration that a sequence loads; run its device by itself",
+        ))
+    })
 }

@@ -370,16 +370,21 @@ fn mode(features: Features) -> String {
         _ if packed => (INT4, Features::of(Mode::Int4)),
         _ => (FAST, Features::of(Mode::Fast)),
     };
-    let missing: Vec<&str> = all
-        .iter()
-        .filter(|feature| !features.has(*feature))
-        .map(Feature::name)
-        .collect();
+    let beyond = |of: Features, other: Features| -> Vec<&str> {
+        let of = of.iter().filter(|feature| !other.has(*feature));
+        of.map(Feature::name).collect()
+    };
+    let differs = [
+        ("without", beyond(all, features)),
+        ("with", beyond(features, all)),
+    ];
+    let differs = differs.iter().filter(|(_, names)| !names.is_empty());
+    let differs = differs.map(|(word, names)| format!(" {word} {}", names.join(", ")));
     let name = match features.with_numerics(Numerics::Bf16) {
         plain if plain == all => base.to_owned(),
         published if published == Features::PUBLISHED => MLIR_AIR.to_owned(),
         none if none == Features::NONE => format!("{MLIR_AIR} without single-row-head"),
-        _ => format!("{base} without {}", missing.join(", ")),
+        _ => format!("{base}{}", differs.collect::<String>()),
     };
     match features.numerics() {
         Numerics::Bf16 => name,

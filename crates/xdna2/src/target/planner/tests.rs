@@ -57,6 +57,7 @@ fn modes_have_names() {
     assert_eq!(mode(Features::PUBLISHED), "mlir-air");
     assert_eq!(mode(Features::NONE), "mlir-air without single-row-head");
     assert_eq!(mode(fast.without(Feature::Alias)), "fast without alias");
+    assert_eq!(mode(fast.with(Feature::DeltaNets)), "fast with delta-nets");
     let packed = Features::of(Mode::Int4);
     assert_eq!(mode(packed), "int4");
     assert_eq!(mode(packed.without(Feature::Alias)), "int4 without alias");
@@ -66,6 +67,11 @@ fn modes_have_names() {
     assert_eq!(mode(fused), "fastflowlm without expanded-weights");
     let plain = fused.without(Feature::FlowKv).without(Feature::FlowQkv);
     let plain = plain.with(Feature::AllCores);
+    assert_eq!(
+        mode(plain),
+        "int4 without resident-attention with delta-nets"
+    );
+    let plain = plain.without(Feature::DeltaNets);
     assert_eq!(mode(plain), "int4 without resident-attention");
     assert_eq!(mode(plain.with(Feature::ResidentAttention)), "int4");
     assert_eq!(
