@@ -116,6 +116,7 @@ mod tests {
                 row.layout,
                 PanelLayout::F32
                     | PanelLayout::F32Columns
+                    | PanelLayout::F32Eights
                     | PanelLayout::Bf16Columns
                     | PanelLayout::Bf16Tiles
                     | PanelLayout::F16Tiles

@@ -30,9 +30,8 @@ const COPIES_DIRECT_TOKENS: usize = 48;
 /// Most tokens that are multiplied without panels.
 fn direct_tokens(dtype: DType, layout: PanelLayout) -> usize {
     match (dtype, layout) {
-        (DType::F32, PanelLayout::F32Columns) | (DType::BF16, PanelLayout::Bf16Columns) => {
-            COPIES_DIRECT_TOKENS
-        }
+        (DType::F32, PanelLayout::F32Columns | PanelLayout::F32Eights)
+        | (DType::BF16, PanelLayout::Bf16Columns) => COPIES_DIRECT_TOKENS,
         _ => DIRECT_TOKENS,
     }
 }

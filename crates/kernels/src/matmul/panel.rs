@@ -34,6 +34,8 @@ pub enum PanelLayout {
     /// A line of f32 for each row and 16 columns: lanes are columns; activations f32. The columns of a chunk that share a lane are
     /// summed by fused multiply-adds from zero, lanes in a fixed tree (see `float_columns`), chunk sums are added in order.
     F32Columns,
+    /// Half a line of f32 for each row and 8 columns, otherwise as [`PanelLayout::F32Columns`].
+    F32Eights,
     /// A line of bf16 for each row and 32 columns; activations bf16 (nearest even). As [`PanelLayout::F32Columns`], with the
     /// pairwise dot product of AVX512-BF16.
     Bf16Columns,
@@ -78,7 +80,7 @@ impl PanelLayout {
     /// The activations that multiply such panels.
     pub(crate) fn input(self) -> Input {
         match self {
-            PanelLayout::F32 | PanelLayout::F32Columns => Input::F32,
+            PanelLayout::F32 | PanelLayout::F32Columns | PanelLayout::F32Eights => Input::F32,
             PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => {
                 Input::Bf16
             }
@@ -98,7 +100,7 @@ impl PanelLayout {
     /// Whether it multiplies f32 with f32, so that neither side is rounded.
     #[must_use]
     pub fn is_f32(self) -> bool {
-        matches!(self, PanelLayout::F32 | PanelLayout::F32Columns)
+        self.input() == Input::F32
     }
 
     /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens. Drivers cut by it, and functions
@@ -107,7 +109,7 @@ impl PanelLayout {
         match self {
             PanelLayout::F32 => 256,
             // Sums of lanes cost least in long chunks; of panels that long, four rows and six tokens at a time fit.
-            PanelLayout::F32Columns => 1024,
+            PanelLayout::F32Columns | PanelLayout::F32Eights => 1024,
             PanelLayout::Bf16Columns => 2048,
             _ => 512,
         }
@@ -118,6 +120,7 @@ impl PanelLayout {
         match self {
             PanelLayout::F32 => 1,
             PanelLayout::F32Columns => 16,
+            PanelLayout::F32Eights => 8,
             PanelLayout::Bf16Columns => 32,
             PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 32,
             PanelLayout::Block32
@@ -138,6 +141,7 @@ impl PanelLayout {
         match self {
             PanelLayout::F32 => 1,
             PanelLayout::F32Columns | PanelLayout::Bf16Columns => PANEL_ROWS,
+            PanelLayout::F32Eights => PANEL_ROWS / 2,
             PanelLayout::Block32 => 8 + 1,
             PanelLayout::Block32Min => 8 + 1 + 1,
             PanelLayout::Block32Wide => 16 + 1,

@@ -171,7 +171,7 @@ fn errors_stay_within_their_budgets() {
         let x = numbers(m * k, 2);
         let expected = oracle::matmul::matmul(&x, m, &weight, None);
         let budget = match row.layout {
-            PanelLayout::F32 | PanelLayout::F32Columns => NMSE_F32,
+            PanelLayout::F32 | PanelLayout::F32Columns | PanelLayout::F32Eights => NMSE_F32,
             PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
             PanelLayout::Block32
             | PanelLayout::Block32Min

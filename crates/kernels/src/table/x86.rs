@@ -75,15 +75,15 @@ const AVX512_DECODED: &[MatmulKernel] =
 #[rustfmt::skip]
 const AVX_VNNI: &[MatmulKernel] = rows! {
     Level::AvxVnni, "avxvnni/matmul";
-    Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0;
-    Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1;
-    Q5_0 Block32 avx2::block32::q5_0, avx_vnni::tile_i8x32::tile_16, avx_vnni::block32::direct_q5_0;
-    Q5_1 Block32Min avx2::block32::q5_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q5_1;
-    Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0;
-    Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1;
-    Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl;
-    Iq4Xs Block32 avx_vnni::block32::iq4_xs, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_xs;
-    Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4;
+    Q4_0 Block32 avx2::block32::q4_0, avx_vnni::tile_i8x32::tile_8, avx_vnni::block32::direct_q4_0, avx2::block32::rows_q4_0;
+    Q4_1 Block32Min avx2::block32::q4_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4_1, avx2::block32::rows_q4_1;
+    Q5_0 Block32 avx2::block32::q5_0, avx_vnni::tile_i8x32::tile_16, avx_vnni::block32::direct_q5_0, avx2::block32::rows_q5_0;
+    Q5_1 Block32Min avx2::block32::q5_1, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q5_1, avx2::block32::rows_q5_1;
+    Q8_0 Block32 avx_vnni::block32::q8_0, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_0, avx2::block32::rows_q8_0;
+    Q8_1 Block32 avx_vnni::block32::q8_1, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_q8_1, avx2::block32::rows_q8_1;
+    Iq4Nl Block32 avx_vnni::block32::iq4_nl, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_nl, avx2::block32::rows_iq4_nl;
+    Iq4Xs Block32 avx_vnni::block32::iq4_xs, avx_vnni::tile_i8x32::tile_128, avx_vnni::block32::direct_iq4_xs, avx2::block32::rows_iq4_xs;
+    Mxfp4 Block32 avx2::block32::mxfp4, avx_vnni::tile_i8x32::tile_12, avx_vnni::block32::direct_mxfp4, avx2::block32::rows_mxfp4;
     Q4nx Block32Min avx2::q4nx::q4nx, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx;
     Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx_vnni::tile_i8x32::tile_min, avx_vnni::block32::direct_q4nx_sub;
     Iq3Xxs Block32 levels::pack::<levels::Iq3Xxs, 128>, avx_vnni::tile_i8x32::tile_128, avx_vnni::levels::direct::<levels::Iq3Xxs>;
@@ -98,26 +98,26 @@ const AVX_VNNI: &[MatmulKernel] = rows! {
     Q1_0 Block32 levels::pack::<levels::Q1_0, 128>, avx_vnni::tile_i8x32::tile_128, avx_vnni::levels::direct::<levels::Q1_0>;
     Q2_0 Block32 levels::pack::<levels::Q2_0, 128>, avx_vnni::tile_i8x32::tile_128, avx_vnni::levels::direct::<levels::Q2_0>;
     Nvfp4 Block16 levels::pack::<levels::Nvfp4, 128>, avx_vnni::tile_i8x32::tile_128_twice, avx_vnni::levels::direct::<levels::Nvfp4>;
-    Q4K Super32Min avx2::superblock::q4_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q4_k;
-    Q5K Super32Min avx2::superblock::q5_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q5_k;
-    Q6K Super16 avx2::superblock::q6_k, avx_vnni::tile_i8x256::tile_q6_k, avx_vnni::superblock::direct_q6_k;
+    Q4K Super32Min avx2::superblock::q4_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q4_k, avx2::superblock::rows_q4_k;
+    Q5K Super32Min avx2::superblock::q5_k, avx_vnni::tile_i8x256::tile_q45_k, avx_vnni::superblock::direct_q5_k, avx2::superblock::rows_q5_k;
+    Q6K Super16 avx2::superblock::q6_k, avx_vnni::tile_i8x256::tile_q6_k, avx_vnni::superblock::direct_q6_k, avx2::superblock::rows_q6_k;
 };
 
 #[rustfmt::skip]
 const AVX2: &[MatmulKernel] = rows! {
     Level::Avx2, "avx2/matmul";
-    F32 F32 avx2::float::f32, avx2::tile_f32::tile, avx2::float::direct_f32;
-    F16 F32 avx2::float::f16, avx2::tile_f32::tile, avx2::float::direct_f16;
-    BF16 F32 avx2::float::bf16, avx2::tile_f32::tile, avx2::float::direct_bf16;
-    Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_four, avx2::block32::direct_q4_0;
-    Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_four_min, avx2::block32::direct_q4_1;
-    Q5_0 Block32 avx2::block32::q5_0, avx2::tile_i8x32::tile_five, avx2::block32::direct_q5_0;
-    Q5_1 Block32Min avx2::block32::q5_1, avx2::tile_i8x32::tile_five_min, avx2::block32::direct_q5_1;
-    Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0;
-    Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1;
-    Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl;
-    Iq4Xs Block32Wide avx2::block32::iq4_xs, avx2::tile_wide::tile, avx2::block32::direct_iq4_xs;
-    Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4;
+    F32 F32Eights avx2::float_columns::pack_f32, avx2::float_columns::tile, avx2::float_columns::direct_f32, avx2::float_columns::rows_f32;
+    F16 F32Eights avx2::float_columns::pack_f16, avx2::float_columns::tile, avx2::float_columns::direct_f16, avx2::float_columns::rows_f16;
+    BF16 F32Eights avx2::float_columns::pack_bf16, avx2::float_columns::tile, avx2::float_columns::direct_bf16, avx2::float_columns::rows_bf16;
+    Q4_0 Block32 avx2::block32::q4_0, avx2::tile_i8x32::tile_four, avx2::block32::direct_q4_0, avx2::block32::rows_q4_0;
+    Q4_1 Block32Min avx2::block32::q4_1, avx2::tile_i8x32::tile_four_min, avx2::block32::direct_q4_1, avx2::block32::rows_q4_1;
+    Q5_0 Block32 avx2::block32::q5_0, avx2::tile_i8x32::tile_five, avx2::block32::direct_q5_0, avx2::block32::rows_q5_0;
+    Q5_1 Block32Min avx2::block32::q5_1, avx2::tile_i8x32::tile_five_min, avx2::block32::direct_q5_1, avx2::block32::rows_q5_1;
+    Q8_0 Block32Wide avx2::block32::q8_0, avx2::tile_wide::tile, avx2::block32::direct_q8_0, avx2::block32::rows_q8_0;
+    Q8_1 Block32Wide avx2::block32::q8_1, avx2::tile_wide::tile, avx2::block32::direct_q8_1, avx2::block32::rows_q8_1;
+    Iq4Nl Block32Wide avx2::block32::iq4_nl, avx2::tile_wide::tile, avx2::block32::direct_iq4_nl, avx2::block32::rows_iq4_nl;
+    Iq4Xs Block32Wide avx2::block32::iq4_xs, avx2::tile_wide::tile, avx2::block32::direct_iq4_xs, avx2::block32::rows_iq4_xs;
+    Mxfp4 Block32 avx2::block32::mxfp4, avx2::tile_i8x32::tile_e2m1, avx2::block32::direct_mxfp4, avx2::block32::rows_mxfp4;
     Q4nx Block32Min avx2::q4nx::q4nx, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx;
     Q4nxSub Block32Min avx2::q4nx::q4nx_sub, avx2::tile_i8x32::tile_four_min, avx2::q4nx::direct_q4nx_sub;
     Iq3Xxs Block32 levels::pack::<levels::Iq3Xxs, 64>, avx2::tile_i8x32::tile_seven, levels::direct::<levels::Iq3Xxs, 64>;
@@ -132,11 +132,11 @@ const AVX2: &[MatmulKernel] = rows! {
     Q1_0 Block32 levels::pack::<levels::Q1_0, 12>, avx2::tile_i8x32::tile_e2m1, levels::direct::<levels::Q1_0, 12>;
     Q2_0 Block32 levels::pack::<levels::Q2_0, 12>, avx2::tile_i8x32::tile_e2m1, levels::direct::<levels::Q2_0, 12>;
     Nvfp4 Block16 levels::pack::<levels::Nvfp4, 12>, avx2::tile_i8x32::tile_e2m1_twice, levels::direct::<levels::Nvfp4, 12>;
-    Q2K Super16Min avx2::superblock::q2_k, avx2::tile_i8x256::tile_q2_k, avx2::superblock::direct_q2_k;
-    Q3K Super16 avx2::superblock::q3_k, avx2::tile_i8x256::tile_q3_k, avx2::superblock::direct_q3_k;
-    Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k, avx2::superblock::direct_q4_k;
-    Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k, avx2::superblock::direct_q5_k;
-    Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k;
+    Q2K Super16Min avx2::superblock::q2_k, avx2::tile_i8x256::tile_q2_k, avx2::superblock::direct_q2_k, avx2::superblock::rows_q2_k;
+    Q3K Super16 avx2::superblock::q3_k, avx2::tile_i8x256::tile_q3_k, avx2::superblock::direct_q3_k, avx2::superblock::rows_q3_k;
+    Q4K Super32Min avx2::superblock::q4_k, avx2::tile_i8x256::tile_q4_k, avx2::superblock::direct_q4_k, avx2::superblock::rows_q4_k;
+    Q5K Super32Min avx2::superblock::q5_k, avx2::tile_i8x256::tile_q5_k, avx2::superblock::direct_q5_k, avx2::superblock::rows_q5_k;
+    Q6K Super16 avx2::superblock::q6_k, avx2::tile_i8x256::tile_q6_k, avx2::superblock::direct_q6_k, avx2::superblock::rows_q6_k;
 };
 
 const AVX2_DECODED: &[MatmulKernel] =

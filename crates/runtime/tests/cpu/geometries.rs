@@ -36,7 +36,7 @@ const POSITION: f64 = 4.0;
 /// format, on deeper models.
 fn budget(dtype: DType, level: Level) -> f64 {
     match table::pick(dtype, level, 1, false).layout {
-        PanelLayout::F32 | PanelLayout::F32Columns => 1e-11,
+        PanelLayout::F32 | PanelLayout::F32Columns | PanelLayout::F32Eights => 1e-11,
         PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => 8e-5,
         PanelLayout::Block32
         | PanelLayout::Block32Min

@@ -3,7 +3,7 @@
 //! Four- and five-bit formats have unsigned levels; those without minimums stand for `level − offset`. The others have signed bytes.
 //! IQ4_XS is IQ4_NL in superblocks of eight blocks, which share the number that their scales are multiples of.
 
-use super::lines::{HALF_ROWS, field, load_f16, load_rows, widen_f16};
+use super::lines::{HALF_ROWS, field, load_f16, load_rows, load_u32, widen_f16};
 use crate::matmul::ahead::lines_a_step;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -252,7 +252,7 @@ fn transpose(rows: [__m256i; HALF_ROWS]) -> [__m256i; 8] {
     })
 }
 
-/// Half of what the E8M0 exponent of each row means: 2^(e − 128), subnormal for the first two.
+/// Half of what the E8M0 exponent of each row means.
 ///
 /// # Safety
 /// Eight rows, `stride` bytes apart, have a readable byte.
@@ -262,7 +262,13 @@ unsafe fn half_exponents(first: *const u8, stride: usize) -> __m256 {
     // SAFETY: `r` is below 8.
     let e: [i32; 8] = std::array::from_fn(|r| unsafe { i32::from(first.add(r * stride).read()) });
     // SAFETY: eight readable numbers.
-    let e = unsafe { _mm256_loadu_si256(e.as_ptr().cast()) };
+    half_powers(unsafe { _mm256_loadu_si256(e.as_ptr().cast()) })
+}
+
+/// Half of what E8M0 exponents mean: 2^(e − 128), subnormal for the first two.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn half_powers(e: __m256i) -> __m256 {
     let one = _mm256_set1_epi32(1);
     let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
     let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
@@ -270,28 +276,27 @@ unsafe fn half_exponents(first: *const u8, stride: usize) -> __m256 {
     _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal))
 }
 
-/// IQ4_XS: d times the six-bit scale of block `j` of eight, 32 taken away. Beside the f16 are upper two bits, then come lower four.
+/// IQ4_XS: d times the six-bit scale of block `j` of eight in each of eight rows.
 ///
 /// # Safety
 /// Eight rows, `stride` bytes apart, have 8 readable bytes; `j` is below 8.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m256 {
-    // SAFETY: `r` is below 8.
-    let word =
-        |r: usize, at: usize| unsafe { first.add(r * stride + at).cast::<i32>().read_unaligned() };
-    let with_d: [i32; 8] = std::array::from_fn(|r| word(r, 0));
-    let lower: [i32; 8] = std::array::from_fn(|r| word(r, 4));
-    // SAFETY: eight readable numbers each.
-    let (with_d, lower) = unsafe {
-        (
-            _mm256_loadu_si256(with_d.as_ptr().cast()),
-            _mm256_loadu_si256(lower.as_ptr().cast()),
-        )
-    };
-    let shifted = |v, by: usize| _mm256_srlv_epi32(v, _mm256_set1_epi32(by as i32));
-    let lower = _mm256_and_si256(shifted(lower, 4 * j), _mm256_set1_epi32(0x0F));
-    let upper = _mm256_and_si256(shifted(with_d, 16 + 2 * j), _mm256_set1_epi32(3));
+    // SAFETY: forwarded.
+    let (with_d, lower) = unsafe { (load_u32(first, stride), load_u32(first.add(4), stride)) };
+    times_six_bits(with_d, lower, _mm256_set1_epi32(j as i32))
+}
+
+/// IQ4_XS: d times the six-bit scale of block `j`, 32 taken away. `with_d`: the f16 with the upper two bits of all blocks above it,
+/// `lower`: the lower four bits of each.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(super) fn times_six_bits(with_d: __m256i, lower: __m256i, j: __m256i) -> __m256 {
+    let shift = _mm256_slli_epi32::<2>(j);
+    let lower = _mm256_and_si256(_mm256_srlv_epi32(lower, shift), _mm256_set1_epi32(0x0F));
+    let shift = _mm256_add_epi32(_mm256_slli_epi32::<1>(j), _mm256_set1_epi32(16));
+    let upper = _mm256_and_si256(_mm256_srlv_epi32(with_d, shift), _mm256_set1_epi32(3));
     let scale = _mm256_or_si256(lower, _mm256_slli_epi32::<4>(upper));
     let scale = _mm256_sub_epi32(scale, _mm256_set1_epi32(32));
     _mm256_mul_ps(widen_f16(with_d), _mm256_cvtepi32_ps(scale))

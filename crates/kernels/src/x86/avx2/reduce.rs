@@ -1,4 +1,4 @@
-//! Sums across lanes, eight rows at a time: lane `r` of the result belongs to row `r`.
+//! Sums across lanes: of eight rows, lane `r` of the result belongs to row `r`; of four, element `r` of each half.
 
 use std::arch::x86_64::*;
 
@@ -31,25 +31,35 @@ pub(in crate::x86) fn sum_halves_i16(rows: [__m256i; 8]) -> [__m256i; 2] {
     halves(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
 }
 
-/// In each half of vector `r`, four i32 of one superblock: lane `r` of result `i` is the sum of half `i` of vector `r`.
+/// As [`sum_i32`]: lane `r` of result `i` is the sum of half `i` of vector `r`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(in crate::x86) fn sum_halves_i32(rows: [__m256i; 8]) -> [__m256i; 2] {
-    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    let four = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    let [a, b, c, d, e, f, g, h] = rows;
-    halves(four(pair(a, b), pair(c, d)), four(pair(e, f), pair(g, h)))
+pub(in crate::x86) fn sum_halves_i32([a, b, c, d, e, f, g, h]: [__m256i; 8]) -> [__m256i; 2] {
+    halves(add_elements([a, b, c, d]), add_elements([e, f, g, h]))
 }
 
-/// Lane `r` of result `i` is the first i32 of half `i` of vector `r`.
+/// In each half, element `i` of the result is the sum of the elements of vector `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(in crate::x86) fn first_of_halves(rows: [__m256i; 8]) -> [__m256i; 2] {
-    let four = |a, b, c, d| {
-        _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d))
-    };
-    let [a, b, c, d, e, f, g, h] = rows;
-    halves(four(a, b, c, d), four(e, f, g, h))
+pub(in crate::x86) fn add_elements([a, b, c, d]: [__m256i; 4]) -> __m256i {
+    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let (ab, cd) = (pair(a, b), pair(c, d));
+    _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd))
+}
+
+/// In each half, element `i` of the result is the first element of vector `i`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::x86) fn first_elements([a, b, c, d]: [__m256i; 4]) -> __m256i {
+    _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d))
+}
+
+/// Half `i` of the result is the sum of both halves of vector `i`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(in crate::x86) fn add_halves([a, b]: [__m256i; 2]) -> __m256i {
+    let [low, high] = halves(a, b);
+    _mm256_add_epi32(low, high)
 }
 
 /// The lower halves of both and the upper halves of both.

@@ -6,11 +6,11 @@ use super::direct::through_panel;
 use super::lines::{
     HALF_LINE, HALF_ROWS, field, load_f16, load_rows, load_u32, store, store_ps, widen_f16,
 };
-use super::superblock_rows::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, direct_row};
 use super::tile_i8x256;
+use super::{superblock_products, superblock_rows};
 use crate::matmul::PanelLayout;
 use crate::matmul::ahead::lines_a_step;
-use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs};
+use crate::matmul::panel::{DirectArgs, LINE_BYTES, PackArgs, RowsArgs};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -18,7 +18,7 @@ use std::arch::x86_64::*;
 const BYTE_LINES: usize = 64;
 
 macro_rules! functions_of_format {
-    ($($name:ident $direct:ident $dtype:ident $layout:ident $half:ident $format:ident $tile:ident;)*) => {$(
+    ($($name:ident $direct:ident $rows:ident $dtype:ident $layout:ident $half:ident $format:ident $tile:ident;)*) => {$(
         #[doc = concat!("Packs ", stringify!($dtype), ".")]
         ///
         /// # Safety
@@ -48,21 +48,26 @@ macro_rules! functions_of_format {
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(crate) unsafe fn $direct(args: &DirectArgs) {
             // SAFETY: forwarded.
-            unsafe {
-                match args.m {
-                    1 => direct_row::<$format>(args),
-                    _ => through_panel(args, PanelLayout::$layout, $name, tile_i8x256::$tile),
-                }
-            }
+            unsafe { through_panel(args, PanelLayout::$layout, $name, tile_i8x256::$tile) }
+        }
+
+        #[doc = concat!("Multiplies ", stringify!($dtype), " with one token.")]
+        ///
+        /// # Safety
+        /// As [`crate::matmul::panel::RowsFn`].
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(crate) unsafe fn $rows(args: &RowsArgs) {
+            // SAFETY: forwarded.
+            unsafe { superblock_rows::rows::<{ superblock_products::$format }>(args) }
         }
     )*};
 }
 functions_of_format!(
-    q2_k direct_q2_k Q2K Super16Min half_q2_k Q2_K tile_q2_k;
-    q3_k direct_q3_k Q3K Super16 half_q3_k Q3_K tile_q3_k;
-    q4_k direct_q4_k Q4K Super32Min half_q4_k Q4_K tile_q4_k;
-    q5_k direct_q5_k Q5K Super32Min half_q5_k Q5_K tile_q5_k;
-    q6_k direct_q6_k Q6K Super16 half_q6_k Q6_K tile_q6_k;
+    q2_k direct_q2_k rows_q2_k Q2K Super16Min half_q2_k Q2_K tile_q2_k;
+    q3_k direct_q3_k rows_q3_k Q3K Super16 half_q3_k Q3_K tile_q3_k;
+    q4_k direct_q4_k rows_q4_k Q4K Super32Min half_q4_k Q4_K tile_q4_k;
+    q5_k direct_q5_k rows_q5_k Q5K Super32Min half_q5_k Q5_K tile_q5_k;
+    q6_k direct_q6_k rows_q6_k Q6K Super16 half_q6_k Q6_K tile_q6_k;
 );
 
 /// Half of the lines of one superblock in a panel.

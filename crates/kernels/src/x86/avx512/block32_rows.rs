@@ -7,9 +7,10 @@ use super::block32_lines::{
     IQ4_NL, IQ4_NL_BYTES, IQ4_XS, MXFP4, MXFP4_BYTES, Q4_0, Q4_1, Q5_0, Q8_0,
 };
 use super::block32_lines::{dtype, half_powers, has_min, times_six_bits};
-use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
+use super::streams::{add_elements, lanes, quarters_of, spread};
 use crate::level::is_zen_4;
 use crate::matmul::panel::{RowsArgs, X32};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 

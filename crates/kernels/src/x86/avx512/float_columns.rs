@@ -3,13 +3,13 @@
 //! A row of such weights is already a run of vectors, so one token reads it once, in order, and turns nothing. Sixteen sums of a row
 //! are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
-use super::streams::{Fetch, STREAMS, each_four_rows};
 use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
 use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{
     DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs, tile_tokens,
 };
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
 use std::arch::asm;
 use std::arch::x86_64::*;
 

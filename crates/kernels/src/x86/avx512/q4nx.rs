@@ -1,10 +1,10 @@
 //! Q4NX: tiles that already hold sixteen neighbouring rows side by side, column by column.
 
-use super::streams::Fetch;
 use super::tile_i8x32::add_block;
 use crate::level::is_zen_4;
 use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
+use crate::x86::streams::Fetch;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 

@@ -1,10 +1,10 @@
 //! Loops whose speed is a roof; see [`crate::roof`].
 
 use super::float_columns::dot_pairs;
-use super::streams::Fetch;
 use crate::level::is_zen_4;
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
+use crate::x86::streams::Fetch;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 

@@ -9,10 +9,11 @@
     reason = "superblocks index addresses and arrays together"
 )]
 
-use super::streams::{Fetch, STREAMS, add_elements, each_four_rows, lanes, quarters_of, spread};
+use super::streams::{add_elements, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
 use crate::level::is_zen_4;
 use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
