@@ -104,7 +104,7 @@ print(text)
 '
 check_first() { # FILE SECONDS WHERE
   grep -q '[[:alpha:]]' "$1" || fail "$3: no first word"
-  echo "$3: pip install to the first word, $(tr -d '\n' <"$1"): $2 s (asked: at most 15)"
+  echo "$3: $2 s from pip install to the first word, '$(tr -d '\n' <"$1")' (asked: at most 15)"
   awk -v s="$2" 'BEGIN {exit !(s <= 15)}' || fail "$3: more than 15 s"
 }
 # The least processor of an architecture, as qemu calls it: SSE2 alone, and NEON alone.

@@ -8,6 +8,9 @@ use std::path::{Component, Path, PathBuf};
 const MAX_LINES: usize = 90;
 const MAX_CELL: usize = 120;
 const MAX_WORDS_A_SENTENCE: f64 = 25.0;
+/// What the changelog may say of a version: a page.
+const MAX_CHANGELOG_LINES: usize = 60;
+const MAX_CHANGELOG_WORDS: usize = 600;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -117,7 +120,13 @@ fn problem(page: &Path, link: &str) -> Option<String> {
 }
 
 fn pages() -> Vec<PathBuf> {
-    let named = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from);
+    let named = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+    ];
+    let named = named.map(PathBuf::from);
     named.into_iter().chain(docs()).collect()
 }
 
@@ -386,4 +395,24 @@ fn the_glossary_is_a_line_a_word() {
     words.sort_unstable();
     words.dedup();
     assert_eq!(words.len(), n_words);
+}
+
+#[test]
+fn the_changelog_has_a_page_for_each_version() {
+    let changelog = read(Path::new("CHANGELOG.md"));
+    let versions: Vec<&str> = changelog.split("\n## [").skip(1).collect();
+    assert!(!versions.is_empty(), "no version");
+    for version in versions {
+        let name = version.split(']').next().unwrap();
+        let n_lines = version.lines().count();
+        let n_words = version.split_whitespace().count();
+        assert!(
+            n_lines <= MAX_CHANGELOG_LINES && n_words <= MAX_CHANGELOG_WORDS,
+            "{name}: {n_lines} lines, {n_words} words; details belong in docs/changes-*.md"
+        );
+    }
+    // What is packaged has the version that stands first.
+    let version = format!("\n## [{}]", env!("CARGO_PKG_VERSION"));
+    let first = changelog.find("\n## [");
+    assert_eq!(changelog.find(&version), first, "{version} is not first");
 }
