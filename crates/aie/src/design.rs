@@ -339,6 +339,15 @@ impl Design {
         self.switches.is_none() && n > 1 || self.stages.iter().any(DesignStage::is_on_own_routes)
     }
 
+    /// Whether its sequence gives descriptors free that it does not await.
+    pub(crate) fn frees_tasks(&self) -> bool {
+        fn frees(op: &Op) -> bool {
+            let blocks = op.regions.iter().flat_map(|region| &region.blocks);
+            op.name == "aiex.dma_free_task" || blocks.flat_map(|of| &of.ops).any(frees)
+        }
+        self.sequence.iter().any(frees)
+    }
+
     /// Refuses a design of several configurations, of which somebody needs one.
     pub(crate) fn is_one(&self, what: &str) -> Result<(), SyntaxError> {
         match self.stages.first() {

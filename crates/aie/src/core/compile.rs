@@ -345,6 +345,35 @@ impl CoreCompiler<'_> {
         })
     }
 
+    /// Puts what an op without a predicate makes of values of one type into a slot.
+    pub(super) fn compute_into(
+        &mut self,
+        to: usize,
+        name: &str,
+        number: Number,
+        from: Vec<usize>,
+    ) -> Result<(), SyntaxError> {
+        self.push(I::Compute {
+            name: name.to_owned(),
+            predicate: String::new(),
+            types: (number, number),
+            to,
+            from,
+        })
+    }
+
+    /// The same in a slot of its own, which it gives.
+    pub(super) fn computed(
+        &mut self,
+        name: &str,
+        number: Number,
+        from: Vec<usize>,
+    ) -> Result<usize, SyntaxError> {
+        let to = self.slot();
+        self.compute_into(to, name, number, from)?;
+        Ok(to)
+    }
+
     /// The end of a FIFO that this core has.
     fn end(&mut self, op: &Op) -> Result<usize, SyntaxError> {
         let name = op.text("objFifo_name")?;

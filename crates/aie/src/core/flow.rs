@@ -83,15 +83,8 @@ impl CoreCompiler<'_> {
         let test = self.here();
         self.push(I::UnlessLess(places[0], *end, 0))?;
         self.region(region, &places[1..])?;
-        let name = "index.step".to_owned();
         let number = super::value::Number::Integer(64);
-        self.push(I::Compute {
-            name,
-            predicate: String::new(),
-            types: (number, number),
-            to: places[0],
-            from: vec![places[0], *step],
-        })?;
+        self.compute_into(places[0], "index.step", number, vec![places[0], *step])?;
         self.push(I::Jump(test))?;
         let behind = self.here();
         self.aim(test, behind);

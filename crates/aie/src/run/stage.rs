@@ -216,11 +216,12 @@ impl DesignStage<'_> {
         let place = self
             .place(*operation)
             .map_or_else(String::new, |at| format!("{at}: "));
-        let hint = match problem.contains("a further one is lost") && !self.design.queue_waits {
-            true => {
-                "; mlir-aie inserts a wait for a place before it since September 2026, and so does `--queue-waits`"
-            }
-            false => "",
+        let hint = if problem.contains("a further one is lost") && !self.design.queue_waits {
+            "; mlir-aie inserts a wait for a place before it since September 2026, and so does `--queue-waits`"
+        } else if problem.contains("to be awaited first") && self.design.frees_tasks() {
+            "; `aiex.dma_free_task` gives a number back and waits for nothing"
+        } else {
+            ""
         };
         format!("{place}{what}: {problem}{hint}")
     }

@@ -354,7 +354,7 @@ impl<'t> MlirParser<'t> {
             TokenKind::Text => self.generic(&mut op),
             _ => match table::form(&op.name) {
                 Some(form) => self.parts(form, &mut op),
-                None => Err(SyntaxError::new(op.at, "this op is not known here")),
+                None => Err(SyntaxError::new(op.at, table::unknown(&op.name))),
             },
         };
         read.map_err(|error| error.in_op(&op.name))?;
@@ -412,7 +412,7 @@ impl<'t> MlirParser<'t> {
                 super::dialect::normalise(op);
                 Ok(())
             }
-            None => Err(SyntaxError::new(op.at, "this op is not known here")),
+            None => Err(SyntaxError::new(op.at, table::unknown(&op.name))),
         }
     }
 

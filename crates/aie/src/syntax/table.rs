@@ -330,6 +330,21 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("vector.extract", &[Operand, MaybeIndices("position"), Dictionary, Sign(":"), Type, Maybe("from", &[Type])]),
 ];
 
+/// What is said of an op without a form, with the known op that a typo may have meant.
+pub(super) fn unknown(name: &str) -> String {
+    /// Edits that may lie between a name and a typo of it.
+    const MOST_EDITS: usize = 2;
+    const MOST_BYTES: usize = 64;
+    let all = FORMS.iter().filter(|_| name.len() <= MOST_BYTES);
+    let all = all.map(|row| (strsim::damerau_levenshtein(name, row.0), row.0));
+    match all.min().filter(|row| row.0 <= MOST_EDITS) {
+        Some((_, nearest)) => {
+            format!("this op is not known here; did you mean `{nearest}`?")
+        }
+        None => "this op is not known here".to_owned(),
+    }
+}
+
 /// The form of an op; `None` for one that is not known here.
 pub(super) fn form(name: &str) -> Option<&'static [FormPart]> {
     FORMS.iter().find(|row| row.0 == name).map(|row| row.1)

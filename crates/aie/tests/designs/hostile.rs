@@ -37,6 +37,24 @@ fn survive(text: &str) {
     let _ = run(&design, &arguments, options);
 }
 
+/// A typo is answered with the op that it may have meant.
+#[test]
+fn a_typo_names_the_op_that_is_near() {
+    let error = |from: &str, to: &str| {
+        let read = Design::read(&text("vector_add").replace(from, to));
+        read.map(|_| ()).expect_err("refused").to_string()
+    };
+    let typo = error("aiex.dma_await_task", "aiex.dma_awat_task");
+    assert!(
+        typo.contains(
+            "`aiex.dma_awat_task`: this op is not known here; did you mean `aiex.dma_await_task`?"
+        ),
+        "{typo}"
+    );
+    let other = error("aiex.dma_await_task", "aiex.something_else");
+    assert!(other.ends_with("this op is not known here"), "{other}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -93,11 +93,13 @@ pub fn decode(words: &[u32]) -> Result<TxnStream, StreamError> {
         return fail(1, format!("bits 31:16 of {:08X} are undefined", words[1]));
     }
     if words[3] as usize != words.len() * 4 {
-        let n = words.len() * 4;
-        return fail(
-            3,
-            format!("the header says {} bytes, there are {n}", words[3]),
-        );
+        let (said, n) = (words[3], words.len() * 4);
+        let advice = match n < said as usize {
+            true => "it is cut off, so write or copy it again",
+            false => "something stands behind it, which is to be cut off",
+        };
+        let problem = format!("the header says {said} bytes, there are {n}: {advice}");
+        return fail(3, problem);
     }
     let header = StreamHeader {
         rows,

@@ -162,7 +162,7 @@ fn what_is_no_stream_is_refused_with_the_word() {
         ),
         (
             with(3, 20, &[]),
-            "word 3: the header says 20 bytes, there are 16",
+            "word 3: the header says 20 bytes, there are 16: it is cut off, so write or copy it again",
         ),
         (
             with(2, 7, &[]),

@@ -245,15 +245,7 @@ impl CoreCompiler<'_> {
             }
             AffineExpression::Of(name, both) => {
                 let from = vec![self.affine(op, &both[0])?, self.affine(op, &both[1])?];
-                let to = self.slot();
-                self.push(I::Compute {
-                    name: (*name).to_owned(),
-                    predicate: String::new(),
-                    types: (number, number),
-                    to,
-                    from,
-                })?;
-                Ok(to)
+                self.computed(name, number, from)
             }
         }
     }

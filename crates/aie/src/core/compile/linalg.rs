@@ -94,13 +94,7 @@ impl CoreCompiler<'_> {
         let one = self.slot();
         self.push(I::Constant(one, CoreValue::Integer(1)))?;
         let number = Number::Integer(64);
-        self.push(I::Compute {
-            name: "index.step".to_owned(),
-            predicate: String::new(),
-            types: (number, number),
-            to: index,
-            from: vec![index, one],
-        })?;
+        self.compute_into(index, "index.step", number, vec![index, one])?;
         self.push(I::Jump(test))?;
         let behind = self.here();
         self.aim(test, behind);
@@ -171,23 +165,6 @@ impl CoreCompiler<'_> {
             }
             ElementStep::Body(op) => self.body(op, values),
         }
-    }
-
-    fn computed(
-        &mut self,
-        name: &str,
-        number: Number,
-        from: Vec<usize>,
-    ) -> Result<usize, SyntaxError> {
-        let to = self.slot();
-        self.push(I::Compute {
-            name: name.to_owned(),
-            predicate: String::new(),
-            types: (number, number),
-            to,
-            from,
-        })?;
-        Ok(to)
     }
 
     /// A body's ops; gives what its last yields.
