@@ -130,7 +130,8 @@ pub(super) fn extended(
     let (&[n, k], used) = (&tensor.shape[..], tensor.uses.first()?) else {
         return None;
     };
-    let weight = sources.get(&used.weight).filter(|weight| weight.n < n)?;
+    let is_short = |weight: &&Weight| weight.n < n && weight.k == k;
+    let weight = sources.get(&used.weight).filter(is_short)?;
     let n_rows = weight.n;
     let first_row = Weight {
         n: 1,
