@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, gemma4, mixtures, recurrent, renamed
+from goldens import attention, dense, experts, gemma3n, gemma4, mixtures, recurrent, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -253,7 +253,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma4, recurrent, mixtures, renamed):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -364,10 +364,13 @@ def run(model, tokens):
     inner = text_model(model)
     layers = next(getattr(inner, name) for name in ("layers", "h", "blocks") if hasattr(inner, name))
     hidden = {}
+    # Of several streams the one that blocks compute; behind the last block all of them have become one.
+    active = getattr(inner.config, "altup_active_idx", None)
 
     def enters(index):
         def hook(_module, args, kwargs):
             value = args[0] if args else kwargs["hidden_states"]
+            value = value[active] if value.ndim == 4 else value
             hidden[index] = value.detach()[0].clone()
 
         return hook
@@ -380,7 +383,10 @@ def run(model, tokens):
         layer.register_forward_pre_hook(enters(i), with_kwargs=True)
         for i, layer in enumerate(layers)
     ]
-    handles.append(layers[-1].register_forward_hook(leaves))
+    if active is None:
+        handles.append(layers[-1].register_forward_hook(leaves))
+    else:
+        handles.append(inner.norm.register_forward_pre_hook(enters(len(layers)), with_kwargs=True))
     with torch.no_grad():
         logits = model(input_ids=torch.from_numpy(tokens)[None], use_cache=False).logits[0]
     for handle in handles:

@@ -2,6 +2,7 @@
 
 mod activate;
 mod add;
+mod add_to_streams;
 mod all_gather;
 mod attention;
 mod causal_conv;
@@ -10,13 +11,17 @@ mod combine_experts;
 mod concat_heads;
 mod delta_net;
 mod embed;
+mod embed_known;
 mod encoder_attention;
 mod expert_linear;
 mod extension;
+mod gaussian_topk;
 mod glu;
 mod head_linear;
 mod layer_norm;
 mod linear;
+mod match_magnitude;
+mod mix_streams;
 mod multiply;
 mod rms_norm;
 mod role;
@@ -32,11 +37,14 @@ mod ssm_scan;
 mod table_row;
 mod target_state;
 mod temperature;
+#[cfg(test)]
+mod tests;
 mod token_types;
 mod xielu;
 
 pub use activate::Activate;
 pub use add::Add;
+pub use add_to_streams::AddToStreams;
 pub use all_gather::AllGather;
 pub use attention::{Attention, distance_slopes};
 pub use causal_conv::{CausalConv, TAPS_MAX};
@@ -45,13 +53,17 @@ pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
 pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
 pub use embed::Embed;
+pub use embed_known::EmbedKnown;
 pub use encoder_attention::EncoderAttention;
 pub use expert_linear::{ExpertLinear, ExpertUse};
 pub use extension::Extension;
+pub use gaussian_topk::GaussianTopK;
 pub use glu::{Activation, Glu, GluClamp};
 pub use head_linear::HeadLinear;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use match_magnitude::MatchMagnitude;
+pub use mix_streams::MixStreams;
 pub use multiply::Multiply;
 pub use rms_norm::RmsNorm;
 pub use role::{MatrixProduct, OpRole};
@@ -293,6 +305,16 @@ ops! {
     SsmScan(SsmScan),
     /// A selective scan of channels with a vector each.
     ChannelScan(ChannelScan),
+    /// Rows of a table that lacks the last tokens.
+    EmbedKnown(EmbedKnown),
+    /// Streams that take some of all others.
+    MixStreams(MixStreams),
+    /// A row that streams take, each by its weight.
+    AddToStreams(AddToStreams),
+    /// A row that gets the length of another.
+    MatchMagnitude(MatchMagnitude),
+    /// What is far above the mean.
+    GaussianTopK(GaussianTopK),
     /// An op that is defined outside of this crate.
     Extension(Extension),
 }

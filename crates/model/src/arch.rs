@@ -33,6 +33,7 @@ mod family;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod gemma_embedding;
 mod glm;
@@ -127,6 +128,7 @@ static FAMILIES: &[&Family] = &[
     &youtu::FAMILY,
     &dots1::FAMILY,
     &GEMMA3,
+    &gemma3n::FAMILY,
     &gemma4::FAMILY,
     &arcee::FAMILY,
     &ernie4_5::FAMILY,

@@ -11,6 +11,7 @@ pub(crate) mod latent;
 mod layers;
 mod recurrent;
 mod rope;
+mod streams;
 
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
@@ -20,6 +21,8 @@ pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
     RecurrentMixer, ScanNorms,
 };
+pub use streams::StreamConfig;
+pub(crate) use streams::{deviations_of, share_below};
 
 use crate::Error;
 use millrace_graph::{Activation, Temperature};

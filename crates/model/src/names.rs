@@ -128,6 +128,26 @@ pub enum WeightRole {
     LayerEmbeddingPostNorm,
     /// `[1]`: factor on what leaves the block.
     LayerScale,
+    /// `[n_streams - 1, d_model, d_model]`: what makes the other streams of a token's embedding (AltUp).
+    AltUpProj,
+    /// `[n_streams - 1, d_model, d_model]`: what brings them back into one.
+    AltUpUnembed,
+    /// `[d_model]`: norm before the router of streams.
+    AltUpRouterNorm,
+    /// `[n_streams, d_model]`: router of streams.
+    AltUpRouter,
+    /// `[n_streams², n_streams]`: how much streams take of each other before a block, of what the router says.
+    AltUpPredict,
+    /// `[n_streams, n_streams]`: how much they take of what the block made.
+    AltUpCorrect,
+    /// `[d_model]`: factors on the stream by which the layer's own embedding is gated.
+    AltUpCorrectScale,
+    /// `[rank, d_model]`: low-rank residual beside attention, down.
+    LaurelDown,
+    /// `[d_model, rank]`: low-rank residual, up.
+    LaurelUp,
+    /// `[d_model]`: norm behind it.
+    LaurelPostNorm,
     /// `[d_model]`: norm before experts that stand beside a dense network.
     ExpertsNorm,
     /// `[d_model]`: norm behind those experts.
@@ -251,6 +271,8 @@ impl WeightRole {
                 | FfnSubNorm
                 | LayerEmbeddingNorm
                 | LayerEmbeddingPostNorm
+                | AltUpRouterNorm
+                | LaurelPostNorm
                 | ExpertsNorm
                 | ExpertsPostNorm
                 | DensePostNorm
@@ -283,6 +305,13 @@ impl WeightRole {
                 | AttnKNorm
                 | Router
                 | SharedRouter
+                | AltUpProj
+                | AltUpUnembed
+                | AltUpRouter
+                | AltUpPredict
+                | AltUpCorrect
+                | LaurelDown
+                | LaurelUp
                 | ShortConv
                 | SsmConv
                 | SsmRate
@@ -397,7 +426,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 105] = {
+const TABLE: [NameRow; 115] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -459,6 +488,16 @@ const TABLE: [NameRow; 105] = {
         row_of(R::LayerEmbeddingUp, true, "proj", both("per_layer_projection")),
         row_of(R::LayerEmbeddingPostNorm, true, "post_norm", both("post_per_layer_input_norm")),
         row_of(R::LayerScale, true, "layer_output_scale", both("layer_scalar!")),
+        row_of(R::AltUpProj, false, "altup_proj", both("altup_projections.{}")),
+        row_of(R::AltUpUnembed, false, "altup_unembd_proj", both("altup_unembed_projections.{}")),
+        row_of(R::AltUpRouterNorm, true, "altup_router_norm", both("altup.router_norm")),
+        row_of(R::AltUpRouter, true, "altup_router", both("altup.modality_router")),
+        row_of(R::AltUpPredict, true, "altup_predict_coef", both("altup.prediction_coefs")),
+        row_of(R::AltUpCorrect, true, "altup_correct_coef", both("altup.correction_coefs")),
+        row_of(R::AltUpCorrectScale, true, "altup_correct_scale", both("altup.correct_output_scale!")),
+        row_of(R::LaurelDown, true, "laurel_l", both("laurel.linear_left")),
+        row_of(R::LaurelUp, true, "laurel_r", both("laurel.linear_right")),
+        row_of(R::LaurelPostNorm, true, "laurel_post_norm", both("laurel.post_laurel_norm")),
         row_of(R::ExpertsNorm, true, "pre_ffw_norm_2", both("pre_feedforward_layernorm_2")),
         row_of(R::ExpertsPostNorm, true, "post_ffw_norm_2", both("post_feedforward_layernorm_2")),
         row_of(R::DensePostNorm, true, "post_ffw_norm_1", both("post_feedforward_layernorm_1")),

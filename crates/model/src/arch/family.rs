@@ -166,6 +166,8 @@ pub struct Family {
     pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
+    /// Whether its `config.json` has a list of the networks' widths, which its hooks read and write.
+    pub(crate) hf_widths_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
@@ -266,6 +268,7 @@ impl Family {
         hf_scales: &[],
         distance_biases: false,
         sizes_by_layer: false,
+        hf_widths_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
         image_sight: ImageSight::Before,

@@ -6,16 +6,14 @@ mod config;
 
 use super::Family;
 use super::block::feed_forward::{self, Inner};
-use super::block::{attention, experts, norm};
+use super::block::{attention, experts, layer_embedding, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
 use crate::config::hf::{HfDefaults, HfExperts, HfWindows};
 use crate::names::{HfNorms, WeightRole};
 use attention::Heads;
-use millrace_graph::{
-    Activation, Embed, Linear, RmsNorm, ScaleByWeight, SliceHeads, ValueId, WeightSource,
-};
+use millrace_graph::{Activation, Linear, RmsNorm, ScaleByWeight, ValueId, WeightSource};
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma4",
@@ -79,11 +77,14 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// What layers leave for those that share: by whether they slide, the layer and its keys and values.
-type Sources = [Option<(usize, Heads)>; 2];
+pub(super) type Sources = [Option<(usize, Heads)>; 2];
 
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let mut x = b.embed()?;
-    let embeddings = layer_embeddings(b, x)?;
+    let embeddings = match b.config().layers.embedding_dim {
+        0 => None,
+        _ => Some(layer_embedding::all(b, x)?),
+    };
     let mut sources: Sources = [None; 2];
     for layer in b.layers() {
         b.hidden(x);
@@ -91,41 +92,14 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         x = attend(b, layer, x, &mut sources)?;
         x = feed_forward(b, layer, x)?;
         if let Some(embeddings) = embeddings {
-            x = add_layer_embedding(b, layer, x, embeddings)?;
+            let out = layer_embedding::gated(b, layer, x, embeddings)?;
+            x = b.add("layer_residual", x, out);
         }
         x = scale_layer(b, x)?;
     }
     b.leave_layers();
     b.hidden(x);
     b.head(x)
-}
-
-/// The embeddings of all layers, side by side: a row of the table of their own, and a projection of the token's
-/// embedding, normed by layer. Both have the same weight in the sum, whose variance is that of one.
-fn layer_embeddings(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Option<ValueId>, Error> {
-    let config = b.config();
-    let dim = config.layers.embedding_dim;
-    if dim == 0 {
-        return Ok(None);
-    }
-    let width = dim * config.n_layers;
-    let name = b.name_of(WeightRole::LayerEmbedding);
-    let shape = [config.vocab_size, width];
-    let table = b.weight_from(name, name, &shape, WeightSource::Whole)?;
-    let embed = Embed {
-        table,
-        scale: (dim as f32).sqrt(),
-    };
-    let own = b.push("layer_embed", embed.into(), vec![], width);
-    let role = WeightRole::LayerEmbeddingProj;
-    let out = b.linear("layer_embed_proj", role, (width, false), x)?;
-    let factor = 1.0 / (config.d_model as f32).sqrt();
-    let out = b.scale("layer_embed_scale", factor, out);
-    let role = (WeightRole::LayerEmbeddingNorm, dim);
-    let out = norm::rms(b, "layer_embed_norm", role, out)?;
-    let sum = b.add("layer_embed_add", out, own);
-    let half = std::f32::consts::FRAC_1_SQRT_2;
-    Ok(Some(b.scale("layer_embed_half", half, sum)))
 }
 
 /// Attention, with norms before and behind it.
@@ -135,10 +109,22 @@ fn attend(
     x: ValueId,
     sources: &mut Sources,
 ) -> Result<ValueId, Error> {
+    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let out = attend_normed(b, layer, normed, sources)?;
+    Ok(b.residual("attn_residual", x, out))
+}
+
+/// Attention of a normed stream, with its norm behind it: over keys and values of the layer, or of the last before those
+/// that share.
+pub(super) fn attend_normed(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    normed: ValueId,
+    sources: &mut Sources,
+) -> Result<ValueId, Error> {
     let config = b.config();
     let slides = config.window_of(layer).is_some();
     let source = &mut sources[usize::from(slides)];
-    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
     let kv_layer = config.kv_layer_of(layer);
     let out = if kv_layer == layer {
         let heads = match config.layers.keys_as_values && !slides {
@@ -162,8 +148,7 @@ fn attend(
         attention::attend_shared(b, layer, q, source)?
     };
     let out = attention::project_back(b, out)?;
-    let out = norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)?;
-    Ok(b.residual("attn_residual", x, out))
+    norm::stream(b, "attn_post_norm", WeightRole::AttnPostNorm, out)
 }
 
 /// The gated network, and experts beside it where the model has them.
@@ -202,30 +187,6 @@ fn route(b: &mut GraphBuilder<'_>, config: &ExpertConfig, x: ValueId) -> Result<
     let linear = Linear { weight, bias: None };
     let scores = b.push("ffn_router", linear.into(), vec![scaled], config.n_experts);
     experts::choose(b, config, scores)
-}
-
-/// Adds what the layer makes of its own embedding, gated by the stream.
-fn add_layer_embedding(
-    b: &mut GraphBuilder<'_>,
-    layer: usize,
-    x: ValueId,
-    embeddings: ValueId,
-) -> Result<ValueId, Error> {
-    let (dim, d_model) = (b.config().layers.embedding_dim, b.config().d_model);
-    let role = WeightRole::LayerEmbeddingGate;
-    let gate = b.linear("layer_gate", role, (dim, false), x)?;
-    // Embeddings of all layers are one vector, which is cut as a head is.
-    let slice = SliceHeads {
-        n_heads: 1,
-        range: layer * dim..(layer + 1) * dim,
-    };
-    let own = b.push("layer_slice", slice.into(), vec![embeddings], dim);
-    let gated = feed_forward::glu(b, "layer_glu", gate, own);
-    let role = WeightRole::LayerEmbeddingUp;
-    let out = b.linear("layer_proj", role, (d_model, false), gated)?;
-    let role = WeightRole::LayerEmbeddingPostNorm;
-    let out = norm::stream(b, "layer_post_norm", role, out)?;
-    Ok(b.add("layer_residual", x, out))
 }
 
 /// The layer's factor; a file may lack it.

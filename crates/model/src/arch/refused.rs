@@ -65,11 +65,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "sees images for a text model, which is the one to name",
     },
     RefusedFamilies {
-        names: &["gemma3n", "gemma3n_text"],
-        models: "Gemma 3n",
-        why: "has embeddings a layer and several streams (AltUp)",
-    },
-    RefusedFamilies {
         names: &["llama4", "llama4_text"],
         models: "Llama 4",
         why: "attends in chunks",

@@ -187,7 +187,7 @@ fn read_text(
         family: family.name,
         n_layers,
         d_model,
-        d_ff: size("intermediate_size", defaults.d_ff)?,
+        d_ff: d_ff(family, text)?,
         n_heads,
         n_kv_heads: n_kv_heads.unwrap_or(n_heads),
         head_dim,
@@ -233,6 +233,17 @@ fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option
         (Some(own), Some(outer)) => Some(own || outer),
         (own, outer) => own.or(outer),
     })
+}
+
+/// Width of the feed-forward; the first one of a list, in families that have lists.
+fn d_ff(family: &Family, text: &ConfigObject<'_>) -> Result<usize, Error> {
+    const KEY: &str = "intermediate_size";
+    let is_list = text.get(KEY).is_some_and(Value::is_array);
+    let found = match family.hf_widths_by_layer && is_list {
+        true => text.usizes(KEY)?.and_then(|sizes| sizes.first().copied()),
+        false => text.usize(KEY)?,
+    };
+    Ok(found.unwrap_or(family.hf_defaults.d_ff))
 }
 
 fn norm_eps(family: &Family, text: &ConfigObject<'_>) -> Result<f32, Error> {

@@ -1,6 +1,6 @@
 //! What differs from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
 
-use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig};
+use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
 use crate::arch;
 use millrace_graph::Xielu;
@@ -125,6 +125,8 @@ pub struct LayerConfig {
     pub images_in_windows: bool,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
+    /// Streams beside each other, in models that have them (Gemma 3n).
+    pub streams: Option<StreamConfig>,
     /// How attention and feed-forward stand: the same in all layers, but not in all models of some families.
     pub form: BlockForm,
     /// Whether embeddings have a learned one of the position added to them, in a decoder.
@@ -254,7 +256,10 @@ impl ModelConfig {
             let found = embedding_dim.to_string();
             return Err(bad("size of a layer's embedding", found, expected));
         }
-        Ok(())
+        match &self.layers.streams {
+            Some(streams) => streams.validate(file, self),
+            None => Ok(()),
+        }
     }
 
     fn check_heads(&self, heads: HeadSizes) -> Result<(), (&'static str, String, String)> {

@@ -20,6 +20,7 @@ mod recurrent;
 mod refusals;
 mod rope;
 mod scans_alone;
+mod streams;
 mod unseen;
 mod xielu;
 mod yarn;

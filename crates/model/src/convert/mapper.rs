@@ -116,6 +116,13 @@ impl<'a> Mapper<'a> {
             };
             let spelled = self.spell_result(name);
             let is_whole = parts::is_whole(layout, &sources) && !spelled.contains("{}");
+            let transform = |name| self.transform(name);
+            let is_table = is_whole && name.role == WeightRole::LayerEmbedding;
+            let extended = parts::extended(layout, &sources, &transform).filter(|_| is_table);
+            if let Some(assembly) = extended {
+                self.assembled((layout, &spelled), assembly, &mut tensors)?;
+                continue;
+            }
             if is_whole || self.values_of(name).is_some() {
                 tensors.push(self.translate(name, layout.shape.clone())?);
                 continue;

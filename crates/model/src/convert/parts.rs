@@ -120,6 +120,40 @@ pub(super) fn assembly(
     })
 }
 
+/// The tensor of a matrix that lacks the last rows of the result, which are the first row once more: a table by token whose
+/// graph has the first row for tokens beyond it.
+pub(super) fn extended(
+    tensor: &TensorLayout,
+    sources: &HashMap<TensorName, Weight>,
+    transform: &dyn Fn(TensorName) -> Transform,
+) -> Option<Assembly> {
+    let (&[n, k], used) = (&tensor.shape[..], tensor.uses.first()?) else {
+        return None;
+    };
+    let is_short = |weight: &&Weight| weight.n < n && weight.k == k;
+    let weight = sources.get(&used.weight).filter(is_short)?;
+    let n_rows = weight.n;
+    let first_row = Weight {
+        n: 1,
+        source: WeightSource::Rows { first: 0, n_rows },
+        ..weight.clone()
+    };
+    let part = |(weight, first): (&Weight, usize)| TensorPart {
+        weight: weight.clone(),
+        transform: transform(used.weight),
+        place: PartPlace::Rows { first, step: 1 },
+    };
+    let beyond = (n_rows..n).map(|row| (&first_row, row));
+    Some(Assembly {
+        matrices: 0..1,
+        shape: [n, k],
+        parts: std::iter::once((weight, 0))
+            .chain(beyond)
+            .map(part)
+            .collect(),
+    })
+}
+
 /// Whether the weight has a vector a head, each a tensor of its own.
 fn is_of_vectors(weight: &Weight) -> bool {
     matches!(weight.source, WeightSource::Experts(_)) && weight.n == 1

@@ -141,7 +141,7 @@ pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, E
     let Some(first) = of_model.first() else {
         let feature = format!("a vision encoder in a model `{model_type}`");
         let supported = listed(|family| family.hf_model_types);
-        return Err(config.unsupported(feature, &supported));
+        return Err(config.unsupported(feature, &or_text(&supported)));
     };
     let mut family = *first;
     if let Some(vision_type) = encoder.str("model_type")? {
@@ -184,9 +184,14 @@ pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, E
     let Some(family) = found else {
         let feature = format!("a projector `{kind}` (`clip.projector_type`)");
         let supported = FAMILIES.map(|family| family.projector).join(", ");
-        return Err(keys.unsupported(feature, &supported));
+        return Err(keys.unsupported(feature, &or_text(&supported)));
     };
     (family.gguf)(&keys).map(Some)
+}
+
+/// What is there besides: a model whose images are not read, as Gemma 3n, is one for text.
+fn or_text(encoders: &str) -> String {
+    format!("text without images, or encoders of {encoders}")
 }
 
 fn listed(names: impl Fn(&VisionFamily) -> &'static [&'static str]) -> String {

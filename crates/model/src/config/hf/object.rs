@@ -35,6 +35,19 @@ impl<'a> ConfigObject<'a> {
         self.typed(key, "a whole number", read)
     }
 
+    /// A list of sizes.
+    pub(crate) fn usizes(&self, key: &str) -> Result<Option<Vec<usize>>, Error> {
+        let size = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok());
+        let sizes = |value: &Value| value.as_array()?.iter().map(size).collect();
+        self.typed(key, "a list of whole numbers", sizes)
+    }
+
+    /// A list of numbers.
+    pub(crate) fn f64s(&self, key: &str) -> Result<Option<Vec<f64>>, Error> {
+        let numbers = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
+        self.typed(key, "a list of numbers", numbers)
+    }
+
     pub(crate) fn f32(&self, key: &str) -> Result<Option<f32>, Error> {
         self.typed(key, "a number", |value| value.as_f64().map(|x| x as f32))
     }

@@ -189,7 +189,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
 
 /// Refuses widths, windows and rotations that the family's `config.json` has no words for.
 fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
-    if !config.has_sayable_widths() {
+    if !family.hf_widths_by_layer && !config.has_sayable_widths() {
         return Err(Error::Unsupported {
             file: "config.json".into(),
             feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
