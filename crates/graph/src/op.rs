@@ -134,6 +134,11 @@ pub trait Operation: Debug + Send + Sync {
         None
     }
 
+    /// The gated delta net that it computes.
+    fn delta_net(&self) -> Option<&DeltaNet> {
+        None
+    }
+
     /// What it is to a model.
     fn role(&self) -> OpRole {
         match (self.product(), self.attention()) {

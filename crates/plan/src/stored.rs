@@ -1,7 +1,7 @@
 //! What a plan that was read from somewhere must keep to.
 
 use crate::{AttentionPart, Binding, Call, HostStep, NodePlace, Plan, Step};
-use millrace_graph::{Graph, KvShape, Node, Op, SequenceMemory, ValueId};
+use millrace_graph::{Graph, KvShape, Node, SequenceMemory, ValueId};
 
 impl Plan {
     /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.
@@ -86,7 +86,7 @@ impl Plan {
                 }
                 Binding::DeltaRows { node } => {
                     let node = graph.nodes.get(*node);
-                    node.is_some_and(|node| matches!(node.op, Op::DeltaNet(_)))
+                    node.is_some_and(|node| node.op.delta_net().is_some())
                 }
                 Binding::StateBefore { index } | Binding::StateBehind { index } => {
                     let keeps = |node: &Node| own_state(node) == Some(*index);

@@ -58,8 +58,6 @@ const ALLOWED: [(&str, usize, &str); 28] = [
         5,
         "ops that read what a pass brings, or a cache",
     ),
-    ("plan/src/predict/host.rs", 1, "bytes of those rows"),
-    ("plan/src/stored.rs", 1, "whose rows a slot takes"),
     (
         "runtime/src/execute/experts.rs",
         2,
@@ -94,11 +92,6 @@ const ALLOWED: [(&str, usize, &str); 28] = [
         "runtime/src/npu/prepared.rs",
         2,
         "steps that need nothing prepared",
-    ),
-    (
-        "runtime/src/npu/states.rs",
-        1,
-        "a token's rows for the states that a device replaces",
     ),
     (
         "runtime/src/ranking.rs",

@@ -199,6 +199,10 @@ impl Operation for DeltaNet {
         3
     }
 
+    fn delta_net(&self) -> Option<&DeltaNet> {
+        Some(self)
+    }
+
     fn weights(&self) -> Vec<WeightUse> {
         let weights = [self.rate, self.dt];
         weights

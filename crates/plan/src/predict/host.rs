@@ -3,7 +3,7 @@
 use crate::attention_products;
 use crate::bound::Demand;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_graph::{Attention, Depth, Graph, Node, Op, OpRole, SequenceMemory, ValueId};
+use millrace_graph::{Attention, Depth, Graph, Node, OpRole, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
@@ -81,10 +81,8 @@ impl HostWork<'_> {
             }
             // Its operands, and in f32 what becomes of them.
             HostStep::DeltaRows { node } => {
-                let rows = match self.graph.nodes.get(node).map(|n| &n.op) {
-                    Some(Op::DeltaNet(net)) => net.n_v_heads * net.row_elems(),
-                    _ => 0,
-                };
+                let net = self.graph.nodes.get(node).and_then(|n| n.op.delta_net());
+                let rows = net.map_or(0, |net| net.n_v_heads * net.row_elems());
                 let output = self.output_bytes(node);
                 self.operands(node, 1) - output + size_of::<f32>() as u64 * rows as u64
             }

@@ -5,15 +5,14 @@ use super::NpuError;
 use super::pass::Pass;
 use bytemuck::{cast_slice, cast_slice_mut};
 use half::slice::HalfFloatSliceExt;
-use millrace_graph::{Node, Op};
+use millrace_graph::Node;
 
 impl Pass<'_> {
     /// The rows of a gated delta net's heads, for the call that follows.
     pub(super) fn make_delta_rows(&mut self, number: usize, node: &Node) -> Result<(), NpuError> {
         let wrong = |problem| NpuError::plan(format!("host step `{}`", node.label), problem);
-        let Op::DeltaNet(net) = &node.op else {
-            return Err(wrong("no gated delta net"));
-        };
+        let net = node.op.delta_net();
+        let net = net.ok_or_else(|| wrong("no gated delta net"))?;
         if self.tokens.len() != 1 {
             return Err(wrong("a pass of more tokens than one"));
         }
