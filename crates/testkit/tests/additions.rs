@@ -1,7 +1,7 @@
 //! What it takes to add a thing: the patches of `testdata/dummies`, and the rows of CONTRIBUTING.md that follow from them.
 //!
 //! `.ci/dummies` applies the patches to a copy and runs what they add. Here their lists of files are compared with the table, and each is
-//! tried on the tree as it is. `MILLRACE_WRITE=1 cargo test -p millrace-testkit --test additions` writes the rows anew.
+//! tried on the tree as it is. `MILLRACE_WRITE=1 cargo test -p millrace-testkit --test testkit additions` writes the rows anew.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::fs;

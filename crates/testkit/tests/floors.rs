@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -260,4 +261,49 @@ fn every_violation_is_named() {
         "gone is a row and no crate",
     ];
     assert_eq!(violations(&table(page), &crates), expected);
+}
+
+/// Test files that a crate's `tests/main.rs` does not name: where it is the crate's one program of tests, cargo looks at no other file.
+fn forgotten_tests(names: &[String], main: &str) -> Vec<String> {
+    let declared = |name: &&String| {
+        let line = format!("mod {name};");
+        main.lines().any(|found| found.trim() == line)
+    };
+    names
+        .iter()
+        .filter(|name| !declared(name))
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn every_file_of_tests_is_in_its_program() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut n_programs, mut forgotten) = (0, Vec::new());
+    for entry in fs::read_dir(crates).unwrap() {
+        let tests = entry.unwrap().path().join("tests");
+        let Ok(main) = fs::read_to_string(tests.join("main.rs")) else {
+            continue;
+        };
+        n_programs += 1;
+        let files = fs::read_dir(&tests)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let is_code = |path: &PathBuf| {
+            path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file()
+        };
+        let names = files
+            .filter(is_code)
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned());
+        let names: Vec<String> = names.filter(|name| name != "main").collect();
+        let found = forgotten_tests(&names, &main).into_iter();
+        forgotten.extend(found.map(|name| format!("{}: {name}", tests.display())));
+    }
+    assert!(n_programs >= 7, "{n_programs} programs");
+    assert!(
+        forgotten.is_empty(),
+        "main.rs has no `mod` of {forgotten:?}"
+    );
+    let names = ["one", "two"].map(str::to_owned);
+    assert_eq!(forgotten_tests(&names, "mod one;\n// mod two;\n"), ["two"]);
 }

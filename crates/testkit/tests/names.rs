@@ -1,7 +1,7 @@
 //! Names: one idea has one word, the field's, and a type's is a noun.
 //!
 //! A reader who meets `Row` or `Job` should not have to ask whose. The bounds below hold what was reached. To lower one, give
-//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run `cargo test -p millrace-testkit --test names`:
+//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run `cargo test -p millrace-testkit --test testkit names`:
 //! the failure lists what is left and counts it. That count is the bound. A bound never rises.
 #![allow(clippy::unwrap_used)] // A test may panic.
 

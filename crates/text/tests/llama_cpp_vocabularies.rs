@@ -2,7 +2,7 @@
 //!
 //! The files are not part of this repository; without them the tests say so and pass.
 
-mod support;
+use crate::support;
 
 use millrace_text::{EncodeOptions, Tokenizer};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Every way to fail: named, contained, and survived.
 
-use crate::data::{case, tiling};
-use crate::{Ready, board, device_on};
+use crate::device::data::{case, tiling};
+use crate::device::{Ready, board, device_on};
 use millrace_npu::{Device, DeviceError, DeviceUsage};
 use millrace_rk3588::Machine;
 use millrace_rk3588::matmul::MatmulKind;

@@ -1,7 +1,7 @@
 //! Numbers of every kind and cut, exact.
 
-use crate::data::{self, case, tiling};
-use crate::{Ready, board, device_on};
+use crate::device::data::{self, case, tiling};
+use crate::device::{Ready, board, device_on};
 use millrace_npu::Device;
 use millrace_npu::{Direction, Provenance};
 use millrace_rk3588::matmul::MatmulKind;

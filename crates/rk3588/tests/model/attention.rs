@@ -1,8 +1,8 @@
 //! Attention's products on the NPU: the numbers that the host's attention gives, whatever sequence they are of
 //! and however it was cut, and every mistake in them found.
 
-use crate::biases::{Changed, on_board, tokens, verified};
-use crate::planner;
+use crate::model::biases::{Changed, on_board, tokens, verified};
+use crate::model::planner;
 use millrace_format::Source;
 use millrace_graph::{Graph, Op};
 use millrace_model::Model;

@@ -1,7 +1,7 @@
 //! Products with a bias, as Qwen 2 and 2.5 have them in Q, K and V: multiplied on the NPU, the bias added
 //! by the host.
 
-use crate::planner;
+use crate::model::planner;
 use millrace_format::Checkpoint;
 use millrace_graph::{Graph, Linear, Op};
 use millrace_kernels::{Cpu, CpuOptions};

@@ -1,6 +1,6 @@
 //! A model on virtual chips: layers over stages, each layer over shards.
 
-use crate::reference::{Layer, Weights as Model};
+use crate::model::reference::{Layer, Weights as Model};
 use millrace_graph::{Rope, RopeStyle};
 use millrace_tcp::host::{SequencePart, mask, positions, rope_table, store, store_weight};
 use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, TcpLowering};
@@ -47,7 +47,7 @@ impl<'m> Chips<'m> {
             n_groups: (s.n_heads / s.n_kv_heads) as u64,
             head_dim: s.head_dim as u64,
             vocab_size: s.vocab_size as u64,
-            norm_eps: crate::reference::EPS as f32,
+            norm_eps: crate::model::reference::EPS as f32,
             attention_scale: 1.0 / (s.head_dim as f32).sqrt(),
         };
         Chips {

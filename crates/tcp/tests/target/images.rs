@@ -1,7 +1,7 @@
 //! Prompts with images: their passes have attention on the host, and what the chip keeps of the cache for later passes is
 //! brought up to date behind them, where it appends for itself too.
 
-use crate::{best, load, random, settings, tokens};
+use crate::target::{best, load, random, settings, tokens};
 use millrace_runtime::npu::PlannedEngine;
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, Image, KvType, LogitsFor};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Buffers of plans: what each slot finds when its call runs, in random plans and real ones.
 
-use crate::{MODES, graph};
+use crate::lower::{MODES, graph};
 use millrace_graph::{Add, Graph, Node, Op, Value, ValueId, WeightId};
 use millrace_npu::{Container, Element, Role, Slot};
 use millrace_plan::Annex;

@@ -1,6 +1,6 @@
 //! Attention over the cache: where it runs, why, and on what.
 
-use crate::{graph, graph_from, llama_1b, program};
+use crate::lower::{graph, graph_from, llama_1b, program};
 use millrace_format::Source;
 use millrace_graph::{Graph, Op};
 use millrace_xdna2::lower::{

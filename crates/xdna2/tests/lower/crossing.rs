@@ -1,6 +1,6 @@
 //! What crosses between host and device in a pass, and registers that layers share.
 
-use crate::{graph, llama_1b};
+use crate::lower::{graph, llama_1b};
 use millrace_graph::Graph;
 use millrace_xdna2::lower::{self, Buffers, Feature, Features, LowerOptions, Mode, Plan};
 use millrace_xdna2_machine::Machine;

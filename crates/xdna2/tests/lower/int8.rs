@@ -1,6 +1,6 @@
 //! Mode int8: products of 8-bit integers, one program each, from rows of floats to rows of floats.
 
-use crate::{demo, on_host};
+use crate::lower::{demo, on_host};
 use millrace_graph::{Embed, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::{Direction, Usage};

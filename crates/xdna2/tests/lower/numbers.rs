@@ -1,6 +1,6 @@
 //! Stitched programs compute what their kernels do, one after the other.
 
-use crate::{MODES, decode, graph, prefill};
+use crate::lower::{MODES, decode, graph, prefill};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{LowerOptions, PlannedProgram};

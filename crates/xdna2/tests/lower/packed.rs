@@ -1,6 +1,6 @@
 //! Plans whose weights stay in blocks of 4 bits.
 
-use crate::{decode, graph, on_host, prefill};
+use crate::lower::{decode, graph, on_host, prefill};
 use millrace_graph::Graph;
 use millrace_npu::Role;
 use millrace_xdna2::lower::{

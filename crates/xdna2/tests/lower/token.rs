@@ -1,6 +1,6 @@
 //! A token whose attention is on the cores of its projections: few programs, and when it is not.
 
-use crate::{graph, llama_1b};
+use crate::lower::{graph, llama_1b};
 use millrace_graph::{Graph, Op, RmsNorm};
 use millrace_npu::Role;
 use millrace_xdna2::lower::{

@@ -1,6 +1,6 @@
 //! The head over vocabularies of every size: parts of equal length, each with something in it.
 
-use crate::{MODES, graph};
+use crate::lower::{MODES, graph};
 use millrace_graph::{Graph, Linear, Op};
 use millrace_xdna2::lower::{self, Binding, LowerOptions, Mode, Plan, WeightLayout};
 use millrace_xdna2_machine::{Machine, verify};

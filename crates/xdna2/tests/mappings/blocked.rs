@@ -1,6 +1,6 @@
 //! Products through block floating point equal their reference, and lose what they should.
 
-use crate::{build, case};
+use crate::mappings::{build, case};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2_machine::simulate::{self, SimulateOptions};
 use millrace_xdna2_machine::{Machine, Numerics};

@@ -1,7 +1,7 @@
 //! Attention over a cache: every grouping, odd positions, windows, and bits that depend on neither
 //! length.
 
-use crate::{build, case, check, refused};
+use crate::mappings::{build, case, check, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::Rule;

@@ -1,6 +1,6 @@
 //! A token of gated delta nets: equal to its reference at all sizes of heads, bits that no tiling changes, traffic, time.
 
-use crate::{build, case, check, execute, find, fits};
+use crate::mappings::{build, case, check, execute, find, fits};
 use millrace_xdna2::mapping::moved_bytes;
 use millrace_xdna2_machine::{Machine, Profile, timing};
 

@@ -1,6 +1,6 @@
 //! Results equal the references at small, odd and minimal shapes.
 
-use crate::{GEMMS, build, case, check};
+use crate::mappings::{GEMMS, build, case, check};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::simulate::{self, SimulateOptions};

@@ -1,6 +1,6 @@
 //! Shapes of real models and published tilings are accepted.
 
-use crate::{GEMMS, build, case, fits};
+use crate::mappings::{GEMMS, build, case, fits};
 use millrace_xdna2::mapping::TABLE;
 use millrace_xdna2_machine::{Machine, Program};
 

@@ -1,7 +1,7 @@
 //! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for all
 //! variants, rings, and what bounds them.
 
-use crate::{build, case, check, find, fits, refused};
+use crate::mappings::{build, case, check, find, fits, refused};
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::{Rule, moved_bytes};
 use millrace_xdna2_machine::program::{ChannelLink, resident};

@@ -1,6 +1,6 @@
 //! Products whose weights lie as checkpoints store them, and several of them in one launch.
 
-use crate::{case, check, execute, find, refused};
+use crate::mappings::{case, check, execute, find, refused};
 use millrace_xdna2::mapping::Rule;
 
 /// With equal tiling, B given as `[n, k]` changes no bit, at the edges of f32 neither.

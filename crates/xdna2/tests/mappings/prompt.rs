@@ -1,7 +1,7 @@
 //! Attention of a prompt's later passes: every grouping, windows over the rows that they range, and bits that depend on
 //! neither lengths nor on where a pass begins.
 
-use crate::{build, case, check, find, fits, refused};
+use crate::mappings::{build, case, check, find, fits, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_plan::KeyRange;

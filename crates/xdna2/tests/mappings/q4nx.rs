@@ -1,6 +1,6 @@
 //! Weights in Q4NX blocks: results equal the references.
 
-use crate::{build, case, check, run};
+use crate::mappings::{build, case, check, run};
 use millrace_xdna2::mapping::{self, NamedNumbers};
 use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::Transfer;

@@ -1,6 +1,6 @@
 //! What is refused and by which name, what is listed, other machines.
 
-use crate::{build, find, refused, run};
+use crate::mappings::{build, find, refused, run};
 use millrace_xdna2::mapping::{Rule, TABLE};
 use millrace_xdna2_machine::Machine;
 

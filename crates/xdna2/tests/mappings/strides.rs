@@ -1,6 +1,6 @@
 //! A wrong stride must show.
 
-use crate::{build, case, run};
+use crate::mappings::{build, case, run};
 use millrace_xdna2_machine::program::Var;
 use millrace_xdna2_machine::verify::verify;
 use millrace_xdna2_machine::{Machine, Program};

@@ -1,6 +1,6 @@
 //! A token's attention on the cores of its projections: heads, positions, windows, and one core program for both.
 
-use crate::{build, case, check, refused};
+use crate::mappings::{build, case, check, refused};
 use half::bf16;
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping::Rule;

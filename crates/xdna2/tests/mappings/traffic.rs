@@ -1,6 +1,6 @@
 //! DDR traffic of the mappings, counted from their shim tasks, against published formulas.
 
-use crate::{build, case};
+use crate::mappings::{build, case};
 use millrace_xdna2::mapping::moved_bytes;
 use millrace_xdna2_machine::{Machine, Program};
 
