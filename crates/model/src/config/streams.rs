@@ -5,9 +5,6 @@ use millrace_graph::Real;
 use super::{MAX_WIDTH, ModelConfig};
 use crate::Error;
 
-/// Most streams that are taken: far above the four of every published model.
-const STREAMS_MAX: usize = 16;
-
 /// Several residual streams, of which each block computes one and corrects all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamConfig {
@@ -25,10 +22,17 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
+    /// Most streams that are taken: far above the four of every published model.
+    pub(crate) const STREAMS_MAX: usize = 8;
+
     /// Refuses numbers that are absurd or do not fit the model.
     pub(super) fn validate(&self, file: &str, config: &ModelConfig) -> Result<(), Error> {
         let sizes = [
-            ("number of streams", self.n_streams, [2, STREAMS_MAX]),
+            (
+                "number of streams",
+                self.n_streams,
+                [2, StreamConfig::STREAMS_MAX],
+            ),
             (
                 "number of the active stream",
                 self.active,
