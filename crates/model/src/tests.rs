@@ -91,6 +91,13 @@ fn gguf_gives_the_same_model() {
             config.family = hf.config.family;
         }
         let expected = as_llama_cpp_says(&hf.config);
+        if let (Some(found), Some(said)) = (&mut config.layers.streams, &expected.layers.streams) {
+            // PyTorch rounds the deviation of a share otherwise.
+            let pairs = found.gate_deviations.iter_mut().zip(&said.gate_deviations);
+            for (found, said) in pairs.filter(|(a, b)| (**a - **b).abs() < 1e-6) {
+                *found = *said;
+            }
+        }
         assert_eq!(config, expected, "{}", golden.name);
         compared += 1;
         // Factors that files of GGUF hold within weights are ops of a folder's graph.

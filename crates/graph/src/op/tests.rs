@@ -8,9 +8,9 @@ use crate::{
 use millrace_quant::DType;
 
 /// A table `[n_rows, 3]` whose element is `10 · row + column`.
-struct Table;
+struct TokenRows;
 
-impl WeightValues<f64> for Table {
+impl WeightValues<f64> for TokenRows {
     fn row(&self, _id: WeightId, row: usize, out: &mut [f64]) {
         let elements = out.iter_mut().enumerate();
         elements.for_each(|(column, out)| *out = (10 * row + column) as f64);
@@ -21,7 +21,7 @@ impl WeightValues<f64> for Table {
     }
 }
 
-impl WeightValues<f32> for Table {
+impl WeightValues<f32> for TokenRows {
     fn row(&self, _id: WeightId, row: usize, out: &mut [f32]) {
         let elements = out.iter_mut().enumerate();
         elements.for_each(|(column, out)| *out = (10 * row + column) as f32);
@@ -53,7 +53,7 @@ fn row(op: &dyn Operation, token: u32, inputs: &[&[f64]], width: usize) -> Vec<f
     let mut out = vec![f64::NAN; width];
     let context = TokenContext {
         graph: &graph,
-        weights: &Table,
+        weights: &TokenRows,
         token,
         position: 0,
         inputs,
@@ -70,7 +70,7 @@ fn row(op: &dyn Operation, token: u32, inputs: &[&[f64]], width: usize) -> Vec<f
     let mut single = vec![f32::NAN; width];
     let context = TokenContext {
         graph: &graph,
-        weights: &Table,
+        weights: &TokenRows,
         token,
         position: 0,
         inputs: &singles,

@@ -21,6 +21,17 @@ use millrace_graph::{
 /// The least mean square of a projected stream that counts (`modeling_gemma3n.py`).
 const MAGNITUDE_FLOOR: f32 = 1e-5;
 
+/// Sums of streams, one a stream but the first: devices tell the calls of a layer apart by their labels.
+const SUM_LABELS: [&str; StreamConfig::STREAMS_MAX - 1] = [
+    "altup_sum_1",
+    "altup_sum_2",
+    "altup_sum_3",
+    "altup_sum_4",
+    "altup_sum_5",
+    "altup_sum_6",
+    "altup_sum_7",
+];
+
 /// What layers that share keys and values have of their own in GGUF files, where nothing reads it.
 const UNREAD: [WeightRole; 3] = [WeightRole::AttnK, WeightRole::AttnV, WeightRole::AttnKNorm];
 
@@ -178,9 +189,9 @@ fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result
     let rest = b.push("altup_rest", rest.into(), vec![x], width);
     let labels = ["altup_unembed", "altup_unembed_magnitude"];
     let rest = project(b, labels, WeightRole::AltUpUnembed, [rest, sum])?;
-    for stream in 0..streams.n_streams - 1 {
-        let other = slice(b, "altup_other", stream, rest);
-        sum = b.add("altup_sum", sum, other);
+    for (stream, label) in (1..streams.n_streams).zip(SUM_LABELS) {
+        let other = slice(b, "altup_other", stream - 1, rest);
+        sum = b.add(label, sum, other);
     }
     Ok(b.scale("altup_mean", 1.0 / streams.n_streams as f32, sum))
 }

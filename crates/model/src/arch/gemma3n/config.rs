@@ -130,8 +130,9 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["altup_active_idx"] = json!(streams.active);
     out["altup_correct_scale"] = json!(true);
     out["laurel_rank"] = json!(streams.laurel_rank);
-    let shares = streams.gate_deviations.iter();
-    let shares = shares.map(|deviations| shortest(share_below(*deviations) as f32));
+    // Deviations are in f32: more digits of a share say nothing.
+    let share = |deviations: &f32| json!((share_below(*deviations) * 1e7).round() / 1e7);
+    let shares = streams.gate_deviations.iter().map(share);
     out["activation_sparsity_pattern"] = shares.collect();
 }
 
