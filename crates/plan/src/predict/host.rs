@@ -3,7 +3,7 @@
 use crate::attention_products;
 use crate::bound::Demand;
 use crate::{Call, Chunk, HostStep, Phase, Plan};
-use millrace_graph::{Attention, Depth, Graph, Node, OpRole, SequenceMemory, ValueId};
+use millrace_graph::{Attention, Depth, Graph, Node, Op, OpRole, SequenceMemory, ValueId};
 
 /// A pass as the host sees it.
 pub struct HostWork<'a> {
