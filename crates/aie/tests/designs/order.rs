@@ -97,49 +97,6 @@ fn a_descriptor_that_is_not_set_yet_is_refused() {
     );
 }
 
-/// A core sends two packets for one descriptor, which the sequence sets anew between two tasks of a packet each, with a
-/// wait for the first or without one.
-fn set_anew(awaits: bool) -> String {
-    let task = |name: &str, offset: u32| {
-        format!(
-            "%{name} = aiex.dma_configure_task(%shim, S2MM, 0, <pkt_type = 0, pkt_id = 0>) {{
-          aie.dma_bd(%to : memref<8xi32> offset = {offset} len = 4) bd_id_val %x : i32
-          aie.end
-        }} {{out_of_order, issue_token = true}}
-        aiex.dma_start_task(%{name})"
-        )
-    };
-    let (between, behind) = match awaits {
-        true => ("aiex.dma_await_task(%t)", ""),
-        false => ("", "aiex.dma_await_task(%t)"),
-    };
-    let (first, second) = (task("t", 0), task("u", 4));
-    let sequence = format!(
-        "aie.runtime_sequence(%to: memref<8xi32>) {{
-        %x = aiex.dma_bd_pool_pop(0, 0) : i32
-        {first}
-        aiex.set_lock(%go_a, 2)
-        {between}
-        {second}
-        {behind}
-        aiex.dma_await_task(%u)
-      }}"
-    );
-    two_senders([0, 1], &sequence).replacen("aie.next_bd ^end", "aie.next_bd ^one", 1)
-}
-
-#[test]
-fn a_descriptor_set_anew_without_a_wait_is_a_race() {
-    let awaited = run_text(&set_anew(true));
-    assert_eq!(words(&awaited), [1, 2, 3, 4, 1, 2, 3, 4]);
-    let problem = failure(&set_anew(false));
-    assert!(
-        problem.contains("race: descriptor 0 of shim (0, 0) is written anew")
-            || problem.contains("it is written while a channel is to execute it: S2MM 0"),
-        "{problem}"
-    );
-}
-
 #[test]
 fn what_is_not_known_of_it_is_refused() {
     let refused = |text: &str| {
