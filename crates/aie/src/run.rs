@@ -2,7 +2,6 @@
 
 mod difference;
 mod equality;
-mod orders;
 mod shown;
 mod slow;
 mod stage;
@@ -15,10 +14,8 @@ use crate::syntax::SyntaxError;
 use equality::either;
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{
-    Board, BoardCounters, BoardError, BoardEvent, BoardOptions, EqualAcquire, PacketChoice,
-    SlowActor,
+    Board, BoardCounters, BoardError, BoardEvent, BoardOptions, EqualAcquire, SlowActor,
 };
-use orders::TriedOrders;
 use stage::{DesignStage, ProgramNotes, stages};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,6 +167,74 @@ pub fn run(
     tried.passed(n_untried)
 }
 
+/// Orders that were tried, and passed.
+struct TriedOrders<'r> {
+    design: &'r Design,
+    stages: &'r [DesignStage<'r>],
+    notes: &'r ProgramNotes,
+    first: Option<(RunReport, Vec<Vec<u8>>)>,
+    orders: Vec<String>,
+}
+
+impl<'r> TriedOrders<'r> {
+    fn new(
+        design: &'r Design,
+        stages: &'r [DesignStage<'r>],
+        notes: &'r ProgramNotes,
+    ) -> TriedOrders<'r> {
+        TriedOrders {
+            design,
+            stages,
+            notes,
+            first: None,
+            orders: Vec::new(),
+        }
+    }
+
+    /// Tries one more; gives the report if something went wrong.
+    fn one(&mut self, run: SeededRun<'_>, order: String) -> Result<Option<RunReport>, SyntaxError> {
+        let (mut report, after, _) = either(self.design, self.stages, self.notes, run)?;
+        // What an unknown kernel leaves is noise.
+        let has_values = self.notes.unknown.is_empty();
+        let any_order = run.options.any_order;
+        let differs = |before: &[Vec<u8>]| {
+            has_values && !difference::is_same(self.design, (before, &after), any_order)
+        };
+        if report.verdict == Verdict::Pass {
+            if !self.first.as_ref().is_some_and(|row| differs(&row.1)) {
+                self.orders.push(order);
+                self.first.get_or_insert((report, after));
+                return Ok(None);
+            }
+            report.verdict = Verdict::Fail;
+            report.outputs.clear();
+            let before = self.first.as_ref().map_or(&[][..], |row| &row.1);
+            let first = self.orders.first().map_or("", String::as_str);
+            report.problem = Some(difference::told(self.design, (before, first), &after));
+        }
+        report.orders = std::mem::take(&mut self.orders);
+        report.failing_order = Some(order);
+        Ok(Some(report))
+    }
+
+    /// Words that DMA moved in a run.
+    fn words(&self) -> u64 {
+        self.first.as_ref().map_or(0, |row| row.0.counters.words)
+    }
+
+    fn passed(self, n_untried: usize) -> Result<RunReport, SyntaxError> {
+        let first = self.first.map(|row| row.0);
+        let mut report =
+            first.ok_or_else(|| SyntaxError::new(Default::default(), "no order was tried"))?;
+        report.orders = self.orders;
+        report.n_untried = n_untried;
+        if self.design.has_packets_on_own_routes() {
+            report.verdict = Verdict::PassOnOwnRoutes;
+        }
+        Ok(report)
+    }
+}
+
 /// There is something to run, and the bytes are those of the arguments.
 fn check_arguments(design: &Design, arguments: &[Vec<u8>]) -> Result<(), SyntaxError> {
     let fail = |problem: String| Err(SyntaxError::new(Default::default(), problem));
@@ -210,9 +275,7 @@ pub(crate) fn recorded(
         options,
         profile: Some(profile),
     };
-    let RunOutcome {
-        mut report, events, ..
-    } = either(design, &stages, &notes, run)?;
+    let (mut report, _, events) = either(design, &stages, &notes, run)?;
     if report.verdict != Verdict::Pass {
         return Ok((report, None));
     }
@@ -240,16 +303,8 @@ struct SeededRun<'a> {
     profile: Option<&'a Rc<Profile>>,
 }
 
-/// What a run in one order left.
-struct RunOutcome {
-    report: RunReport,
-    /// The arguments behind it.
-    after: Vec<Vec<u8>>,
-    /// By configuration: packets that took descriptors which were written anew later.
-    packets: Vec<BTreeMap<PacketChoice, u64>>,
-    /// What happened, if that was wanted.
-    events: Option<Vec<BoardEvent>>,
-}
+/// The report, the arguments behind the run, and what happened, if that was wanted.
+type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
 
 /// One order of actors with one reading of acquires by equality; says whether it came to any.
 fn once(
@@ -278,7 +333,6 @@ fn once(
         notes: notes.notes.clone(),
     };
     let (mut events, mut met) = (None, false);
-    let mut packets = Vec::new();
     let mut before: Option<Board<'_>> = None;
     for stage in stages {
         let mut board = Board::new(BoardOptions {
@@ -295,7 +349,6 @@ fn once(
         }
         of_stage(stage, &mut board, (run, &mut after[..]), &mut report)?;
         met |= board.met_equal_acquire();
-        packets.push(board.packets_before_rewriting());
         if report.verdict != Verdict::Pass {
             break;
         }
@@ -305,13 +358,7 @@ fn once(
     if report.verdict == Verdict::Pass {
         report.outputs = outputs(design, stages, &after);
     }
-    let outcome = RunOutcome {
-        report,
-        after,
-        packets,
-        events,
-    };
-    Ok((outcome, met))
+    Ok(((report, after, events), met))
 }
 
 /// Runs a configuration on a board.

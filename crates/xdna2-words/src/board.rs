@@ -33,7 +33,6 @@ pub use assumptions::{ASSUMPTIONS, Assumption};
 pub use clock::{BoardClock, ClockRates, ClockReading, ClockSpan, TASK_BYTES};
 pub use core::{CoreProblem, CoreProgram, CoreStep, CoreView};
 pub use counters::BoardCounters;
-pub use dma::PacketChoice;
 pub use event::BoardEvent;
 pub use fault::{BoardError, RacedWord};
 pub use lock::EqualAcquire;
@@ -112,10 +111,6 @@ pub struct Board<'p> {
     /// Rounds for which firmware has waited for all others; `None` once it has.
     settling: Option<u32>,
     met_equal: bool,
-    /// Whether a channel was set to receive out of order.
-    is_out_of_order: bool,
-    /// Packets by the descriptor that their header named, as it stood then.
-    packets: BTreeMap<PacketChoice, u64>,
     /// Channels that had work when the sequence had ended.
     late: BTreeSet<ChannelAt>,
     /// Where two parties met.
@@ -195,8 +190,6 @@ impl<'p> Board<'p> {
             starved_for: 0,
             settling: Some(0),
             met_equal: false,
-            is_out_of_order: false,
-            packets: BTreeMap::new(),
             late: BTreeSet::new(),
             raced: Cell::new(None),
             n_turned: 0,
@@ -226,8 +219,6 @@ impl<'p> Board<'p> {
         self.stalled_at = None;
         self.settling = Some(0);
         self.met_equal = false;
-        self.is_out_of_order = false;
-        self.packets.clear();
         self.late.clear();
         self.raced.set(None);
         self.turning = 0;

@@ -29,12 +29,11 @@ pub(super) fn either(
         ..run
     };
     let (other, _) = once(design, stages, notes, kept)?;
-    let has_values = notes.unknown.is_empty() && outcome.report.verdict == Verdict::Pass;
-    let is_alike = outcome.report.verdict == other.report.verdict
-        && (!has_values || outcome.after == other.after);
+    let has_values = notes.unknown.is_empty() && outcome.0.verdict == Verdict::Pass;
+    let is_alike = outcome.0.verdict == other.0.verdict && (!has_values || outcome.1 == other.1);
     match is_alike {
         true => Ok(outcome),
-        false => Err(differ(stages, [&outcome.report, &other.report])),
+        false => Err(differ(stages, [&outcome.0, &other.0])),
     }
 }
 

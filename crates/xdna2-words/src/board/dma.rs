@@ -8,7 +8,6 @@ mod moves;
 mod order;
 
 pub(super) use arbiters::ArbiterHold;
-pub use order::PacketChoice;
 
 use super::fault::{BoardError, BoardProblem};
 use super::route::{ArbiterUse, Route};

@@ -182,16 +182,15 @@ impl Board<'_> {
             BoardProblem::Wrong(format!("a distance of {plus_bytes} bytes: not whole words"))
         })?;
         self.descriptor_is_free(tile, found.number as u8)?;
-        let number = found.number as usize;
-        let state = &mut self.tiles[tile.index()];
-        let whole: Option<Vec<u32>> = state.descriptors[number].iter().copied().collect();
+        let words = &mut self.tiles[tile.index()].descriptors[found.number as usize];
+        let whole: Option<Vec<u32>> = words.iter().copied().collect();
         let whole = whole.ok_or_else(|| {
             BoardProblem::Wrong("a patch before the descriptor was written".to_owned())
         })?;
         let mut record = Record::read(crate::descriptor::layout(TileKind::Shim), &whole)?;
         record.set(WordField::Base, plus / 4)?;
-        for (word, &value) in record.words().iter().enumerate() {
-            state.set_descriptor(number, word, value);
+        for (word, value) in words.iter_mut().zip(record.words()) {
+            *word = Some(value);
         }
         Ok(())
     }

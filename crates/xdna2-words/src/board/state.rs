@@ -107,8 +107,6 @@ pub(super) struct TileState {
     noise: u64,
     pub(super) marks: Marks,
     pub(super) descriptors: Vec<Vec<Option<u32>>>,
-    /// How often each descriptor was changed by firmware or a control packet.
-    pub(super) revisions: Vec<u32>,
     pub(super) locks: Vec<Option<u8>>,
     pub(super) channels: [Vec<DmaChannel>; 2],
     /// Words that have arrived at each S2MM channel.
@@ -168,7 +166,6 @@ impl TileState {
                 vec![None; crate::descriptor::layout(kind).n_words];
                 usize::from(kind.descriptors())
             ],
-            revisions: vec![0; usize::from(kind.descriptors())],
             locks: unknown(kind.locks())
                 .iter()
                 .map(|_: &Option<u32>| None)
@@ -207,15 +204,6 @@ impl TileState {
         if !memory.is_empty() {
             self.marks = Marks::new(memory.len());
             self.memory = memory;
-        }
-    }
-
-    /// Sets a word of a descriptor.
-    pub(super) fn set_descriptor(&mut self, number: usize, word: usize, value: u32) {
-        let place = &mut self.descriptors[number][word];
-        if *place != Some(value) {
-            *place = Some(value);
-            self.revisions[number] += 1;
         }
     }
 

@@ -6,11 +6,9 @@
 use super::super::Board;
 use super::super::fault::BoardProblem;
 use super::super::route::Route;
-use super::super::state::TileState;
 use super::{DmaChannel, Execution, Task};
 use crate::field::{Record, WordField};
-use crate::tile::{Direction, Tile};
-use std::collections::BTreeMap;
+use crate::tile::Direction;
 
 /// Where the descriptor's number stands in a header (an assumption: no source says).
 pub(super) const ID_SHIFT: u32 = 5;
@@ -19,31 +17,6 @@ const ID_MASK: u32 = 0x3F;
 /// The descriptor that a header names.
 fn named(header: u32) -> u8 {
     (header >> ID_SHIFT & ID_MASK) as u8
-}
-
-/// A descriptor that packets' headers named, as it stood at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PacketChoice {
-    /// The tile that received.
-    pub tile: Tile,
-    /// Its S2MM channel.
-    pub channel: u8,
-    /// The descriptor's number.
-    pub descriptor: u8,
-    /// How many words of it had been changed by then.
-    pub revision: u32,
-}
-
-impl TileState {
-    /// Whether a packet for a descriptor stands before a channel with a task, which receives out of order.
-    pub(in crate::board) fn awaits_packet_for(&self, channel: usize, number: u8) -> bool {
-        let of = &self.channels[Direction::S2mm as usize][channel];
-        // Amid a packet the first word that stands there is no header.
-        let waits = of.is_out_of_order() && of.is_busy() && of.execution.is_none();
-        let is_set = !self.descriptors[usize::from(number)].contains(&None);
-        let header = self.inboxes[channel].front();
-        waits && is_set && header.is_some_and(|&header| named(header) == number)
-    }
 }
 
 impl DmaChannel {
@@ -91,27 +64,9 @@ impl Board<'_> {
         }
         self.tiles[tile].inboxes[usize::from(number)].pop_front();
         self.tiles[tile].taken[usize::from(number)] += 1;
-        let choice = PacketChoice {
-            tile: self.tiles[tile].tile,
-            channel: number,
-            descriptor: at,
-            revision: self.tiles[tile].revisions[usize::from(at)],
-        };
-        *self.packets.entry(choice).or_default() += 1;
         self.free_arbiters(tile, number);
         execution.next = None;
         Ok(Some(execution))
-    }
-
-    /// How many packets took a descriptor which was written anew after them. If that depends on the order of actors,
-    /// nothing keeps the writing and the packets apart.
-    pub fn packets_before_rewriting(&self) -> BTreeMap<PacketChoice, u64> {
-        let is_old = |of: &PacketChoice| {
-            let state = self.tiles.get(of.tile.index());
-            state.is_some_and(|state| of.revision < state.revisions[usize::from(of.descriptor)])
-        };
-        let old = self.packets.iter().filter(|row| is_old(row.0));
-        old.map(|(of, n)| (*of, *n)).collect()
     }
 
     /// Refuses a packet for a channel that receives out of order if its header does not come there, or if it has other
@@ -121,9 +76,6 @@ impl Board<'_> {
         execution: &Execution,
         route: &Route,
     ) -> Result<(), BoardProblem> {
-        if !self.is_out_of_order {
-            return Ok(());
-        }
         for &(tile, number, has_header) in &route.sinks {
             let state = &self.tiles[tile];
             let channel = &state.channels[Direction::S2mm as usize][usize::from(number)];

@@ -72,7 +72,8 @@ impl Board<'_> {
             BlockKind::ProgramMemory => {}
             BlockKind::Descriptor => {
                 self.descriptor_is_free(tile, found.number as u8)?;
-                self.tiles[tile.index()].set_descriptor(number, found.word as usize, value);
+                let words = &mut self.tiles[tile.index()].descriptors[number];
+                words[found.word as usize] = Some(value);
             }
             BlockKind::Control(direction) => {
                 let is_reset = get(WordField::Reset) == 1;
@@ -238,11 +239,8 @@ impl Board<'_> {
         let busy = [Direction::S2mm, Direction::Mm2s]
             .into_iter()
             .find_map(|direction| {
-                let mut channels = state.channels[direction as usize].iter().enumerate();
-                let found = channels.position(|(at, channel)| {
-                    let comes = direction == Direction::S2mm && state.awaits_packet_for(at, number);
-                    comes || channel.reaches(number, next)
-                })?;
+                let mut channels = state.channels[direction as usize].iter();
+                let found = channels.position(|channel| channel.reaches(number, next))?;
                 Some((direction, found))
             });
         match busy {
@@ -272,7 +270,6 @@ impl Board<'_> {
             if is_strict {
                 return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
             }
-            self.is_out_of_order = true;
         }
         let inbox = self.tiles[tile.index()]
             .inboxes
