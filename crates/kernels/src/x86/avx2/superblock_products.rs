@@ -3,6 +3,7 @@
 use super::lines::field;
 use crate::matmul::panel::X256;
 use millrace_quant::DType;
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -24,18 +25,58 @@ pub(super) const fn block_bytes(format: u8) -> usize {
     }
 }
 
-/// Scaled products of a row's superblock, to be added up over all lanes. `scales`: eight i16 in both halves.
+/// Scales of the groups of 32 columns of two superblocks, twice each, as i16.
+///
+/// They are in memory, since a load that repeats them all over a vector takes none of the ports that multiply, as a shuffle would.
+pub(super) struct GroupScales([__m256i; 2]);
+
+impl GroupScales {
+    /// `scales`: eight i16 of a superblock in each half.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn new(scales: __m256i) -> GroupScales {
+        GroupScales([
+            _mm256_unpacklo_epi16(scales, scales),
+            _mm256_unpackhi_epi16(scales, scales),
+        ])
+    }
+
+    /// The scale of a group of the superblock in half `half`, all over a vector.
+    ///
+    /// The instruction itself: the compiler would take the scale from the register that it still has, with a shuffle.
+    ///
+    /// # Safety
+    /// `half` is below 2, `group` below 8.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn of(&self, half: usize, group: usize) -> __m256i {
+        let scale;
+        // SAFETY: four bytes of the scales are read.
+        unsafe {
+            let at = self.0.as_ptr().cast::<i32>();
+            let at = at.add(8 * (group / 4) + 4 * half + group % 4);
+            asm!(
+                "vpbroadcastd {scale}, dword ptr [{at}]",
+                scale = out(ymm_reg) scale,
+                at = in(reg) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        scale
+    }
+}
+
+/// Scaled products of a row's superblock, to be added up over all lanes. `scales` has those of the superblock in half `half`.
 ///
 /// Pairs of products fit 16 bits: 2 · 31 · 127.
 ///
 /// # Safety
-/// `block` is a superblock.
+/// `block` is a superblock, `half` is below 2.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn nibble_products<const FORMAT: u8>(
     block: *const u8,
-    scales: __m256i,
-    elements: &Elements,
+    (scales, half): (&GroupScales, usize),
     x: &X256,
 ) -> __m256i {
     let bit = _mm256_set1_epi8(0x10);
@@ -63,7 +104,7 @@ pub(super) unsafe fn nibble_products<const FORMAT: u8>(
                 let group = 2 * pair + odd;
                 let x = _mm256_loadu_si256(x.q.as_ptr().add(32 * group).cast());
                 let scaled =
-                    _mm256_madd_epi16(_mm256_maddubs_epi16(part, x), elements.of(scales, group));
+                    _mm256_madd_epi16(_mm256_maddubs_epi16(part, x), scales.of(half, group));
                 sum = _mm256_add_epi32(sum, scaled);
             }
         }

@@ -81,7 +81,7 @@ unsafe fn some<const FORMAT: u8, const N: usize, const SECOND: bool>(
         match FORMAT {
             Q2_K => two_bits::<N, SECOND>(at, x, elements, acc),
             Q3_K | Q6_K => without_minimums::<FORMAT, N, SECOND>(at, x, elements, acc),
-            _ => with_minimums::<FORMAT, N, SECOND>(at, x, elements, acc),
+            _ => with_minimums::<FORMAT, N, SECOND>(at, x, acc),
         }
     }
 }
@@ -95,7 +95,6 @@ unsafe fn some<const FORMAT: u8, const N: usize, const SECOND: bool>(
 unsafe fn with_minimums<const FORMAT: u8, const N: usize, const SECOND: bool>(
     at: [*const u8; STREAMS],
     x: *const X256,
-    elements: &Elements,
     acc: __m128,
 ) -> __m128 {
     let zero = _mm256_setzero_si256();
@@ -106,10 +105,10 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize, const SECOND: bool>(
         let row = |at: *const u8| {
             let header = lanes::<N>(at, bytes);
             let six = six_bit_scales(header);
-            let scales = in_both_halves(_mm256_unpacklo_epi8(six, zero));
+            let scales = GroupScales::new(_mm256_unpacklo_epi8(six, zero));
             Fetch::<SECOND>::after(at, N * bytes);
             let sum = each_of::<N>(|i| {
-                nibble_products::<FORMAT>(at.add(i * bytes), scales[i], elements, &*x.add(i))
+                nibble_products::<FORMAT>(at.add(i * bytes), (&scales, i), &*x.add(i))
             });
             let minimums = _mm256_madd_epi16(_mm256_unpackhi_epi8(six, zero), column_sums);
             [add_halves(sum), minimums, header]
@@ -302,14 +301,4 @@ unsafe fn lanes<const N: usize>(first: *const u8, stride: usize) -> __m256i {
         let second = _mm_loadu_si128(first.add(stride).cast());
         _mm256_inserti128_si256::<1>(v, second)
     }
-}
-
-/// Half `i` in both halves of vector `i`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn in_both_halves(v: __m256i) -> [__m256i; MOST] {
-    [
-        _mm256_permute2x128_si256::<0x00>(v, v),
-        _mm256_permute2x128_si256::<0x11>(v, v),
-    ]
 }
