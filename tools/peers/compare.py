@@ -239,6 +239,26 @@ def peers_without_avx512(args, level):
     return peers
 
 
+def own_kernels(program):
+    """The file whose kernels a peer's program runs: a library of its own folder or another's, or the program itself."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines()
+    found = [line.split("=>")[1].split("(")[0].strip() for line in listed if "libggml" in line and "=>" in line]
+    cpu = [path for path in found if "libggml-cpu" in path] or found
+    return os.path.realpath(cpu[0] if cpu else program)
+
+
+def check_levels(args):
+    """A peer for a level below AVX-512 that loads the native one's library would be the native one: its build remembers where that was."""
+    for name in ("llama_bench", "ik_llama_bench"):
+        native = getattr(args, name)
+        for level in ("avx2", "avxvnni"):
+            program = getattr(args, f"{name}_{level}")
+            if native and program and own_kernels(native) == own_kernels(program):
+                option = f"--{name}_{level}".replace("_", "-")
+                sys.exit(f"{option}: {program} runs the kernels of {own_kernels(native)}, as the native peer does. "
+                         "Name a script that sets LD_LIBRARY_PATH to its own libraries, or build it with -DBUILD_SHARED_LIBS=OFF.")
+
+
 def install_peer(args):
     """The Python that has the peer, installed if none was given."""
     if args.peer_python:
@@ -392,6 +412,7 @@ def arguments():
 
 def main():
     args = arguments()
+    check_levels(args)
     args.work.mkdir(parents=True, exist_ok=True)
     peers = find_peers(args)
     bench = Bench(args)
