@@ -362,18 +362,6 @@ impl CoreCompiler<'_> {
         })
     }
 
-    /// The same in a slot of its own, which it gives.
-    pub(super) fn computed(
-        &mut self,
-        name: &str,
-        number: Number,
-        from: Vec<usize>,
-    ) -> Result<usize, SyntaxError> {
-        let to = self.slot();
-        self.compute_into(to, name, number, from)?;
-        Ok(to)
-    }
-
     /// The end of a FIFO that this core has.
     fn end(&mut self, op: &Op) -> Result<usize, SyntaxError> {
         let name = op.text("objFifo_name")?;

@@ -10,6 +10,18 @@ use std::rc::Rc;
 const MOST_LANES: u64 = 4096;
 
 impl CoreCompiler<'_> {
+    /// As [`CoreCompiler::compute_into`], in a slot of its own, which it gives.
+    pub(super) fn computed(
+        &mut self,
+        name: &str,
+        number: Number,
+        from: Vec<usize>,
+    ) -> Result<usize, SyntaxError> {
+        let to = self.slot();
+        self.compute_into(to, name, number, from)?;
+        Ok(to)
+    }
+
     pub(super) fn memory(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let to_type = op.types.last().and_then(Type::memref);
         match op.name.as_str() {

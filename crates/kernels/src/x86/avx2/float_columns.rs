@@ -98,14 +98,14 @@ unsafe fn weights<const FORMAT: u8>(at: *const u8) -> __m256 {
 
 /// The last columns of a row, fewer than a vector, with zeros behind.
 #[repr(align(32))]
-struct Tail([u8; VECTOR * size_of::<f32>()]);
+struct LastColumns([u8; VECTOR * size_of::<f32>()]);
 
-impl Tail {
+impl LastColumns {
     /// # Safety
     /// `n_bytes`, fewer than a vector, are readable.
     #[inline]
-    unsafe fn new(at: *const u8, n_bytes: usize) -> Tail {
-        let mut tail = Tail([0; VECTOR * size_of::<f32>()]);
+    unsafe fn new(at: *const u8, n_bytes: usize) -> LastColumns {
+        let mut tail = LastColumns([0; VECTOR * size_of::<f32>()]);
         // SAFETY: forwarded.
         unsafe { std::ptr::copy_nonoverlapping(at, tail.0.as_mut_ptr(), n_bytes) };
         tail
@@ -202,8 +202,8 @@ unsafe fn row_sums<const FORMAT: u8, const SECOND: bool>(
         }
         if whole < k {
             let left = k - whole;
-            let rows = at(whole).map(|at| Tail::new(at, left * bytes));
-            let x = Tail::new(x.add(whole).cast(), left * size_of::<f32>());
+            let rows = at(whole).map(|at| LastColumns::new(at, left * bytes));
+            let x = LastColumns::new(x.add(whole).cast(), left * size_of::<f32>());
             let rows = rows.each_ref().map(|tail| tail.0.as_ptr());
             add_vector!(rows, x.0.as_ptr().cast());
         }
@@ -231,7 +231,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
                 let at = source.base.add(row * source.stride + c * bytes);
                 let left = source.k - c;
                 let v = if left < VECTOR {
-                    weights::<FORMAT>(Tail::new(at, left * bytes).0.as_ptr())
+                    weights::<FORMAT>(LastColumns::new(at, left * bytes).0.as_ptr())
                 } else {
                     weights::<FORMAT>(at)
                 };
@@ -253,7 +253,7 @@ pub(crate) unsafe fn tile(args: &TileArgs) {
     for p in 0..args.n_panels {
         // SAFETY: forwarded.
         unsafe {
-            let tokens = Tokens {
+            let tokens = BlockTokens {
                 x: args.x,
                 x_stride: args.x_stride,
                 m: args.m,
@@ -281,7 +281,7 @@ unsafe fn direct<const FORMAT: u8>(args: &DirectArgs) {
         k: source.k,
         is_padded: false,
     };
-    let tokens = Tokens {
+    let tokens = BlockTokens {
         x: args.x,
         x_stride: args.x_stride,
         m: args.m,
@@ -330,12 +330,12 @@ impl RowBlock {
 }
 
 /// What a block is multiplied with.
-struct Tokens {
+struct BlockTokens {
     /// First token, first column.
     x: *const u8,
     /// Bytes from a token to the next.
     x_stride: usize,
-    /// Tokens.
+    /// BlockTokens.
     m: usize,
     /// The first token's sum of the first row; tokens are [`GROUP_ROWS`] apart.
     acc: *mut f32,
@@ -349,7 +349,7 @@ struct Tokens {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply<const FORMAT: u8, const LINES: usize>(
     block: &RowBlock,
-    tokens: &Tokens,
+    tokens: &BlockTokens,
     ahead: &mut Ahead,
 ) {
     for quad in 0..PANEL_ROWS / ROWS {
@@ -378,7 +378,7 @@ unsafe fn multiply<const FORMAT: u8, const LINES: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn four_rows<const FORMAT: u8, const T: usize, const LINES: usize>(
     block: &RowBlock,
-    tokens: &Tokens,
+    tokens: &BlockTokens,
     (quad, t): (usize, usize),
     ahead: &mut Ahead,
 ) {
@@ -411,10 +411,10 @@ unsafe fn four_rows<const FORMAT: u8, const T: usize, const LINES: usize>(
         }
         if left > 0 {
             let n_bytes = if block.is_padded { VECTOR } else { left } * elem_bytes(FORMAT);
-            let w: [Tail; ROWS] =
-                std::array::from_fn(|r| Tail::new(w.add(r * row_stride), n_bytes));
-            let x: [Tail; T] = std::array::from_fn(|i| {
-                Tail::new(x[i].add(units * VECTOR).cast(), left * size_of::<f32>())
+            let w: [LastColumns; ROWS] =
+                std::array::from_fn(|r| LastColumns::new(w.add(r * row_stride), n_bytes));
+            let x: [LastColumns; T] = std::array::from_fn(|i| {
+                LastColumns::new(x[i].add(units * VECTOR).cast(), left * size_of::<f32>())
             });
             add_vector!(|r: usize| w[r].0.as_ptr(), |i: usize| x[i]
                 .0
