@@ -1,5 +1,5 @@
-//! Panels: sixteen rows of a weight matrix, unpacked so that one vector lane holds one row, or, of plain numbers with AVX-512, one
-//! column of a row.
+//! Panels: sixteen rows of a weight matrix, unpacked so that one vector lane holds one row, or, of plain numbers with AVX2 and AVX-512,
+//! one column of a row.
 //!
 //! A kernel is two functions. *Pack* turns [`PANEL_ROWS`] rows × one chunk of columns from the
 //! file's bytes into a panel in the thread's scratch; *tile* multiplies one or two panels with every
