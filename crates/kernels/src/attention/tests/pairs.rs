@@ -27,6 +27,11 @@ fn tiles_attend_as_the_oracle_does() {
         shape(9, 3, 8, None),
         shape(2, 2, 72, Some(40)),
         shape(3, 3, 24, None),
+        AttentionShape {
+            softcap: Some(0.75),
+            scale: 1.0,
+            ..shape(8, 2, 64, Some(270))
+        },
     ];
     for shape in shapes {
         let steps = [
