@@ -15,7 +15,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -129,16 +131,31 @@ def end_as_a_cluster_does(process, port, grace_s):
         check("it ends within terminationGracePeriodSeconds", False, grace_s)
 
 
+def refuse_a_taken_port(port):
+    """Another server there would be asked in place of the pod's."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("0.0.0.0", port))
+        except OSError as error:
+            sys.exit(f"pod.py: port {port}: {error}; choose another with --port")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=Path)
     parser.add_argument("--model", type=Path, default=HERE.parents[1] / "models" / "demo" / "demo.gguf")
     parser.add_argument("--port", type=int, default=8080, help="in place of the manifest's")
     args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("pod.py: it needs root, for namespaces and a root of its own")
+    refuse_a_taken_port(args.port)
     with open(HERE / "server.yaml") as file:
         deployment = next(document for document in yaml.safe_load_all(file) if document["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     container, user = pod["containers"][0], pod["securityContext"]["runAsUser"]
+    said = subprocess.run([args.program.resolve(), "--version"], check=True, capture_output=True, text=True).stdout.split()
+    check("the manifest's image is of the program's version", container["image"] == ":".join(said[:2]), (container["image"], said))
     arguments = [f"--port={args.port}" if argument.startswith("--port=") else argument for argument in container["args"]]
 
     with tempfile.TemporaryDirectory() as folder:

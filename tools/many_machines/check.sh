@@ -3,14 +3,26 @@
 # predicts another on two ranks, and refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills
 # one of another.
 #
-#   tools/many_machines/check.sh [MILLRACE] [MODEL] [TOKENS]
+#   tools/many_machines/check.sh [--only texts|predictions|servers]... [MILLRACE] [MODEL] [TOKENS]
 #
-# MILLRACE is a build with `--features mpi` (default: target/debug/millrace), MODEL any model (default: demo). Without
-# an MPI library the script installs Debian's, if it may, and says so and ends with 3 otherwise.
+# MILLRACE is a build with `--features mpi` (default: that of `cargo build --release`), MODEL any model (default: demo). Without
+# an MPI library the script installs Debian's, if it may, and says so and ends with 3 otherwise. Predictions are judged where nothing else
+# runs; with QUIET=required the script fails where they could not be.
 set -euo pipefail
-millrace=${1:-target/debug/millrace}
+parts=''
+while [ "${1:-}" = --only ]; do
+    case ${2:-} in
+        texts | predictions | servers) parts="$parts $2 " ;;
+        *) echo "check.sh: --only takes texts, predictions or servers, not '${2:-}'" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+[ -n "$parts" ] || parts=' texts predictions servers '
+root=$(cd "$(dirname "$0")/../.." && pwd)
+millrace=${1:-${CARGO_TARGET_DIR:-$root/target}/release/millrace}
 model=${2:-demo}
 n_tokens=${3:-48}
+[ -x "$millrace" ] || { echo "check.sh: no program $millrace (cargo build --release -p millrace-cli --features mpi)" >&2; exit 2; }
 
 if ! command -v mpirun >/dev/null; then
     if [ "$(id -u)" != 0 ] || ! apt-get install -y -q openmpi-bin libopenmpi-dev libclang-dev >/dev/null 2>&1; then
@@ -41,33 +53,41 @@ text_of() { python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); pr
 for _ in $(seq 60); do echo "Once upon a time, there was a little girl named Lily. She lived in a small house near the woods."; done >"$folder/text.txt"
 same_on_all() { # MODEL
     local n alone shared
-    "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --json --quiet >"$folder/alone.json" 2>/dev/null
-    alone=$("$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json 2>/dev/null | grep mean_nll)
+    "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --json --quiet >"$folder/alone.json" 2>"$folder/alone.err" ||
+        fail "$(basename "$1") without MPI: $(tail -3 "$folder/alone.err")"
+    alone=$("$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json 2>"$folder/alone.err" | grep mean_nll) ||
+        fail "perplexity of $(basename "$1") without MPI: $(tail -3 "$folder/alone.err")"
     for n in 1 2 3 4; do
         ranks "$n" "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --mpi --json >"$folder/$n.json" 2>"$folder/$n.err" ||
             fail "$(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
         [ "$(text_of "$folder/alone.json")" = "$(text_of "$folder/$n.json")" ] || fail "$(basename "$1") on $n ranks writes another text"
         # Rank 0 and each that follows say what they exchanged; mpirun may put two of them on one line.
         [ "$(grep -o 'rank [0-9]*: [0-9]* tokens' "$folder/$n.err" | sort -u | wc -l)" = "$n" ] || fail "not all of $n ranks say what they exchanged: $(tail -3 "$folder/$n.err")"
-        shared=$(ranks "$n" "$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>/dev/null | grep mean_nll)
+        shared=$(ranks "$n" "$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>"$folder/$n.err" | grep mean_nll) ||
+            fail "perplexity of $(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
         [ "$alone" = "$shared" ] || fail "perplexity of $(basename "$1") on $n ranks: $shared, alone $alone"
     done
     echo "$(basename "$1"): the same text and perplexity on 1, 2, 3 and 4 ranks"
 }
-same_on_all "$model"
-# Super-blocks of 256 weights, experts, layers with a state: random weights of real shapes, of few layers.
-for shape in 'llama-3.2-1b --layers 2 --type Q4_K_M' 'olmoe-1b-7b --layers 1 --type Q4_K_M' 'qwen35-tiny --type Q8_0' 'granitehybrid-tiny --type F16'; do
-    file=$folder/${shape%% *}.gguf
-    # shellcheck disable=SC2086 # A name and options.
-    "$millrace" synth ${shape%% *} "$file" ${shape#* } --quiet >/dev/null
-    same_on_all "$file"
-    rm "$file"
-done
+texts() {
+    local shape file
+    same_on_all "$model"
+    # Super-blocks of 256 weights, experts, layers with a state: random weights of real shapes, of few layers.
+    for shape in 'llama-3.2-1b --layers 2 --type Q4_K_M' 'olmoe-1b-7b --layers 1 --type Q4_K_M' 'qwen35-tiny --type Q8_0' 'granitehybrid-tiny --type F16'; do
+        file=$folder/${shape%% *}.gguf
+        # shellcheck disable=SC2086 # A name and options.
+        "$millrace" synth ${shape%% *} "$file" ${shape#* } --quiet >/dev/null
+        same_on_all "$file"
+        rm "$file"
+    done
+}
 
 # Measured is one file, predicted another of more layers: one rank's products and two ranks' exchanges of the first say what a token of the
 # second takes on two ranks. What every rank computes in full grows with the layers. The median of three is taken. Other work changes all of
 # it, and most of all two ranks that wait for each other's turn on a core: beside more than a tenth of the cores the ratio is told and not judged.
-others_percent=$(python3 - <<'CODE'
+# What others take is looked at before each run and after the last, while nothing of ours computes; the most counts.
+others_percent() {
+    python3 - <<'CODE'
 import time
 
 def times():
@@ -76,29 +96,38 @@ def times():
     return numbers[3] + numbers[4], sum(numbers)
 
 idle, all_ = times()
-time.sleep(3)
+time.sleep(2)
 idle_now, all_now = times()
 print(round(100 * (1 - (idle_now - idle) / (all_now - all_))))
 CODE
-)
-"$millrace" synth llama-3.2-1b "$folder/measured.gguf" --layers 2 --type Q8_0 --quiet >/dev/null
-"$millrace" synth llama-3.2-1b "$folder/other.gguf" --layers 6 --type Q8_0 --quiet >/dev/null
-profile() { ranks "$1" "$millrace" profile "$folder/$2.gguf" --mpi --threads 1 -n 24 --json 2>/dev/null; }
-for run in 1 2 3; do
-    profile 1 measured >"$folder/one.json" || fail "profile on 1 rank"
-    profile 2 measured >"$folder/two.json" || fail "profile on 2 ranks"
-    options=$(python3 - "$folder/one.json" "$folder/two.json" <<'CODE'
+}
+profile() { ranks "$1" "$millrace" profile "$folder/$2.gguf" --mpi --threads 1 -n 24 --json 2>"$folder/profile.err"; }
+measure_and_predict() {
+    local run options
+    "$millrace" synth llama-3.2-1b "$folder/measured.gguf" --layers 2 --type Q8_0 --quiet >/dev/null
+    "$millrace" synth llama-3.2-1b "$folder/other.gguf" --layers 6 --type Q8_0 --quiet >/dev/null
+    for run in 1 2 3; do
+        others_percent >>"$folder/others"
+        profile 1 measured >"$folder/one.json" || fail "profile on 1 rank: $(tail -3 "$folder/profile.err")"
+        profile 2 measured >"$folder/two.json" || fail "profile on 2 ranks: $(tail -3 "$folder/profile.err")"
+        options=$(
+            python3 - "$folder/one.json" "$folder/two.json" <<'CODE'
 import json, sys
 one, two = (json.load(open(path))["predictor"] for path in sys.argv[1:])
 print("--memory-gb-per-s", one["memory_gb_per_s"], "--undivided-us", one["undivided_us"] * 6 / 2, "--gather-us", two["gather_us"],
       "--message-us", two["message_us"], "--link-gbit-per-s", two["link_gbit_per_s"] or 1e6)
 CODE
-)
-    # shellcheck disable=SC2086 # Several options.
-    "$millrace" info "$folder/other.gguf" --ranks 2 --json $options >"$folder/predicted-$run.json"
-    profile 2 other >"$folder/other-$run.json" || fail "profile of the other file on 2 ranks"
-done
-python3 - "$folder" "$others_percent" <<'CODE' || fail "predictions are off by more than a factor of 2"
+        )
+        # shellcheck disable=SC2086 # Several options.
+        "$millrace" info "$folder/other.gguf" --ranks 2 --json $options >"$folder/predicted-$run.json"
+        profile 2 other >"$folder/other-$run.json" || fail "profile of the other file on 2 ranks: $(tail -3 "$folder/profile.err")"
+    done
+    others_percent >>"$folder/others"
+    rm -f "$folder"/*.gguf
+}
+# Ends with 1 where predictions are off, with 3 where they could not be judged.
+judge() {
+    python3 - "$folder" "$(sort -n "$folder/others" | tail -1)" <<'CODE'
 import json, statistics, sys
 folder, others_percent = sys.argv[1], int(sys.argv[2])
 read = lambda name: json.load(open(f"{folder}/{name}.json"))
@@ -119,9 +148,19 @@ print(f"link: {link['gathers'][0]['median_ns'] / 1e3:.1f} us a gather of one num
 ratio = statistics.median(ratios)
 is_judged = others_percent <= 10
 print(f"median ratio {ratio:.2f}" + ("" if is_judged else f"; not judged, as other work takes {others_percent} % of the cores"))
-sys.exit(is_judged and not 0.5 <= ratio <= 2.0)
+sys.exit((0 if 0.5 <= ratio <= 2.0 else 1) if is_judged else 3)
 CODE
-rm -f "$folder"/*.gguf
+}
+predictions() {
+    local code=0
+    measure_and_predict
+    judge || code=$?
+    case $code in
+        0) ;;
+        3) [ "${QUIET:-}" != required ] || fail "predictions could not be judged: QUIET=required wants a machine on which nothing else runs" ;;
+        *) fail "predictions are off by more than a factor of 2" ;;
+    esac
+}
 
 # The rank that does not listen, among what was started.
 descendants() {
@@ -158,32 +197,47 @@ serve() {
 }
 ask() { curl -s -m 60 "$address/v1/completions" -d '{"model": "'"$(basename "$model" .gguf)"'", "prompt": "Once", "max_tokens": 8, "temperature": 0}'; }
 
-# A server whose rank stops answering tells its client which one, and ends.
-serve
-kill -STOP "$follower"
-answer=$(ask || true)
-echo "$answer" | grep -q 'rank 1' || fail "the answer does not name rank 1: $answer"
-kill -CONT "$follower" 2>/dev/null || true
-wait "$server" && fail "the server ended as if nothing had been"
-grep -q 'rank' "$folder/serve.err" || fail "the server does not say why it ended"
-echo "a server names the rank that stopped, and ends"
+# Sets `code` to what the server ended with. One that had to be ended by force hung.
+end_of_server() {
+    code=0
+    wait "$server" || code=$?
+    server=''
+    [ "$code" != 124 ] || fail "the server did not end within 300 s: $(tail -3 "$folder/serve.err")"
+}
+servers() {
+    local answer code
+    # A server whose rank stops answering tells its client which one, and ends.
+    serve
+    kill -STOP "$follower"
+    answer=$(ask || true)
+    echo "$answer" | grep -q 'rank 1' || fail "the answer does not name rank 1: $answer"
+    kill -CONT "$follower" 2>/dev/null || true
+    end_of_server
+    [ "$code" = 4 ] || fail "the server ended with $code, not with 4"
+    grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
+    echo "a server names the rank that stopped, and ends with 4"
 
-# One whose rank is killed: mpirun ends all others unless it is told to leave them alone. Then rank 0 says which one was lost.
-serve --enable-recovery
-kill -KILL "$follower"
-answer=$(ask || true)
-if echo "$answer" | grep -q 'rank 1'; then
-    echo "a server names the rank that was killed (mpirun --enable-recovery)"
-else
-    fail "the answer does not name the rank that was killed: $answer; $(tail -3 "$folder/serve.err")"
-fi
-# With this option mpirun ends with 0 whatever ranks ended with; what the server says is left.
-wait "$server" || true
-grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
+    # One whose rank is killed: mpirun ends all others unless it is told to leave them alone. Then rank 0 says which one was lost.
+    serve --enable-recovery
+    kill -KILL "$follower"
+    answer=$(ask || true)
+    echo "$answer" | grep -q 'rank 1' || fail "the answer does not name the rank that was killed: $answer; $(tail -3 "$folder/serve.err")"
+    # With this option mpirun ends with 0 whatever ranks ended with; what the server says is left.
+    end_of_server
+    grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
+    echo "a server names the rank that was killed (mpirun --enable-recovery), and ends"
 
-# Without that option mpirun names it, and ends the server.
-serve
-kill -KILL "$follower"
-wait "$server" && fail "mpirun ended as if nothing had been"
-grep -q 'signal 9' "$folder/serve.err" || fail "mpirun does not say what was killed: $(tail -3 "$folder/serve.err")"
-echo "mpirun alone names the rank that was killed, and ends the others"
+    # Without that option mpirun names it, and ends the server.
+    serve
+    kill -KILL "$follower"
+    end_of_server
+    [ "$code" != 0 ] || fail "mpirun ended as if nothing had been"
+    grep -q 'signal 9' "$folder/serve.err" || fail "mpirun does not say what was killed: $(tail -3 "$folder/serve.err")"
+    echo "mpirun alone names the rank that was killed, and ends the others"
+}
+
+for part in texts predictions servers; do
+    case $parts in
+        *" $part "*) "$part" ;;
+    esac
+done

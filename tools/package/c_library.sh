@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Packs the C library: header, shared and static library, a file for pkg-config, an example, licences, SBOM.
+# Packs the C library: header, shared and static library, a file for pkg-config, examples in C, Go and Python, licences, SBOM.
 #
 #     tools/package/c_library.sh [BUILT] [OUT]     BUILT: a folder with both libraries; without it they are built; OUT: target/package
 #
-# The archive is the same, byte for byte, of the same libraries. Out of it the example is compiled, linked by pkg-config and with the static
-# library, and run: both must say what the example of the documentation says. The last line is the glibc that the shared library asks for.
+# The archive is the same, byte for byte, of the same libraries. Out of it the example in C is compiled, linked by pkg-config and with the static
+# library, and run: both must say what the example of the documentation says. Where Go or Python is, its example must give the same answer.
+# The last line is the glibc that the shared library asks for.
 set -euo pipefail
 umask 022
 built=${1:+$(realpath "$1")}
@@ -32,7 +33,7 @@ install -D -m 644 "$built/libmillrace_c.so" "$tree/lib/libmillrace_c.so"
 install -D -m 644 "$built/libmillrace_c.a" "$tree/lib/libmillrace_c.a"
 strip --strip-unneeded "$tree/lib/libmillrace_c.so"
 strip --strip-debug "$tree/lib/libmillrace_c.a"
-install -D -m 644 crates/capi/examples/hello.c "$tree/examples/hello.c"
+for example in hello.c hello.go hello.py; do install -D -m 644 "crates/capi/examples/$example" "$tree/examples/$example"; done
 tools/package/pkg_config.sh '${pcfiledir}/../..' lib "$version" >"$work/millrace.pc"
 install -D -m 644 "$work/millrace.pc" "$tree/lib/pkgconfig/millrace.pc"
 cp LICENSE-MIT LICENSE-APACHE docs/c.md "$tree"
@@ -58,6 +59,21 @@ LD_LIBRARY_PATH=$root/lib "$work/hello" >"$work/said"
 cc "$root/examples/hello.c" "-I$root/include" "$root/lib/libmillrace_c.a" -lm -lpthread -ldl -o "$work/hello-static"
 "$work/hello-static" | cmp - "$work/said" || fail "the static library says something else"
 grep -q '^7 plus 5 is 12\.$' "$work/said" || fail "the example says: $(tail -3 "$work/said")"
+answers() { # LANGUAGE PROGRAM...
+  local language=$1 said
+  shift
+  said=$("$@") || fail "the example in $language ended with $?"
+  grep -q '^7 plus 5 is 12\.' <<<"$said" || fail "the example in $language says: $(tail -3 <<<"$said")"
+  echo "$language: the same answer"
+}
+if command -v go >/dev/null; then
+  CGO_CFLAGS="-I$root/include" CGO_LDFLAGS="-L$root/lib -lmillrace_c -lm" GOCACHE=$work/go go build -o "$work/hello-go" "$root/examples/hello.go"
+  answers Go env "LD_LIBRARY_PATH=$root/lib" "$work/hello-go"
+else
+  echo "c_library.sh: no Go here: examples/hello.go was not built" >&2
+fi
+answers Python python3 "$root/examples/hello.py" "$root/lib/libmillrace_c.so"
 tail -3 "$work/said"
 stat -c '%s %n' "$out/$name.tar.gz"
-echo "glibc $(objdump -T "$root/lib/libmillrace_c.so" | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1) or newer"
+symbols=$(objdump -T "$root/lib/libmillrace_c.so")
+echo "glibc $(grep -o 'GLIBC_[0-9.]*' <<<"$symbols" | sed s/GLIBC_// | sort -Vu | tail -1) or newer"

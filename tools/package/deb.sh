@@ -49,8 +49,10 @@ doc=$tree/usr/share/doc/millrace
   printf ' See LICENSE-MIT.gz and /usr/share/common-licenses/Apache-2.0; crates of others: THIRD-PARTY.txt.gz.\n'
 } >"$doc/copyright"
 
-# The newest version of glibc whose symbols the program or the library asks for.
-glibc=$(objdump -T "$binary" "$library" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sed s/GLIBC_// | sort -Vu | tail -1)
+# The newest version of glibc whose symbols the program or the library asks for. A static program asks for none, and objdump complains of it.
+symbols=$(objdump -T "$binary" 2>/dev/null || true; objdump -T "$library")
+glibc=$(grep -o 'GLIBC_[0-9.]*' <<<"$symbols" | sed s/GLIBC_// | sort -Vu | tail -1 || true)
+[ -n "$glibc" ] || { echo "deb.sh: $library names no symbol of glibc, so the package's Depends is not known" >&2; exit 1; }
 mkdir "$tree/DEBIAN"
 echo /etc/default/millrace >"$tree/DEBIAN/conffiles"
 # By the files alone: what folders take is the file system's.
@@ -64,13 +66,12 @@ Priority: optional
 Maintainer: The authors of Millrace <millrace@users.noreply.github.com>
 Homepage: https://github.com/millrace/millrace
 Installed-Size: $size
-${glibc:+Depends: libc6 (>= $glibc), libgcc-s1}
+Depends: libc6 (>= $glibc), libgcc-s1
 Description: large language models on your CPU, and on NPUs that you need not own
  One program reads GGUF, safetensors and Q4NX files, writes text, chats, and serves
  the APIs of OpenAI, Anthropic and Ollama. A library for C is there too. The service is installed and not started:
  name a model in /etc/default/millrace, then systemctl enable --now millrace.
 CONTROL
-sed -i '/^$/d' "$tree/DEBIAN/control"
 cat >"$tree/DEBIAN/postinst" <<'SCRIPT'
 #!/bin/sh
 set -e

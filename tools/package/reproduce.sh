@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Builds the program twice, in two folders, and compares what came out byte for byte.
 #
-#     tools/package/reproduce.sh [--package NAME] [--profile dev] [--commit REV] [--keep DIR]
+#     tools/package/reproduce.sh [--package NAME]... [--profile dev] [--commit REV] [--keep DIR]
 #
 # Sources are those of REV (HEAD), so what is not committed takes no part. Each build has a folder of its own for sources and for results,
 # of names of different lengths. Paths of both, of cargo's folder and of the toolchain are remapped: nothing in the result says where it
-# was built. --package builds another package than the program's (its libraries are compared); --keep puts the first result into DIR.
-# Whoever has the same toolchain, commit and C compiler gets the same sums.
+# was built, and a result that names one of these folders fails. --package builds other packages than the program's (libraries are
+# compared); --keep puts the first result into DIR. Whoever has the same toolchain, commit and C compiler gets the same sums.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-package=millrace-cli profile=release commit=HEAD keep=''
+packages=() profile=release commit=HEAD keep=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --package) package=$2; shift ;;
+    --package) packages+=("$2"); shift ;;
     --profile) profile=$2; shift ;;
     --commit) commit=$2; shift ;;
     --keep) keep=$(realpath -m "$2"); shift ;;
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[ "${#packages[@]}" -gt 0 ] || packages=(millrace-cli)
 commit=$(git rev-parse --verify "$commit^{commit}")
 # Compilers write the folder's true name where its name is a link.
 work=$(realpath "$(mktemp -d)")
@@ -49,14 +50,16 @@ build() { # FOLDER
     export CFLAGS="-ffile-prefix-map=$remap -ffile-prefix-map=$results=/results -ffile-prefix-map=$cargo_home=/cargo"
     RUSTFLAGS="--remap-path-prefix=$remap --remap-path-prefix=$results=/results --remap-path-prefix=$cargo_home=/cargo"
     export RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sysroot=/rust"
-    CARGO_TARGET_DIR=$results cargo build --quiet --locked --profile "$profile" --package "$package"
+    CARGO_TARGET_DIR=$results cargo build --quiet --locked --profile "$profile" "${packages[@]/#/--package=}"
   )
   sums "$results/$folder" >"$1/sums"
-  [ -s "$1/sums" ] || { echo "reproduce.sh: $package gives no file" >&2; exit 1; }
+  [ -s "$1/sums" ] || { echo "reproduce.sh: ${packages[*]} give no file" >&2; exit 1; }
   # A path of this build would be another elsewhere.
-  local named
-  named=$(find "$results/$folder" -maxdepth 1 -type f ! -name '*.d' -exec grep -l -a -F "$work" {} + || true)
-  [ -z "$named" ] || { echo "reproduce.sh: the folder of the build stands in $named" >&2; exit 1; }
+  local at named
+  for at in "$work/" "$cargo_home/" "$sysroot/"; do
+    named=$(find "$results/$folder" -maxdepth 1 -type f ! -name '*.d' -exec grep -l -a -F "$at" {} + || true)
+    [ -z "$named" ] || { echo "reproduce.sh: the folder $at stands in $named" >&2; exit 1; }
+  done
 }
 
 build "$work/a"
@@ -72,4 +75,4 @@ if ! diff -u "$work/a/sums" "$work/another-folder/sums"; then
   exit 1
 fi
 cat "$work/a/sums"
-echo "the same twice: $package of $commit, profile $profile, $(rustc --version)"
+echo "the same twice: ${packages[*]} of $commit, profile $profile, $(rustc --version)"

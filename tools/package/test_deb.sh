@@ -47,7 +47,8 @@ odd=$(find "$root/usr/share/doc/millrace" "$root/usr/bin/millrace" "$root/usr/in
 
 # With the loader's cache, and so through what the package's trigger did.
 libraries=$(dirname "$(find "$root/usr/lib" -name libmillrace_c.so)")
-inside ldconfig -p | grep -q libmillrace_c.so || fail "ldconfig does not know the library"
+known=$(inside ldconfig -p)
+grep -q libmillrace_c.so <<<"$known" || fail "ldconfig does not know the library"
 [ "$(PKG_CONFIG_LIBDIR=$libraries/pkgconfig pkg-config --modversion millrace)" = "$(inside millrace --version | awk '{print $2}')" ] ||
   fail "pkg-config says another version than the program"
 cc crates/capi/examples/hello.c -I"$root/usr/include" -L"$libraries" -lmillrace_c -lm -o "$root/tmp/hello"

@@ -11,19 +11,21 @@ version=0.3.36
 root=$(cd "$(dirname "$0")/../.." && pwd)
 directory=${1:-$root/target/llama.cpp}
 jobs=${JOBS:-$(nproc)}
+# Both may be relative to where the script was started.
+source=${LLAMA_CPP_SOURCE:+$(cd "$LLAMA_CPP_SOURCE" && pwd)}
 mkdir -p "$directory"
+directory=$(cd "$directory" && pwd)
 cd "$directory"
 
 if ! command -v cmake >/dev/null || ! command -v ninja >/dev/null; then
-    [ -d tools ] || python3 -m venv tools
+    [ -x tools/bin/pip ] || python3 -m venv tools
     tools/bin/pip --quiet install cmake ninja
     PATH=$directory/tools/bin:$PATH
 fi
 
-source=${LLAMA_CPP_SOURCE:-}
 if [ -z "$source" ]; then
     if [ ! -f source/vendor/llama.cpp/CMakeLists.txt ]; then
-        [ -d tools ] || python3 -m venv tools
+        [ -x tools/bin/pip ] || python3 -m venv tools
         tools/bin/pip --quiet install scikit-build-core
         tools/bin/pip --quiet download --no-binary llama-cpp-python --no-deps --no-build-isolation \
             "llama-cpp-python==$version" -d download

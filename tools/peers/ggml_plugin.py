@@ -6,7 +6,8 @@
     python tools/peers/ggml_plugin.py --programs target/llama.cpp/build/bin --models FOLDER [--text FILE] > table.md
 
 FOLDER has the .gguf files to time (`millrace synth llama-3.2-1b FOLDER/Q4_K_M.gguf --type Q4_K_M`, ...); those named in --perplexity
-are scored on --text instead. Checked are test-backend-ops of each device, perplexities, and that greedy text in F16 is the same.
+are scored on --text instead. Checked are test-backend-ops of each device, perplexities, that greedy text in F16 is the same, and that the plugin
+computed it: a product that is made to fail must end the program.
 --crossings times steps of 1 to 32 tokens instead, every product through the plugin: what crates/ggml-plugin/src/rows.rs follows.
 """
 
@@ -20,7 +21,8 @@ import statistics
 import subprocess
 import sys
 
-PLUGIN = pathlib.Path("target/release/libggml_millrace.so")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLUGIN = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "libggml_millrace.so"
 # Programs whose CPU backend is built in look for plugins only when an option names devices or types of buffers; this one changes nothing.
 LOAD = ["-ot", "none=CPU"]
 ATTEMPTS = 8
@@ -95,6 +97,10 @@ def greedy(args):
     texts = [succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout for plugin in (None, args.plugin)]
     if not texts[0].strip() or texts[0] != texts[1]:
         sys.exit(f"greedy text differs:\n{texts[0]}\n{texts[1]}")
+    # Without the plugin it would be the same, too.
+    failed = run(command, args.plugin, MILLRACE_GGML_LEAST_ROWS="1", MILLRACE_GGML_FAIL="ffn_out")
+    if failed.returncode == 0 or "injected by MILLRACE_GGML_FAIL" not in failed.stderr + failed.stdout:
+        sys.exit(f"a product that is made to fail changed nothing, so the plugin computed no text: {failed.returncode}\n{failed.stderr[-2000:]}")
     print(f"- greedy text of {pathlib.Path(args.greedy).name}, 60 tokens: the same", flush=True)
 
 
@@ -142,7 +148,7 @@ def main():
     parser.add_argument("--plugin", type=pathlib.Path, default=PLUGIN)
     parser.add_argument("--devices", nargs="*", default=["Millrace"], help="devices whose ops are tested")
     parser.add_argument("--perplexity", nargs="*", default=[], help="files to score on --text")
-    parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path("ARCHITECTURE.md"))
+    parser.add_argument("--text", type=pathlib.Path, default=ROOT / "ARCHITECTURE.md")
     parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")
     parser.add_argument("--only-speed", action="store_true", help="time, and check nothing")
     parser.add_argument("--crossings", action="store_true", help="time steps of few tokens instead of prompts")

@@ -6,8 +6,8 @@
     python tools/peers/rpc.py --programs target/llama.cpp/build/bin --greedy F16.gguf [--time Q4_K_M.gguf ...] [--servers 2]
 
 Stock ggml-rpc-server programs on loopback, on their CPU backend and then on MillraceNode: greedy text of --greedy must be the same as without
-servers, through one server and through --servers of them that share the layers; a product that is made to fail must end it. Files of --time are
-timed over both, in turn.
+servers, through one server and through --servers of them that share the layers; a product that is made to fail must end it, and the server must
+say so. Files of --time are timed over both, in turn.
 """
 
 import argparse
@@ -22,7 +22,8 @@ import subprocess
 import sys
 import time
 
-PLUGIN = pathlib.Path("target/release/libggml_millrace.so")
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", pathlib.Path(__file__).resolve().parents[2] / "target"))
+PLUGIN = TARGET / "release" / "libggml_millrace.so"
 PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
 START_S = 20
 
@@ -98,6 +99,9 @@ def greedy(args):
     with servers(args, 1, args.plugin, fail="ffn_out") as addresses:
         if attempt([*command, "--rpc", addresses, "-ngl", 99]).returncode == 0:
             sys.exit("a product that fails on the server changed nothing: the plugin does not compute there")
+    # It ended for that, and for nothing else.
+    if "injected by MILLRACE_GGML_FAIL" not in args.log.read_text(encoding="utf-8", errors="replace"):
+        sys.exit(f"llama-completion failed, but no server says that a product did: {args.log}")
     print("- a product that fails on the server ends llama-completion", flush=True)
 
 
@@ -132,11 +136,14 @@ def main():
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--log", type=pathlib.Path, default=pathlib.Path("target/rpc.log"), help="what servers print")
+    parser.add_argument("--log", type=pathlib.Path, default=TARGET / "rpc.log", help="what servers print")
     args = parser.parse_args()
     args.plugin = args.plugin.resolve()
     if not args.plugin.exists():
         sys.exit(f"{args.plugin} is not there: cargo build --release -p millrace-ggml-plugin")
+    if not args.greedy and not args.time:
+        parser.error("nothing to do: name a file with --greedy, or files with --time")
+    args.log.parent.mkdir(parents=True, exist_ok=True)
     args.log.unlink(missing_ok=True)
     if args.greedy:
         greedy(args)

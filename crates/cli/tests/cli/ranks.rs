@@ -11,10 +11,11 @@ fn a_build_without_mpi_refuses_it_and_says_how_to_get_it() {
     let request = r#"{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "demo", "prompt": "x"}}"#;
     std::fs::write(&requests, request).unwrap();
     let requests = requests.to_str().unwrap();
-    let lines: [&[&str]; 5] = [
+    let lines: [&[&str]; 6] = [
         &["run", "demo", "x"],
         &["bench", "demo"],
         &["perplexity", "demo", "no-file.txt"],
+        &["profile", "demo"],
         &["serve", "demo"],
         &["batch", requests, "--out", "out.jsonl", "--model", "demo"],
     ];
