@@ -22,7 +22,8 @@ use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_sys
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
 use crate::syntax::{
-    EarlierCalls, GENERIC, Marks, ShownCalls, ThoughtSyntax, shown_calls, thought_syntax,
+    EarlierCalls, GENERIC, Marks, ShownCalls, ThoughtSyntax, opening_of_text, shown_calls,
+    thought_syntax,
 };
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
@@ -120,12 +121,19 @@ impl Conversation {
         let prompt = stand_ins.resolved(prompt);
         shape.listen(&loaded.tokenizer, prompt.text(), &self.thinking);
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
-        Ok(EncodedPrompt {
+        let mut encoded = EncodedPrompt {
             tokens,
             pending,
             text: prompt.text().to_owned(),
             shape,
-        })
+        };
+        if !is_offered
+            && let Ok(template) = &loaded.template
+            && let Some(opening) = opening_of_text(|| sources(template), prompt.text())
+        {
+            encoded.begin_answer(&loaded.tokenizer, opening);
+        }
+        Ok(encoded)
     }
 }
 
@@ -198,6 +206,16 @@ fn arranged(
 }
 
 impl EncodedPrompt {
+    /// Has the answer begin with a text, by the tokens that the model would have written.
+    fn begin_answer(&mut self, tokenizer: &Tokenizer, text: &str) {
+        let options = EncodeOptions {
+            add_special: false,
+            parse_special: false,
+        };
+        self.tokens.extend(tokenizer.encode(text, options));
+        self.text.push_str(text);
+    }
+
     /// The tokens before images are seen, as people write them: with the vocabulary's own placeholder.
     pub(crate) fn shown_tokens(&self, served: &ServedModel) -> Vec<u32> {
         let own = served.loaded.vision().map(Vision::placeholder);

@@ -235,6 +235,12 @@ impl Tools {
         let mut left_out = Vec::new();
         for tool in self.callable_mut() {
             let (name, path) = (&tool.name, &tool.path);
+            if syntax.is_taken(name) {
+                let message = format!(
+                    "this model's messages to the user are named `{name}`, so no function can be; give it another name"
+                );
+                return Err(ApiError::field(path, message));
+            }
             let unheld = syntax.unheld(&tool.held);
             if let Some(first) = unheld.first().filter(|_| tool.is_strict) {
                 let message = format!("`{name}` is strict, and the grammar cannot hold {first}");

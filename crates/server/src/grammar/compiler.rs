@@ -167,11 +167,14 @@ fn compile(parsers: &ParserFactory, grammar: &Grammar) -> Result<(Constraint, us
     Ok((Constraint::new(matcher), n_bytes))
 }
 
+/// What is said of a grammar that contradicts itself.
+pub(super) const NO_TEXT: &str =
+    "no text is of this form: it refers to itself without end, or excludes itself";
+
 /// The part of an error that is about the grammar.
 pub(super) fn first_lines(error: &str) -> String {
     if error.starts_with("NoExtensionBias") {
-        return "no text is of this form: it refers to itself without end, or excludes itself"
-            .to_owned();
+        return NO_TEXT.to_owned();
     }
     let lines: Vec<&str> = error
         .lines()

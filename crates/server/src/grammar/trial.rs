@@ -16,7 +16,7 @@ use llguidance::{Matcher, ParserFactory};
 use serde::{Deserialize, Serialize};
 
 use super::Grammar;
-use super::compiler::{STACK_BYTES, first_lines, limits};
+use super::compiler::{NO_TEXT, STACK_BYTES, first_lines, limits};
 
 /// Stack of a trial: half of what the same grammar gets afterwards.
 const TRIAL_STACK_BYTES: usize = STACK_BYTES / 2;
@@ -100,6 +100,8 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     });
     match written {
         Ok(()) => TrialReply::Passed,
+        // Met behind a beginning, such as the name of a function.
+        Err(reason) if reason == NO_TEXT => TrialReply::Bad(reason),
         Err(reason) => TrialReply::TooHard(reason),
     }
 }

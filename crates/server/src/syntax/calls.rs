@@ -45,6 +45,8 @@ pub(super) enum Arguments {
     Elements(Text),
     /// gpt-oss: calls are messages of their own.
     Harmony,
+    /// Functionary 3.2: so they are, behind a line that names the function.
+    Functionary,
 }
 
 /// What stands around each argument: `key`, its name, `value`, what it is, `end`.
@@ -128,6 +130,11 @@ impl CallSyntax {
     /// Whether answers come in channels.
     pub(crate) fn is_harmony(&self) -> bool {
         self.arguments == Arguments::Harmony
+    }
+
+    /// Whether answers are messages, of which each says in a line whom it is for.
+    pub(super) fn is_functionary(&self) -> bool {
+        self.arguments == Arguments::Functionary
     }
 
     /// The character that a bare call begins with, which is the first of its [trigger](CallSyntax::trigger).

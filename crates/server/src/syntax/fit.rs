@@ -154,7 +154,7 @@ pub(super) fn preview(
             read = elements::complete(mark, syntax.after, (names, &name), rest);
             &read
         }
-        Arguments::Json(_) | Arguments::Harmony => {
+        Arguments::Json(_) | Arguments::Harmony | Arguments::Functionary => {
             if preview.is_none() && rest.starts_with('{') && names.has(&name) {
                 let json_at = held.len() - rest.len();
                 let begun = preview.insert(CallPreview::begin(&name, Some(json_at), out));
@@ -240,7 +240,7 @@ fn arguments(
         Arguments::Python => python::arguments(text, after),
         Arguments::Gemma => python::gemma_arguments(text, after),
         Arguments::Elements(mark) => elements::arguments(mark, after, (names, name), text),
-        Arguments::Json(_) | Arguments::Harmony => {
+        Arguments::Json(_) | Arguments::Harmony | Arguments::Functionary => {
             let rest = text.trim_start();
             let n_space = text.len() - rest.len();
             object(rest).then(|value, n_bytes| {

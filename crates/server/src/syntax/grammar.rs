@@ -140,6 +140,8 @@ impl CallSyntax {
         let form = calls.form.filter(|_| !calls.must_call);
         if self.is_harmony() {
             self.harmony_start(calls, form.is_some(), &mut rules);
+        } else if self.is_functionary() {
+            self.functionary_start(calls, form.is_some(), &mut rules);
         } else if self.has_recipients {
             self.recipients_start(calls, form.is_some(), &mut rules);
         } else {

@@ -177,7 +177,12 @@ impl HarmonyReader {
 }
 
 /// Tells what is certain of a call's arguments.
-fn preview(name: &str, body: &str, preview: &mut Option<CallPreview>, out: &mut Vec<AnswerPart>) {
+pub(super) fn preview(
+    name: &str,
+    body: &str,
+    preview: &mut Option<CallPreview>,
+    out: &mut Vec<AnswerPart>,
+) {
     let begun = body.trim_start();
     if preview.is_none() && begun.starts_with('{') {
         let json_at = body.len() - begun.len();

@@ -46,26 +46,34 @@ pub(super) fn object(text: &str) -> CallFit<Value> {
 
 /// A value that ends with a brace, a bracket or a quote.
 fn closed(text: &str) -> CallFit<Value> {
+    match end_of(text) {
+        Some(n_bytes) => parsed(text, n_bytes),
+        None => CallFit::Partial,
+    }
+}
+
+/// Bytes up to where the braces, brackets or quotes that a text begins with are closed, whatever stands between them.
+pub(super) fn end_of(text: &str) -> Option<usize> {
     let is_quoted = text.starts_with('"');
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' if is_text => is_escaped = true,
-            b'"' if is_quoted && is_text => return parsed(text, at + 1),
+            b'"' if is_quoted && is_text => return Some(at + 1),
             b'"' => is_text = !is_text,
             _ if is_text => {}
             b'{' | b'[' => depth += 1,
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {
-                    return parsed(text, at + 1);
+                    return Some(at + 1);
                 }
             }
             _ => {}
         }
     }
-    CallFit::Partial
+    None
 }
 
 fn parsed(text: &str, n_bytes: usize) -> CallFit<Value> {

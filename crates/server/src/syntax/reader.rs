@@ -10,6 +10,7 @@ use super::fit::{self, loosely};
 use super::harmony::HarmonyReader;
 use super::json::CallFit;
 use super::kinds::is_text;
+use super::messages::MessageReader;
 use super::preview::CallPreview;
 use super::recipients::RecipientReader;
 use super::tagged::TaggedProgress;
@@ -51,6 +52,11 @@ impl Names {
         self.0.iter().any(|(known, _)| known == name)
     }
 
+    /// Whether a text is the beginning of a name.
+    pub(super) fn has_beginning(&self, text: &str) -> bool {
+        self.0.iter().any(|(known, _)| known.starts_with(text))
+    }
+
     /// The schema of a function's arguments; `null` of one that is not known.
     pub(super) fn schema(&self, name: &str) -> &Value {
         let found = self.0.iter().find(|(known, _)| known == name);
@@ -83,7 +89,7 @@ enum ReaderPlace {
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerReader {
     syntax: Option<CallSyntax>,
-    harmony: Option<HarmonyReader>,
+    messages: Option<MessageReader>,
     around: Option<Around>,
     names: Names,
     /// Calls are the whole answer, or there are none.
@@ -106,9 +112,8 @@ impl AnswerReader {
         wrapper: Option<(&'static str, &'static str)>,
         names: Names,
     ) -> AnswerReader {
-        let is_harmony = syntax.as_ref().is_some_and(|syntax| syntax.is_harmony());
         AnswerReader {
-            harmony: is_harmony.then(HarmonyReader::new),
+            messages: syntax.as_ref().and_then(MessageReader::of),
             around: match syntax {
                 Some(syntax) if syntax.has_recipients => {
                     Some(Around::Recipients(RecipientReader::default()))
@@ -130,7 +135,7 @@ impl AnswerReader {
     /// For answers in channels that call nothing.
     pub(crate) fn of_channels() -> AnswerReader {
         AnswerReader {
-            harmony: Some(HarmonyReader::new()),
+            messages: Some(MessageReader::Harmony(HarmonyReader::new())),
             ..AnswerReader::new(None, None, Names::default())
         }
     }
@@ -147,7 +152,7 @@ impl AnswerReader {
     /// a form is no call and no end.
     pub(crate) fn beside_form(mut self) -> AnswerReader {
         self.is_whole = true;
-        self.harmony = self.harmony.map(HarmonyReader::before_form);
+        self.messages = self.messages.map(MessageReader::before_form);
         if let Some(Around::Recipients(reader)) = &mut self.around {
             reader.before_form();
         }
@@ -179,8 +184,8 @@ impl AnswerReader {
 
     fn read(&mut self, text: &str) -> Vec<AnswerPart> {
         let mut out = Vec::new();
-        if let Some(harmony) = &mut self.harmony {
-            harmony.push(text, &self.names, &mut out);
+        if let Some(messages) = &mut self.messages {
+            messages.push(text, &self.names, &mut out);
             self.count(&out);
             return out;
         }
@@ -349,9 +354,9 @@ impl AnswerReader {
     pub(crate) fn finish(&mut self) -> Vec<AnswerPart> {
         let rest = self.around.as_mut().map(Around::finish);
         let mut out = self.read(&rest.unwrap_or_default());
-        if let Some(harmony) = &mut self.harmony {
+        if let Some(messages) = &mut self.messages {
             let n_before = out.len();
-            harmony.finish(&mut out);
+            messages.finish(&mut out);
             let last = out[n_before..].to_vec();
             self.count(&last);
             return out;

@@ -1,6 +1,7 @@
 //! The ways of writing calls that are known, a row each.
 
 use super::calls::{Arguments, CallSyntax, Tags};
+use super::functionary;
 
 pub(super) const NONE: CallSyntax = CallSyntax {
     name: "",
@@ -110,7 +111,17 @@ const fn glm(
     }
 }
 
-pub(super) const N_ROWS: usize = 34;
+/// The prompt has the mark before the first message.
+pub(super) const FUNCTIONARY_3_2: CallSyntax = CallSyntax {
+    name: "functionary 3.2",
+    middle: "\n",
+    between: functionary::MARK,
+    arguments: Arguments::Functionary,
+    signs: &functionary::SIGNS,
+    ..NONE
+};
+
+pub(super) const N_ROWS: usize = 35;
 
 /// Rows: the first whose signs a template has counts.
 pub(super) const ROWS: [CallSyntax; N_ROWS] = [
@@ -411,5 +422,6 @@ pub(super) const ROWS: [CallSyntax; N_ROWS] = [
         signs: &["<function=", "</function>"],
         ..NONE
     },
+    FUNCTIONARY_3_2,
     HERMES,
 ];

@@ -22,7 +22,7 @@ fn rows() -> impl Iterator<Item = CallSyntax> {
 
 /// Whether answers are messages, with what stands around them.
 fn is_in_messages(row: &CallSyntax) -> bool {
-    row.is_harmony() || row.has_recipients
+    row.is_harmony() || row.is_functionary() || row.has_recipients
 }
 
 fn row(name: &str) -> CallSyntax {
@@ -323,7 +323,10 @@ fn arguments_are_told_while_they_are_written() {
         let at = answer.rfind("days").unwrap() - 8;
         let (name, text) = told_early(&row, &answer, at);
         assert_eq!(name.as_deref(), Some("weather"), "{}", row.name);
-        let is_json = matches!(row.arguments, Arguments::Json(_) | Arguments::Harmony);
+        let is_json = matches!(
+            row.arguments,
+            Arguments::Json(_) | Arguments::Harmony | Arguments::Functionary
+        );
         let (certain, whole) = match is_json {
             true => (
                 "{\"city\":\"Rome\",\"note\":\"a \\\"b\\\"",

@@ -15,7 +15,7 @@ impl CallSyntax {
         calls: &[(&str, &Value)],
         own: &dyn Fn(&str) -> String,
     ) -> Option<String> {
-        if self.is_harmony() || self.has_recipients {
+        if self.is_harmony() || self.is_functionary() || self.has_recipients {
             return None;
         }
         let mut out = own(self.open);
@@ -56,7 +56,9 @@ impl CallSyntax {
                 members().map(one).collect::<Vec<_>>().join(",")
             }
             Arguments::Elements(mark) => elements(mark, arguments, own),
-            Arguments::Json(_) | Arguments::Harmony => spaced(arguments, &JSON),
+            Arguments::Json(_) | Arguments::Harmony | Arguments::Functionary => {
+                spaced(arguments, &JSON)
+            }
         }
     }
 }

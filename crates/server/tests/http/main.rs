@@ -17,6 +17,7 @@ mod engines;
 mod failures;
 mod filling;
 mod formats;
+mod functionary;
 mod grids;
 mod images;
 mod llama_cpp;

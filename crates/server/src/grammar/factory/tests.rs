@@ -251,3 +251,23 @@ fn what_is_too_hard_is_refused_in_words() {
         assert!(start.elapsed() < Duration::from_secs(30), "{error}");
     }
 }
+
+/// A schema that contradicts itself is told as what it is, also where something stands before it: functions with such a one may be called
+/// with any object, while one that is too hard is refused.
+#[test]
+fn what_contradicts_itself_is_not_too_hard() {
+    let calls =
+        |schema: &str| Grammar::Calls(format!("start: \"f\" arguments\narguments: %json {schema}"));
+    for schema in [
+        "{\"$ref\": \"#\"}",
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#/properties/a\"}}, \"required\": [\"a\"]}",
+    ] {
+        let tried = GrammarTrial::of(calls(schema)).run();
+        assert!(
+            matches!(&tried, TrialReply::Bad(reason) if reason.contains("refers to itself")),
+            "{schema}: {tried:?}"
+        );
+    }
+    let tried = GrammarTrial::of(calls("{\"type\": \"object\"}")).run();
+    assert!(matches!(tried, TrialReply::Passed), "{tried:?}");
+}

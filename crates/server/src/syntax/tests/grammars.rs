@@ -27,6 +27,7 @@ fn grammars_take_what_rows_write_and_nothing_else() {
         };
         let (auto, required) = (grammar(false), grammar(true));
         let plain = match (row.is_harmony(), row.has_recipients) {
+            _ if row.is_functionary() => "all\nHello >>> there\n>>>other\n",
             (true, _) => "<|channel|>final<|message|>Hello",
             (_, true) => " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Hello",
             _ => "Hello < there",

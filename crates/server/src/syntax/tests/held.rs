@@ -135,6 +135,8 @@ fn hostile_pieces(row: &CallSyntax) -> Vec<String> {
         "<|channel|>final<|message|>".to_owned(),
         "{\"note\": \"".to_owned(),
         "[{\"a\": 1}]".to_owned(),
+        format!("all\nI look.{}{none}", row.between),
+        format!("{0}>{0}another\n{0}{bad}", row.between),
         " \n".to_owned(),
     ];
     // More often than the rest.

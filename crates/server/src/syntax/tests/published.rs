@@ -4,7 +4,7 @@ use super::*;
 use crate::syntax::by_template;
 
 /// A call of `weather` with a city and days, by the way's name. Mistral's and Cohere's are of several versions.
-const CALLS: [(&str, &str); 42] = [
+const CALLS: [(&str, &str); 44] = [
     (
         "hermes",
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}\n</tool_call>",
@@ -131,6 +131,14 @@ const CALLS: [(&str, &str); 42] = [
     (
         "functionary",
         "<function=weather>{\"city\": \"Rome\", \"days\": 3}</function>",
+    ),
+    (
+        "functionary 3.2",
+        "weather\n{\"city\": \"Rome\", \"days\": 3}",
+    ),
+    (
+        "functionary 3.2",
+        ">>>weather\n{\"city\": \"Rome\", \"days\": 3}",
     ),
     (
         "lfm 2",
@@ -271,6 +279,11 @@ fn templates_show_whose_way_is_theirs() {
         ),
         ("{{ tools | tojson }}", "<|tool_call_start|>", Some("lfm 2")),
         ("{{ tools | tojson }}", "<tool_call>", Some("hermes")),
+        (
+            "'>>>all\\n' ~ m.content ~ '\n>>>${recipient}\n${content}'",
+            "",
+            Some("functionary 3.2"),
+        ),
         ("{{ tools | tojson }}", "", None),
     ] {
         let found = by_template(template, |text| text == token);

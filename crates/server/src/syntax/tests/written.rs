@@ -74,7 +74,7 @@ fn arguments(row: &CallSyntax, value: &Value) -> String {
             members().map(one).collect::<Vec<_>>().join(",")
         }
         Arguments::Elements(mark) => elements(mark, value),
-        Arguments::Json(_) | Arguments::Harmony => {
+        Arguments::Json(_) | Arguments::Harmony | Arguments::Functionary => {
             let one =
                 |(name, argument): (&String, &Value)| format!("\"{name}\": {}", spaced(argument));
             format!("{{{}}}", members().map(one).collect::<Vec<_>>().join(", "))

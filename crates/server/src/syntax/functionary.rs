@@ -1,0 +1,440 @@
+//! The messages of Functionary 3.2: each begins with a line that says whom it is for.
+//!
+//! `all` is the user; another name is a function, and the message its arguments. Before the line stands a mark, which the prompt has for the
+//! first message.
+
+use serde_json::Value;
+
+use super::calls::CallSyntax;
+use super::fit::exactly;
+use super::grammar::{CallGrammar, CallRules, MAX_CALLS};
+use super::harmony::preview;
+use super::json::{CallFit, end_of};
+use super::lark::{escaped, quoted};
+use super::preview::CallPreview;
+use super::reader::{AnswerPart, Names};
+
+/// What begins a message.
+pub(super) const MARK: &str = ">>>";
+
+/// The user, as a message names him.
+const USER: &str = "all";
+
+/// The line before a message to the user.
+const TO_USER: &str = "all\n";
+
+/// What templates of this way have.
+pub(super) const SIGNS: [&str; 2] = [">>>all", ">>>${recipient}"];
+
+/// What a prompt lacks before an answer that calls nothing, so that the answer is its text.
+/// `templates` gives the sources of its templates.
+pub(crate) fn opening_of_text(
+    templates: impl FnOnce() -> String,
+    prompt: &str,
+) -> Option<&'static str> {
+    let has_signs = |source: String| SIGNS.iter().all(|sign| source.contains(sign));
+    (prompt.ends_with(MARK) && has_signs(templates())).then_some(TO_USER)
+}
+
+/// Where a reader is.
+#[derive(Clone, Debug, PartialEq)]
+enum MessagePlace {
+    /// Before the first message, whose mark the prompt has.
+    Begin,
+    Text,
+    /// In the arguments of this function.
+    Arguments(String),
+    /// Behind a call.
+    Behind,
+    /// In a text of a form, which is the last.
+    Form,
+}
+
+/// Reads messages while they are written.
+#[derive(Clone, Debug)]
+pub(super) struct FunctionaryReader {
+    held: String,
+    place: MessagePlace,
+    preview: Option<CallPreview>,
+    has_form: bool,
+}
+
+impl FunctionaryReader {
+    pub(super) fn new() -> FunctionaryReader {
+        FunctionaryReader {
+            held: String::new(),
+            place: MessagePlace::Begin,
+            preview: None,
+            has_form: false,
+        }
+    }
+
+    /// For answers of a form, whose texts are no messages.
+    pub(super) fn before_form(self) -> FunctionaryReader {
+        FunctionaryReader {
+            has_form: true,
+            ..self
+        }
+    }
+
+    pub(super) fn push(&mut self, text: &str, names: &Names, out: &mut Vec<AnswerPart>) {
+        self.held.push_str(text);
+        while self.step(names, out) {}
+    }
+
+    /// Reads on; true if there may be more to read.
+    fn step(&mut self, names: &Names, out: &mut Vec<AnswerPart>) -> bool {
+        match &self.place {
+            MessagePlace::Begin => {
+                // A model may write the mark again.
+                let rest = self.held.strip_prefix(MARK).unwrap_or(&self.held);
+                let n_mark = self.held.len() - rest.len();
+                let is_amid_mark = n_mark == 0 && MARK.starts_with(self.held.as_str());
+                match recipient(rest, names) {
+                    CallFit::Full(name, n_line) => {
+                        let name = name.map(str::to_owned);
+                        self.begin(name, n_mark + n_line);
+                        true
+                    }
+                    CallFit::Partial => false,
+                    CallFit::Not if is_amid_mark => false,
+                    CallFit::Not => {
+                        self.place = MessagePlace::Text;
+                        true
+                    }
+                }
+            }
+            MessagePlace::Text => self.text(names, out),
+            MessagePlace::Arguments(name) => {
+                let name = name.clone();
+                self.arguments(name, out)
+            }
+            MessagePlace::Behind => {
+                let rest = self.held.trim_start();
+                let n_space = self.held.len() - rest.len();
+                match message(rest, names) {
+                    CallFit::Full(name, n_bytes) => {
+                        let name = name.map(str::to_owned);
+                        self.begin(name, n_space + n_bytes);
+                        true
+                    }
+                    CallFit::Partial => false,
+                    CallFit::Not => {
+                        self.place = MessagePlace::Text;
+                        true
+                    }
+                }
+            }
+            MessagePlace::Form => {
+                self.tell(self.held.len(), out);
+                false
+            }
+        }
+    }
+
+    /// A message for a function, or for the user, begins behind so many bytes.
+    fn begin(&mut self, name: Option<String>, n_bytes: usize) {
+        self.held.drain(..n_bytes);
+        self.place = match name {
+            Some(name) => MessagePlace::Arguments(name),
+            None if self.has_form => MessagePlace::Form,
+            None => MessagePlace::Text,
+        };
+    }
+
+    /// Tells text up to where another message begins.
+    fn text(&mut self, names: &Names, out: &mut Vec<AnswerPart>) -> bool {
+        let places = self.held.match_indices('>').map(|(at, _)| at);
+        let found = places.into_iter().find_map(|at| {
+            let fit = message(&self.held[at..], names);
+            (fit != CallFit::Not).then_some((at, fit))
+        });
+        let (n_text, begun) = match found {
+            Some((at, CallFit::Full(name, n_bytes))) => {
+                (at, Some((name.map(str::to_owned), n_bytes)))
+            }
+            Some((at, _)) => (at, None),
+            None => (self.held.len(), None),
+        };
+        self.tell(n_text, out);
+        let has_begun = begun.is_some();
+        if let Some((name, n_bytes)) = begun {
+            self.begin(name, n_bytes);
+        }
+        has_begun
+    }
+
+    /// Reads the arguments of a call, which end where their object does.
+    fn arguments(&mut self, name: String, out: &mut Vec<AnswerPart>) -> bool {
+        let is_open = self.preview.as_ref().is_some_and(CallPreview::is_open);
+        if is_open {
+            preview(&name, &self.held, &mut self.preview, out);
+            if self.preview.as_ref().is_some_and(CallPreview::is_open) {
+                return false;
+            }
+        }
+        let begun = self.held.trim_start();
+        let n_space = self.held.len() - begun.len();
+        if begun.is_empty() {
+            return false;
+        }
+        let end = match begun.starts_with('{') {
+            true => end_of(begun).map(|end| n_space + end),
+            false => Some(n_space),
+        };
+        let body = &self.held[..end.unwrap_or(self.held.len())];
+        preview(&name, body, &mut self.preview, out);
+        let Some(end) = end else {
+            return false;
+        };
+        match serde_json::from_str(body) {
+            Ok(arguments @ Value::Object(_)) => {
+                CallPreview::complete(self.preview.take(), name, arguments, out);
+                self.held.drain(..end);
+                self.place = MessagePlace::Behind;
+            }
+            _ => {
+                if self.preview.take().is_some() {
+                    out.push(AnswerPart::CallBroken);
+                }
+                // Its line is part of the text that it is.
+                self.held.insert_str(0, &format!("{name}\n"));
+                self.place = MessagePlace::Text;
+            }
+        }
+        true
+    }
+
+    fn tell(&mut self, n_bytes: usize, out: &mut Vec<AnswerPart>) {
+        if n_bytes > 0 {
+            out.push(AnswerPart::Text(self.held.drain(..n_bytes).collect()));
+        }
+    }
+
+    /// The answer has ended. A call that is not complete is text.
+    pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
+        if let MessagePlace::Arguments(name) = &self.place {
+            let text = format!("{name}\n{}", self.held);
+            self.held.clear();
+            out.push(match self.preview.take() {
+                Some(_) => AnswerPart::CallCut(text),
+                None => AnswerPart::Text(text),
+            });
+            return;
+        }
+        if self.place == MessagePlace::Behind && self.held.trim().is_empty() {
+            self.held.clear();
+        }
+        self.tell(self.held.len(), out);
+    }
+}
+
+/// The line that a text begins with, if it says whom a message is for: a function, or the user. The text may be cut.
+fn recipient<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
+    match text.find('\n') {
+        Some(end) if &text[..end] == USER => CallFit::Full(None, end + 1),
+        Some(end) if names.has(&text[..end]) => CallFit::Full(Some(&text[..end]), end + 1),
+        None if USER.starts_with(text) || names.has_beginning(text) => CallFit::Partial,
+        _ => CallFit::Not,
+    }
+}
+
+/// The same behind the mark of a message.
+fn message<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
+    exactly(text, MARK).then(|(), n_mark| {
+        recipient(&text[n_mark..], names).then(|name, n_line| CallFit::Full(name, n_mark + n_line))
+    })
+}
+
+impl CallSyntax {
+    /// Whether functions of this name cannot be called, since it is somebody else's.
+    pub(crate) fn is_taken(&self, name: &str) -> bool {
+        self.is_functionary() && name == USER
+    }
+
+    /// Messages: one to the user perhaps, and then calls, each in one of its own. In the user's text a message begins only where a line
+    /// names a function: `>>> 1 + 1` is text.
+    pub(super) fn functionary_start(
+        &self,
+        calls: &CallGrammar<'_>,
+        has_form: bool,
+        rules: &mut CallRules<'_>,
+    ) {
+        let others = match calls.is_parallel {
+            true => format!("({} call){{0,{}}}", quoted(MARK), MAX_CALLS - 1),
+            false => String::new(),
+        };
+        let to_user = quoted(TO_USER);
+        let start = match (calls.must_call, has_form) {
+            (true, _) => format!("call {others}"),
+            (false, true) => format!("call {others} | {to_user} form"),
+            (false, false) => {
+                let names = calls.functions.iter().map(|function| function.name);
+                let line = |name: &str| format!("{MARK}{name}\n");
+                let mut heads = Vec::new();
+                for (i, name) in names.clone().enumerate() {
+                    let head = rules.lazy(&format!("(.|\\n)*{}", escaped(&line(name))));
+                    heads.push(rules.define("said", &format!("{head} arguments_{i}")));
+                }
+                let said = rules.define("said", &heads.join(" | "));
+                let lines: Vec<String> = names.chain([USER]).map(line).collect();
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                let text = rules.text_without(&lines);
+                format!("call {others} | {to_user} ({text}? | {said} {others})")
+            }
+        };
+        rules.line(&format!("start: {start}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::tools::tests::accepts;
+    use crate::grammar::Grammar;
+    use crate::syntax::grammar::Callable;
+    use crate::syntax::lark::Marks;
+    use crate::syntax::reader::AnswerReader;
+    use crate::syntax::rows::FUNCTIONARY_3_2;
+    use serde_json::json;
+
+    fn text(text: &str) -> AnswerPart {
+        AnswerPart::Text(text.to_owned())
+    }
+
+    /// What is read of an answer in pieces of so many characters, without what is told of calls before they are complete.
+    fn read(answer: &str, n_chars: usize, has_form: bool) -> Vec<AnswerPart> {
+        let names = ["lamp", "lamps"].map(|name| (name.to_owned(), json!({})));
+        let reader = AnswerReader::new(Some(FUNCTIONARY_3_2), None, Names::new(names));
+        let mut reader = match has_form {
+            true => reader.beside_form(),
+            false => reader,
+        };
+        let chars: Vec<char> = answer.chars().collect();
+        let mut parts = Vec::new();
+        for piece in chars.chunks(n_chars) {
+            parts.extend(reader.push(&piece.iter().collect::<String>()));
+        }
+        parts.extend(reader.finish());
+        let mut whole: Vec<AnswerPart> = Vec::new();
+        for part in parts {
+            match (whole.last_mut(), part) {
+                (_, AnswerPart::CallBegin { .. } | AnswerPart::CallArguments(_)) => {}
+                (_, AnswerPart::CallBroken) => {}
+                (
+                    Some(AnswerPart::Text(said)),
+                    AnswerPart::Text(more) | AnswerPart::CallCut(more),
+                ) => {
+                    said.push_str(&more);
+                }
+                (_, AnswerPart::CallCut(more)) => whole.push(AnswerPart::Text(more)),
+                (_, part) => whole.push(part),
+            }
+        }
+        whole
+    }
+
+    #[test]
+    fn messages_are_told_apart_however_they_are_cut() {
+        let call = |name: &str, on: bool| AnswerPart::Call {
+            name: name.to_owned(),
+            arguments: json!({"on": on}),
+        };
+        for (answer, has_form, parts) in [
+            ("all\nFine.", false, vec![text("Fine.")]),
+            (">>>all\nFine.", false, vec![text("Fine.")]),
+            ("lamp\n{\"on\": true}", false, vec![call("lamp", true)]),
+            (
+                "lamps\n{\"on\": true}>>>lamp\n{\"on\": false}\n",
+                false,
+                vec![call("lamps", true), call("lamp", false)],
+            ),
+            (
+                "all\nI look.>>>lamp\n {\"on\": true} >>>all\nDone.",
+                false,
+                vec![text("I look."), call("lamp", true), text("Done.")],
+            ),
+            (
+                "all\n>>> 1 + 1\n2\n>>>other\n>>>>lamp",
+                false,
+                vec![text(">>> 1 + 1\n2\n>>>other\n>>>>lamp")],
+            ),
+            (
+                "all\n>>>>lamp\n{\"on\": true}",
+                false,
+                vec![text(">"), call("lamp", true)],
+            ),
+            // What is no call is told, with its line.
+            ("lamp\n{\"on\": tr", false, vec![text("lamp\n{\"on\": tr")]),
+            ("lamp\nOn!", false, vec![text("lamp\nOn!")]),
+            (
+                "lamp\n{\"on\": truth} >>>lamp\n{\"on\": true}",
+                false,
+                vec![text("lamp\n{\"on\": truth} "), call("lamp", true)],
+            ),
+            (
+                "lamp\n{\"on\": true} and so",
+                false,
+                vec![call("lamp", true), text(" and so")],
+            ),
+            ("other\n{}", false, vec![text("other\n{}")]),
+            ("lam", false, vec![text("lam")]),
+            ("", false, vec![]),
+            (
+                "all\n{\"a\": \">>>lamp\"}\n>>>lamp\n{}",
+                true,
+                vec![text("{\"a\": \">>>lamp\"}\n>>>lamp\n{}")],
+            ),
+        ] {
+            for n_chars in [1, 2, 3, 7, answer.len().max(1)] {
+                assert_eq!(
+                    read(answer, n_chars, has_form),
+                    parts,
+                    "{answer:?} by {n_chars}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_lacks_the_line_of_the_user_where_its_template_is_of_this_way() {
+        let template = "{{ '>>>all\\n' }} >>>${recipient}";
+        for (template, prompt, opening) in [
+            (template, "assistant\n\n>>>", Some("all\n")),
+            (template, "assistant\n\n", None),
+            (">>>all", "assistant\n\n>>>", None),
+        ] {
+            assert_eq!(opening_of_text(|| template.to_owned(), prompt), opening);
+        }
+    }
+
+    #[test]
+    fn a_hundred_functions_are_held() {
+        let schema = json!({"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
+                            "additionalProperties": false});
+        let names: Vec<String> = (0..100).map(|i| format!("switch_the_lamp_{i}")).collect();
+        let functions = names.iter().map(|name| Callable {
+            name,
+            schema: &schema,
+        });
+        let calls = CallGrammar {
+            functions: functions.collect(),
+            must_call: false,
+            is_parallel: true,
+            form: None,
+            around: None,
+        };
+        let grammar = Grammar::Calls(FUNCTIONARY_3_2.grammar(&calls, &Marks::default()));
+        for (answer, is_fine) in [
+            (
+                "all\nI look.>>>switch_the_lamp_42\n{\"on\": true}>>>switch_the_lamp_7\n{\"on\": false}",
+                true,
+            ),
+            ("all\nI look.>>>switch_the_lamp_42\n{\"on\": 1}", false),
+            ("all\n>>>switch_the_lamp_100\nis none", true),
+            ("switch_the_lamp_100\n{\"on\": true}", false),
+        ] {
+            assert_eq!(accepts(&grammar, answer), is_fine, "{answer}");
+        }
+    }
+}
