@@ -336,8 +336,7 @@ fn loaded(read: &Op, buffer: &str, of: &Type) -> Result<Vec<Op>, SyntaxError> {
     };
     let (result, at) = (read.result()?, read.at);
     let named = |what: &str| format!("{what} of %{result}");
-    let [zero, word, two, bits, cut] =
-        ["place", "word", "shift", "bits", "cut"].map(|what| named(what));
+    let [zero, word, two, bits, cut] = ["place", "word", "shift", "bits", "cut"].map(named);
     let constant = |name: &str, value, of| {
         let mut op = made("arith.constant", at, (&[], Some(name)), vec![of]);
         op.set("value", Attribute::Integer(value));
