@@ -4,6 +4,7 @@
 //! descriptors and flows, as mlir-aie's `aie-objectFifo-stateful-transform` has them.
 
 mod allocation;
+mod arguments;
 mod build;
 mod choose;
 mod control_packet;
@@ -15,14 +16,16 @@ mod flow;
 mod logical;
 mod overlay;
 mod scope;
+mod scratchpad;
 mod stages;
 mod switch;
 
 pub(crate) use allocation::{ShimAllocation, channel};
-pub use choose::ReadOptions;
+pub use choose::{HostNumber, ReadOptions};
 pub(crate) use descriptor::{
-    Constants, LockAction, block, by_headers, constant, number, packet_of, use_lock,
+    Constants, LockAction, block, by_headers, constant, number, offset_entry, packet_of, use_lock,
 };
+pub(crate) use scratchpad::ScratchpadWord;
 pub(crate) use switch::{Switch, Switches};
 
 use crate::syntax::{Location, MemRefType, Op, SyntaxError, parse};
@@ -46,6 +49,10 @@ pub struct Design {
     pub(crate) arguments: Vec<Argument>,
     /// Arguments of the sequence that are numbers.
     pub(crate) numbers: Constants,
+    /// The host's scratchpad, word by word.
+    pub(crate) scratchpad: Vec<ScratchpadWord>,
+    /// Devices of the text that have nothing: to load one changes nothing that a design relies on.
+    pub(crate) empty_devices: Vec<String>,
     pub(crate) names: BTreeMap<String, Entity>,
     pub(crate) symbols: BTreeMap<String, Entity>,
     pub(crate) buffers: Vec<Buffer>,
@@ -163,6 +170,8 @@ pub(crate) struct Descriptor {
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
     pub(crate) packet: Option<(u64, u64)>,
+    /// The word of the scratchpad that counts the elements by which its address lies further behind.
+    pub(crate) offset_entry: Option<u8>,
     /// The number that its packets' headers give the receiver's descriptor.
     pub(crate) out_of_order_id: Option<u64>,
     /// Whether headers of packets name it, and no chain.
@@ -272,7 +281,7 @@ impl Design {
     /// # Errors
     /// As [`read`](Design::read); a name that is not there, with those that are.
     pub fn read_with(text: &str, options: &ReadOptions) -> Result<Design, SyntaxError> {
-        build::design(&parse(text)?, options)
+        build::design(&scratchpad::lowered(parse(text)?)?, options)
     }
 
     /// Reads the design that options name, or, where a text has several of which none is named, all of them: each
@@ -284,7 +293,7 @@ impl Design {
         text: &str,
         options: &ReadOptions,
     ) -> Result<Vec<(ReadOptions, Design)>, SyntaxError> {
-        let ops = parse(text)?;
+        let ops = scratchpad::lowered(parse(text)?)?;
         let choices = choose::choices(&ops, options)?;
         let read = |choice: ReadOptions| Ok((choice.clone(), build::design(&ops, &choice)?));
         choices.into_iter().map(read).collect()

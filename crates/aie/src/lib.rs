@@ -30,7 +30,7 @@ mod sample;
 mod syntax;
 mod time;
 
-pub use design::{Design, ReadOptions};
+pub use design::{Design, HostNumber, ReadOptions};
 pub use footprint::{Footprint, TileUse};
 pub use run::{OutputBytes, RunOptions, RunReport, Verdict, run};
 pub use syntax::{Location, SyntaxError};
@@ -38,6 +38,7 @@ pub use time::{ActorTime, DesignTime, TimeModel, time};
 
 pub use millrace_npu::Trace;
 
+pub use millrace_xdna2_words::board::UnsetMemory;
 pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 
 /// The transaction stream of a design: set-up, sequence, and waits for all that shims write.

@@ -12,15 +12,15 @@ mod tasks;
 
 pub(crate) use places::{Places, chain_descriptors};
 
-use crate::design::{Design, Flow, TileMemory};
+use crate::design::{Descriptor, Design, Flow, TileMemory};
 use crate::syntax::{Location, SyntaxError};
 use channels::{channels, last_tasks, out_of_order};
 use descriptor::{burst, fields};
 use millrace_xdna2_words::port::{self, Bundle};
-use millrace_xdna2_words::register::BlockKind;
+use millrace_xdna2_words::register::{self, BlockKind};
 use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
-use millrace_xdna2_words::txn::{TxnOperation, TxnStream};
+use millrace_xdna2_words::txn::{ScratchpadFunction, TxnOperation, TxnStream};
 use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush, WriterError};
 use sequence::SequenceCommand;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,8 +117,8 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
     Ok(lowered)
 }
 
-/// Buffers that a call of the host has, at most, as XRT's kernels on an NPU take them.
-const MOST_BUFFERS: usize = 8;
+/// Buffers that a call of the host has, at most, as an xclbin of mlir-aie takes them.
+pub(crate) const MOST_BUFFERS: usize = 16;
 
 /// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros where it cannot be lowered. There may
 /// be more of them than arguments: words may patch any.
@@ -129,7 +129,12 @@ pub(crate) fn argument_ends(design: &Design) -> Vec<u64> {
     for (_, command) in commands.unwrap_or_default() {
         let reach = match command {
             SequenceCommand::Descriptor { descriptor, .. } => match descriptor.memory {
-                TileMemory::Argument(argument) => Some((argument, descriptor.end_bytes())),
+                TileMemory::Argument(argument) => {
+                    let more = (descriptor.offset_entry)
+                        .and_then(|entry| design.scratchpad.get(usize::from(entry))?.bits)
+                        .map_or(0, |n| u64::from(n).saturating_mul(descriptor.element_bytes));
+                    Some((argument, descriptor.end_bytes().saturating_add(more)))
+                }
                 TileMemory::Buffer(_) => None,
             },
             SequenceCommand::Raw { operation, .. } => written.reach(&operation),
@@ -152,8 +157,7 @@ fn writer_header(design: &Design) -> millrace_xdna2_words::StreamHeader {
 fn idle_poll(channel: ChannelAt) -> TxnOperation {
     const BUSY_AND_WAITING: u32 = 0xF << 19;
     let kind = BlockKind::Status(channel.direction);
-    let offset =
-        millrace_xdna2_words::register::offset(channel.tile.kind(), kind, channel.number.into());
+    let offset = register::offset(channel.tile.kind(), kind, channel.number.into());
     TxnOperation::MaskPoll {
         address: channel.tile.address(offset.unwrap_or(0)).into(),
         value: 0,
@@ -321,6 +325,9 @@ fn issue(
                     descriptor.offset_bytes,
                 );
                 patch.map_err(error)?;
+                if let Some(entry) = descriptor.offset_entry {
+                    writer.operation(moved(design, descriptor, *number, entry)?);
+                }
             }
         }
         SequenceCommand::Push { channel, task } => {
@@ -341,6 +348,25 @@ fn issue(
         SequenceCommand::Raw { operation, .. } => writer.operation(operation.clone()),
     }
     Ok(())
+}
+
+/// Moves the block of a shim's descriptor by as many elements as a word of the scratchpad says.
+fn moved(
+    design: &Design,
+    descriptor: &Descriptor,
+    number: u8,
+    entry: u8,
+) -> Result<TxnOperation, SyntaxError> {
+    design.scratchpad_word(descriptor.at, "aie.dma_bd", entry)?;
+    let tile = descriptor.tile;
+    let offset = register::offset(tile.kind(), BlockKind::Descriptor, number.into());
+    Ok(TxnOperation::UpdateAddress {
+        entry,
+        function: ScratchpadFunction::Multiply,
+        number: descriptor.element_bytes as u32,
+        // The address begins in the second word.
+        register: tile.address(offset.unwrap_or(0)) + 4,
+    })
 }
 
 /// What a command says about arguments and about channels that write them.

@@ -2,24 +2,28 @@
 
 mod difference;
 mod equality;
+mod outputs;
 mod shown;
 mod slow;
 mod stage;
+mod tried;
 
 use crate::core::{CoreLog, CoreRun};
 use crate::design::Design;
-use crate::lower::DesignProgram;
 use crate::ring::{Parties, ring};
 use crate::syntax::SyntaxError;
 use equality::either;
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::{
     Board, BoardCounters, BoardError, BoardEvent, BoardOptions, EqualAcquire, SlowActor,
+    UnsetMemory,
 };
+use outputs::{outputs, used};
 use stage::{DesignStage, ProgramNotes, stages};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use tried::TriedOrders;
 
 /// How a design is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct RunOptions {
     pub max_rounds: u64,
     /// Whether elements of an argument may stand in any order, as streams that merge bring them.
     pub any_order: bool,
+    /// What memories of tiles hold that nothing has set.
+    pub unset: UnsetMemory,
 }
 
 impl Default for RunOptions {
@@ -45,6 +51,7 @@ impl Default for RunOptions {
             max_instructions: 1 << 28,
             max_rounds: 1 << 24,
             any_order: false,
+            unset: UnsetMemory::Noise,
         }
     }
 }
@@ -167,74 +174,6 @@ pub fn run(
     tried.passed(n_untried)
 }
 
-/// Orders that were tried, and passed.
-struct TriedOrders<'r> {
-    design: &'r Design,
-    stages: &'r [DesignStage<'r>],
-    notes: &'r ProgramNotes,
-    first: Option<(RunReport, Vec<Vec<u8>>)>,
-    orders: Vec<String>,
-}
-
-impl<'r> TriedOrders<'r> {
-    fn new(
-        design: &'r Design,
-        stages: &'r [DesignStage<'r>],
-        notes: &'r ProgramNotes,
-    ) -> TriedOrders<'r> {
-        TriedOrders {
-            design,
-            stages,
-            notes,
-            first: None,
-            orders: Vec::new(),
-        }
-    }
-
-    /// Tries one more; gives the report if something went wrong.
-    fn one(&mut self, run: SeededRun<'_>, order: String) -> Result<Option<RunReport>, SyntaxError> {
-        let (mut report, after, _) = either(self.design, self.stages, self.notes, run)?;
-        // What an unknown kernel leaves is noise.
-        let has_values = self.notes.unknown.is_empty();
-        let any_order = run.options.any_order;
-        let differs = |before: &[Vec<u8>]| {
-            has_values && !difference::is_same(self.design, (before, &after), any_order)
-        };
-        if report.verdict == Verdict::Pass {
-            if !self.first.as_ref().is_some_and(|row| differs(&row.1)) {
-                self.orders.push(order);
-                self.first.get_or_insert((report, after));
-                return Ok(None);
-            }
-            report.verdict = Verdict::Fail;
-            report.outputs.clear();
-            let before = self.first.as_ref().map_or(&[][..], |row| &row.1);
-            let first = self.orders.first().map_or("", String::as_str);
-            report.problem = Some(difference::told(self.design, (before, first), &after));
-        }
-        report.orders = std::mem::take(&mut self.orders);
-        report.failing_order = Some(order);
-        Ok(Some(report))
-    }
-
-    /// Words that DMA moved in a run.
-    fn words(&self) -> u64 {
-        self.first.as_ref().map_or(0, |row| row.0.counters.words)
-    }
-
-    fn passed(self, n_untried: usize) -> Result<RunReport, SyntaxError> {
-        let first = self.first.map(|row| row.0);
-        let mut report =
-            first.ok_or_else(|| SyntaxError::new(Default::default(), "no order was tried"))?;
-        report.orders = self.orders;
-        report.n_untried = n_untried;
-        if self.design.has_packets_on_own_routes() {
-            report.verdict = Verdict::PassOnOwnRoutes;
-        }
-        Ok(report)
-    }
-}
-
 /// There is something to run, and the bytes are those of the arguments.
 fn check_arguments(design: &Design, arguments: &[Vec<u8>]) -> Result<(), SyntaxError> {
     let fail = |problem: String| Err(SyntaxError::new(Default::default(), problem));
@@ -342,8 +281,10 @@ fn once(
             starved: run.starved,
             settle: stage.lowered.settle,
             equal: run.equal,
+            unset: run.options.unset,
             end: Some(stage.lowered.end),
         });
+        board.give_scratchpad(stage.design.scratchpad_words());
         if let Some(before) = &before {
             board.keep_memories_of(before);
         }
@@ -420,30 +361,4 @@ fn of_stage<'b>(
         }
     }
     Ok(())
-}
-
-/// Arguments that configurations use, as the design numbers them.
-fn used(stages: &[DesignStage<'_>], of: fn(&DesignProgram) -> &BTreeSet<usize>) -> BTreeSet<usize> {
-    let part = |stage: &DesignStage<'_>, i: &usize| Some(stage.parts.get(*i)?.argument);
-    let all = stages.iter().flat_map(|stage| {
-        of(&stage.lowered)
-            .iter()
-            .filter_map(move |i| part(stage, i))
-    });
-    all.collect()
-}
-
-fn outputs(design: &Design, stages: &[DesignStage<'_>], after: &[Vec<u8>]) -> Vec<OutputBytes> {
-    let output = |argument: usize| {
-        let of = design.arguments.get(argument)?;
-        let bytes = after.get(argument)?.clone();
-        Some(OutputBytes {
-            argument,
-            name: of.name.clone(),
-            shown: shown::first(&of.of.element, &bytes),
-            bytes,
-        })
-    };
-    let writes = used(stages, |lowered| &lowered.writes);
-    writes.into_iter().filter_map(output).collect()
 }

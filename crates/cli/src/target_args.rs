@@ -196,6 +196,9 @@ pub(crate) struct KernelTargetArgs {
     /// The kind of NPU
     #[arg(long, value_name = "NAME", default_value = default_target(), value_parser = target_parser())]
     pub(crate) device: &'static dyn Target,
+    /// What executes the kernel [default: the first; `millrace devices -v` lists them]
+    #[arg(long, value_name = "NAME")]
+    simulator: Option<String>,
     #[command(flatten)]
     machine: MachineArgs,
 }
@@ -203,11 +206,12 @@ pub(crate) struct KernelTargetArgs {
 impl KernelTargetArgs {
     /// What is asked of the target.
     pub(crate) fn settings(&self, numerics: Option<String>) -> CommandResult<Settings> {
-        let settings = self.machine.settings(self.device)?;
-        Ok(Settings {
+        let asked = TargetSettings {
             numerics,
-            ..settings
-        })
+            simulator: self.simulator.clone(),
+            ..self.machine.target_settings()
+        };
+        Ok(asked.of_machine(self.device)?)
     }
 }
 

@@ -44,33 +44,52 @@ pub fn program_words(program: &Program, machine: &Machine) -> Result<Vec<LaunchW
     Ok(lowered.into_iter().map(|launch| launch.words).collect())
 }
 
-impl WordsArray {
-    /// Runs a launch's words: what the board counted.
-    fn launch(
-        &self,
-        flat: &Flat<'_>,
-        words: &LaunchWords,
-        content: &mut [Vec<u8>],
-        max_rounds: u64,
-    ) -> Result<BoardCounters, String> {
-        let options = BoardOptions {
-            max_rounds,
-            ..BoardOptions::default()
-        };
-        let board = board_of(flat, &words.cores, self.array.cpu(), options);
-        let board = board.map_err(|error: BoardError| error.to_string())?;
-        let kernel = FakeKernel::new(board, FakeFaults::default());
-        let said = |fault: DriverFault| fault.to_string();
-        let mut driver = AmdxdnaDriver::open(kernel).map_err(said)?;
-        let ran = driver.run(&words.stream, content);
-        ran.map_err(|fault| match driver.node().explanation() {
-            Some(explanation) => format!("{fault}: {explanation}"),
-            None => fault.to_string(),
-        })?;
-        let counters = driver.node().counters();
-        driver.close().map_err(said)?;
-        Ok(counters)
+/// Executes all launches of a program as words: the driver gives each to the kernel in software, whose array is the
+/// board. Gives what the board counted.
+///
+/// # Errors
+/// A program that has no words, or what stopped a launch, with its name; slots that are written are undefined then.
+pub fn run_program(
+    program: &Program,
+    machine: &Machine,
+    content: &mut [Vec<u8>],
+    cpu: &Cpu,
+) -> Result<BoardCounters, String> {
+    let lowered = lower(program, machine).map_err(|error| error.to_string())?;
+    let mut counters = BoardCounters::default();
+    for launch in &lowered {
+        let max_rounds = BoardOptions::default().max_rounds;
+        let ran = run_launch((&launch.flat, &launch.words), content, cpu, max_rounds);
+        let name = &launch.flat.launch.name;
+        counters.add(ran.map_err(|reason| format!("launch `{name}`: {reason}"))?);
     }
+    Ok(counters)
+}
+
+/// Runs a launch's words: what the board counted.
+fn run_launch(
+    (flat, words): (&Flat<'_>, &LaunchWords),
+    content: &mut [Vec<u8>],
+    cpu: &Cpu,
+    max_rounds: u64,
+) -> Result<BoardCounters, String> {
+    let options = BoardOptions {
+        max_rounds,
+        ..BoardOptions::default()
+    };
+    let board = board_of(flat, &words.cores, cpu, options);
+    let board = board.map_err(|error: BoardError| error.to_string())?;
+    let kernel = FakeKernel::new(board, FakeFaults::default());
+    let said = |fault: DriverFault| fault.to_string();
+    let mut driver = AmdxdnaDriver::open(kernel).map_err(said)?;
+    let ran = driver.run(&words.stream, content);
+    ran.map_err(|fault| match driver.node().explanation() {
+        Some(explanation) => format!("{fault}: {explanation}"),
+        None => fault.to_string(),
+    })?;
+    let counters = driver.node().counters();
+    driver.close().map_err(said)?;
+    Ok(counters)
 }
 
 impl Simulator for WordsArray {
@@ -126,7 +145,7 @@ impl Simulator for WordsArray {
         let mut rounds_left = job.stop_after();
         for (flat, words) in flats.iter().zip(launches) {
             let max_rounds = rounds_left.unwrap_or(BoardOptions::default().max_rounds);
-            let ran = self.launch(flat, words, content, max_rounds);
+            let ran = run_launch((flat, words), content, self.array.cpu(), max_rounds);
             let counters = ran.map_err(|reason| stop(Some(&flat.launch.name), reason))?;
             rounds_left = rounds_left.map(|left| left.saturating_sub(counters.rounds));
             let is_written = written_slots(flat, content.len());

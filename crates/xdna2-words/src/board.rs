@@ -37,6 +37,7 @@ pub use event::BoardEvent;
 pub use fault::{BoardError, RacedWord};
 pub use lock::EqualAcquire;
 pub use slow::SlowActor;
+pub use state::UnsetMemory;
 pub use waits::{BoardActor, BoardWait, WaitFor};
 
 use crate::tile::{Direction, Tile};
@@ -44,6 +45,7 @@ use crate::txn::{TxnOperation, TxnStream, decode};
 use crate::writer::ChannelAt;
 use dma::ArbiterHold;
 use event::EventLog;
+use firmware::Scratchpad;
 use route::{Entry, Route};
 use state::{Active, CoreState, Marks, TileState};
 use std::cell::Cell;
@@ -66,6 +68,8 @@ pub struct BoardOptions {
     pub settle: Option<usize>,
     /// What an acquire by equality leaves.
     pub equal: EqualAcquire,
+    /// What memories hold that nothing has set.
+    pub unset: UnsetMemory,
     /// The operation behind a sequence's last: polls from there on are no part of it, and what they wait for is late.
     pub end: Option<usize>,
 }
@@ -79,6 +83,7 @@ impl Default for BoardOptions {
             starved: SlowActor::Nobody,
             settle: None,
             equal: EqualAcquire::Refused,
+            unset: UnsetMemory::Noise,
             end: None,
         }
     }
@@ -122,6 +127,7 @@ pub struct Board<'p> {
     stalled_at: Option<TxnOperation>,
     /// What memories hold when the next stream begins; nothing of one that is noise.
     carried: Vec<Vec<u32>>,
+    scratchpad: Scratchpad,
 }
 
 /// Xorshift64*: order and noise, nothing more.
@@ -199,14 +205,15 @@ impl<'p> Board<'p> {
             log: EventLog::default(),
             stalled_at: None,
             carried: Vec::new(),
+            scratchpad: Scratchpad::default(),
         }
     }
 
-    /// Forgets all registers; memories will be full of noise.
+    /// Forgets all registers; memories will hold what memory that nothing has set holds.
     fn forget(&mut self) {
-        let order = &mut self.order;
+        let (order, unset) = (&mut self.order, self.options.unset);
         self.tiles = Tile::all()
-            .map(|tile| TileState::new(tile, order.next()))
+            .map(|tile| TileState::new(tile, order.next(), unset))
             .collect();
         for (state, memory) in self.tiles.iter_mut().zip(self.carried.drain(..)) {
             state.restore(memory);
@@ -221,6 +228,7 @@ impl<'p> Board<'p> {
         self.met_equal = false;
         self.late.clear();
         self.raced.set(None);
+        self.scratchpad.firmware = None;
         self.turning = 0;
         self.counters = BoardCounters::default();
     }

@@ -142,6 +142,9 @@ pub(crate) fn describe(operation: &TxnOperation) -> ListingLine {
             let text = format!("{name} += address of argument {argument} + {plus_bytes}");
             line("patch", text)
         }
+        TxnOperation::CreateScratchpad { .. } | TxnOperation::UpdateAddress { .. } => {
+            describe_scratchpad(operation)
+        }
         TxnOperation::Raw { code, data } => {
             let name = ["read-registers", "record-timer", "merge-sync"];
             let name = name.get(usize::from(*code).wrapping_sub(0x82)).copied();
@@ -175,6 +178,30 @@ fn describe_masked(operation: &TxnOperation) -> ListingLine {
                 how,
                 format!("until {name} is {value:#010x} where {mask:#010x}"),
             )
+        }
+        _ => line("no-op", String::new()),
+    }
+}
+
+fn describe_scratchpad(operation: &TxnOperation) -> ListingLine {
+    match operation {
+        TxnOperation::CreateScratchpad {
+            usage,
+            size_bytes,
+            address,
+        } => {
+            let text = format!("{size_bytes} bytes of usage {usage} at {address:#x} of the host");
+            line("scratchpad", text)
+        }
+        TxnOperation::UpdateAddress {
+            entry,
+            function,
+            number,
+            register,
+        } => {
+            let (name, sign) = (place((*register).into()).0, function.sign());
+            let text = format!("{name} += word {entry} of the scratchpad {sign} {number}");
+            line("update", text)
         }
         _ => line("no-op", String::new()),
     }

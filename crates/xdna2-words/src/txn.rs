@@ -140,6 +140,26 @@ pub enum TxnOperation {
         /// The distance in bytes.
         plus_bytes: u64,
     },
+    /// Copies the host's scratchpad to memory of the firmware.
+    CreateScratchpad {
+        /// How it is laid out; 0 is a table of words.
+        usage: u8,
+        /// Its bytes.
+        size_bytes: u32,
+        /// Where the host's lies; the loader sets it.
+        address: u64,
+    },
+    /// Adds what follows from a word of the scratchpad to an address of 48 bits in two registers.
+    UpdateAddress {
+        /// The word of the scratchpad.
+        entry: u8,
+        /// What is done with it and the number.
+        function: ScratchpadFunction,
+        /// The number.
+        number: u32,
+        /// The first register.
+        register: u32,
+    },
     /// An operation of which only the length is known: 0x82 reads registers, 0x83 records a timer,
     /// 0x84 merges waits.
     Raw {
@@ -148,6 +168,35 @@ pub enum TxnOperation {
         /// The words after the second.
         data: Vec<u32>,
     },
+}
+
+/// What is added of a scratchpad's word and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScratchpadFunction {
+    /// Their product.
+    Multiply,
+    /// Their sum.
+    Add,
+    /// The word less the number.
+    Subtract,
+}
+
+impl ScratchpadFunction {
+    /// All of them, by the numbers that they have in words.
+    pub const ALL: [ScratchpadFunction; 3] = [
+        ScratchpadFunction::Multiply,
+        ScratchpadFunction::Add,
+        ScratchpadFunction::Subtract,
+    ];
+
+    /// The sign between word and number.
+    pub fn sign(self) -> &'static str {
+        match self {
+            ScratchpadFunction::Multiply => "x",
+            ScratchpadFunction::Add => "+",
+            ScratchpadFunction::Subtract => "-",
+        }
+    }
 }
 
 /// A stream.
@@ -307,6 +356,22 @@ impl TxnOperation {
                 to.extend([0x81, 48, 0, 0, 0, 0, low(*register), high(*register)]);
                 to.extend([*argument, 0, low(*plus_bytes), high(*plus_bytes)]);
             }
+            &TxnOperation::CreateScratchpad {
+                usage,
+                size_bytes,
+                address,
+            } => to.extend([
+                bytes([10, usage, 0, 0]),
+                size_bytes,
+                low(address),
+                high(address),
+            ]),
+            &TxnOperation::UpdateAddress {
+                entry,
+                function,
+                number,
+                register,
+            } => to.extend([bytes([12, entry, function as u8, 0]), number, register]),
             TxnOperation::Raw { code, data } => {
                 to.extend([u32::from(*code), (8 + 4 * data.len()) as u32]);
                 to.extend(data);

@@ -104,6 +104,17 @@ pub fn is_int8(settings: &Settings) -> bool {
     settings.mode.as_deref() == Some(modes::INT8)
 }
 
+/// What executes programs, the default if nothing is said.
+fn simulator(settings: &Settings) -> Result<ArraySimulator, SettingError> {
+    let Some(name) = &settings.simulator else {
+        return Ok(ArraySimulator::default());
+    };
+    let known = ArraySimulator::ALL.into_iter().find(|s| s.name() == name);
+    known.ok_or_else(|| {
+        SettingError::unknown(NAME, "simulator", name, &Xdna2Target.options().simulators)
+    })
+}
+
 /// A planner set up so, for all modes but that of 8-bit integers.
 ///
 /// # Errors
@@ -111,13 +122,8 @@ pub fn is_int8(settings: &Settings) -> bool {
 pub fn planner(settings: &Settings) -> Result<Xdna2, SettingError> {
     let (machine, profile) = machine(settings)?;
     let features = features(settings)?;
-    let mut planner = Xdna2::new(machine, profile, features);
-    if let Some(name) = &settings.simulator {
-        let known = ArraySimulator::ALL.into_iter().find(|s| s.name() == name);
-        let unknown =
-            || SettingError::unknown(NAME, "simulator", name, &Xdna2Target.options().simulators);
-        planner = planner.with_simulator(known.ok_or_else(unknown)?);
-    }
+    let planner = Xdna2::new(machine, profile, features);
+    let mut planner = planner.with_simulator(simulator(settings)?);
     if let Some(name) = &settings.host {
         let hosts = [HostKind::Published, HostKind::Own];
         let known = hosts.into_iter().find(|host| host.name() == name);

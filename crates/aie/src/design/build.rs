@@ -1,8 +1,9 @@
 //! From ops to a design.
 
-use super::{Argument, Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
+use super::{Buffer, Core, Design, Entity, Fifo, Global, Lock, ReadOptions};
 use super::{
-    allocation, choose, control_packet, dma, fifo, flow, logical, overlay, scope, stages, switch,
+    allocation, arguments, choose, control_packet, dma, fifo, flow, logical, overlay, scope,
+    scratchpad, stages, switch,
 };
 use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
@@ -13,8 +14,6 @@ const STACK_BYTES: i64 = 1024;
 
 /// Bytes of a global, at most: it is for memories of tiles.
 const MOST_GLOBAL_BYTES: u64 = 1 << 20;
-/// Bytes of all arguments of a sequence, at most.
-const MOST_ARGUMENT_BYTES: u64 = 256 << 20;
 /// Streams of a design, at most: the router tries them again and again.
 const MOST_STREAMS: usize = 512;
 
@@ -24,6 +23,8 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
     let device = chosen.device;
     let mut design = Design {
         queue_waits: options.queue_waits,
+        empty_devices: chosen.empty,
+        scratchpad: scratchpad::words(&chosen.outside, options)?,
         ..Design::default()
     };
     begin(&mut design, device)?;
@@ -65,53 +66,13 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
         known(op)?;
     }
     if let Some(op) = sequence_op {
-        sequence(&mut design, op, options)?;
+        arguments::read(&mut design, op, options)?;
         control_packet::lower(&mut design)?;
         overlay::add(&mut design)?;
-        stages::read(&mut design, ops, op)?;
+        stages::read(&mut design, ops, op, options)?;
     }
-    reach(&mut design);
+    arguments::reach(&mut design);
     Ok(design)
-}
-
-/// Arguments are as long as transfers reach: what a host gives may be more than the type says. A buffer that a patch names
-/// beyond the arguments, as those of traces do, is one that the host gives besides.
-fn reach(design: &mut Design) {
-    let ends = crate::lower::argument_ends(design);
-    let n_buffers = ends
-        .iter()
-        .rposition(|&end| end > 0)
-        .map_or(0, |last| last + 1);
-    for (i, &end) in ends
-        .iter()
-        .enumerate()
-        .take(n_buffers)
-        .skip(design.arguments.len())
-    {
-        let bytes = end.clamp(4, MOST_ARGUMENT_BYTES).next_multiple_of(4);
-        if end > 0 {
-            let note = format!(
-                "buffer {i} of the host is no argument: taken for {bytes} bytes, as far as transfers reach"
-            );
-            design.notes.push(note);
-        }
-        design.arguments.push(Argument {
-            name: format!("host{i}"),
-            of: MemRefType::words(bytes / 4),
-            bytes,
-            given: None,
-        });
-    }
-    for (i, (argument, end)) in design.arguments.iter_mut().zip(ends).enumerate() {
-        if (argument.bytes + 1..=MOST_ARGUMENT_BYTES).contains(&end) {
-            let (name, of) = (&argument.name, &argument.of);
-            let note = format!(
-                "argument {i} (%{name}: {of}) is taken for {end} bytes, as far as transfers reach"
-            );
-            design.notes.push(note);
-            argument.bytes = end;
-        }
-    }
 }
 
 fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
@@ -150,6 +111,9 @@ fn part(rest: &str, most: u8) -> Option<u8> {
 /// What stands in the file beside the device, or anywhere in it.
 fn file_op(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     let name = op.text("sym_name")?.to_owned();
+    if op.name == "aiex.scratchpad_parameter" {
+        return Ok(());
+    }
     if op.name == "func.func" {
         design.functions.insert(name, op.clone());
         return Ok(());
@@ -379,38 +343,6 @@ pub(super) fn is_sequence(op: &Op) -> bool {
         }
         _ => false,
     }
-}
-
-fn sequence(design: &mut Design, op: &Op, options: &ReadOptions) -> Result<(), SyntaxError> {
-    let region = op.region(0)?;
-    let [block] = &region.blocks[..] else {
-        return Err(op.error("a sequence of several blocks"));
-    };
-    for (name, of) in &block.arguments {
-        if matches!(of, Type::Integer { .. } | Type::Index) {
-            let given = options.numbers.get(name).copied();
-            let problem = || format!("%{name} is a number: give it by --number {name}=VALUE");
-            let value = given.ok_or_else(|| op.error(problem()))?;
-            design.numbers.insert(name.clone(), value);
-            continue;
-        }
-        let of = of.memref().filter(|of| of.bytes().is_some());
-        let of = of.ok_or_else(|| op.error(format!("%{name} is no memref of a fixed size")))?;
-        design.arguments.push(Argument {
-            name: name.clone(),
-            of: of.clone(),
-            bytes: of.bytes().unwrap_or(0),
-            given: None,
-        });
-    }
-    let sizes = design.arguments.iter().map(|argument| argument.of.bytes());
-    let total = sizes.fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)));
-    if total > MOST_ARGUMENT_BYTES {
-        let problem = format!("its arguments have {total} bytes, more than 256 MiB");
-        return Err(op.error(problem));
-    }
-    design.sequence.clone_from(&block.ops);
-    Ok(())
 }
 
 /// Ops that nobody has looked at are refused.

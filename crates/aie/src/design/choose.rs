@@ -5,7 +5,7 @@ use crate::syntax::{Op, Region, SyntaxError};
 use std::collections::BTreeMap;
 
 /// Which part of a text is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
     /// The device's name, or its number from 1 on in the order of the text; else the one that has a sequence.
     pub device: Option<String>,
@@ -14,15 +14,36 @@ pub struct ReadOptions {
     /// Whether the sequence waits for a place before a task that may find its channel's queue full, as mlir-aie's
     /// passes have it do since September 2026.
     pub queue_waits: bool,
-    /// Numbers that are arguments of the sequence, by their names.
-    pub numbers: BTreeMap<String, i64>,
+    /// Numbers that a host gives beside memory, by their names: arguments of the sequence, words of the scratchpad.
+    pub numbers: BTreeMap<String, HostNumber>,
+}
+
+/// A number that a host gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HostNumber {
+    /// A whole one.
+    Whole(i64),
+    /// One with a point.
+    Point(f64),
+}
+
+impl HostNumber {
+    /// The whole number that it is.
+    pub(crate) fn whole(self) -> Option<i64> {
+        match self {
+            HostNumber::Whole(value) => Some(value),
+            HostNumber::Point(_) => None,
+        }
+    }
 }
 
 /// A device that is to be read.
 pub(super) struct ChosenDevice<'o> {
     pub(super) device: &'o Op,
-    /// Functions and globals of its module.
+    /// Functions, globals and parameters of its module.
     pub(super) outside: Vec<&'o Op>,
+    /// Names of devices of the text that have nothing.
+    pub(super) empty: Vec<String>,
     /// A device behind it that has its routes and no sequence.
     pub(super) routed: Option<&'o Op>,
     pub(super) notes: Vec<String>,
@@ -79,6 +100,11 @@ pub(super) fn device<'o>(
     Ok(ChosenDevice {
         device: device.op,
         outside: device.outside.clone(),
+        empty: all
+            .iter()
+            .filter(|of| !of.has(|op| op.name != "aie.end"))
+            .map(|of| of.name().to_owned())
+            .collect(),
         routed: routed.map(|routed| routed.op),
         notes,
     })
@@ -91,7 +117,13 @@ fn find<'o>(
     found: &mut Vec<FoundDevice<'o>>,
 ) -> Result<(), SyntaxError> {
     let mut around = outside.to_vec();
-    let is_outside = |op: &&Op| matches!(op.name.as_str(), "func.func" | "memref.global");
+    let is_outside = |op: &&Op| {
+        let name = op.name.as_str();
+        matches!(
+            name,
+            "func.func" | "memref.global" | "aiex.scratchpad_parameter"
+        )
+    };
     around.extend(ops.iter().filter(is_outside));
     for op in ops {
         match op.name.as_str() {
@@ -104,7 +136,7 @@ fn find<'o>(
                 op,
                 outside: around.clone(),
             }),
-            "func.func" | "memref.global" => {}
+            _ if is_outside(&op) => {}
             _ => return Err(op.error("it does not stand in a device")),
         }
     }

@@ -222,7 +222,7 @@ pub(crate) fn elements(dimensions: &[(u64, u64)], padding: &[(u64, u64)]) -> Opt
 }
 
 /// What a descriptor's op may say.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "offset",
     "len",
     "dimensions",
@@ -237,6 +237,7 @@ const KNOWN: [&str; 14] = [
     "pad_value",
     "axcache",
     "out_of_order_id",
+    "offset_state_table_idx",
 ];
 
 fn read(
@@ -289,6 +290,7 @@ fn read(
         acquires_equal: false,
         release: None,
         packet: packet_of(op)?,
+        offset_entry: offset_entry(op, memory)?,
         out_of_order_id: one("out_of_order_id")?,
         by_header: false,
         burst_bytes: one("burst_length")?.unwrap_or(0),
@@ -296,6 +298,17 @@ fn read(
         number,
         at: op.at,
     })
+}
+
+/// The word of the scratchpad that moves a descriptor's block: of memory of the host, whose address firmware can add to.
+pub(crate) fn offset_entry(op: &Op, memory: TileMemory) -> Result<Option<u8>, SyntaxError> {
+    match (op.get("offset_state_table_idx"), memory) {
+        (None, _) => Ok(None),
+        (Some(_), TileMemory::Argument(_)) => op.number("offset_state_table_idx").map(Some),
+        (Some(_), TileMemory::Buffer(_)) => {
+            Err(op.error("`offset_parameter` of a block that does not lie in memory of the host"))
+        }
+    }
 }
 
 /// Offset and length in elements: as given, else what the dimensions cover, else all that is behind the offset.

@@ -295,6 +295,7 @@ impl FifoLowering<'_> {
                     acquires_equal: false,
                     release: Some((release, amount)),
                     packet: None,
+                    offset_entry: None,
                     out_of_order_id: None,
                     by_header: false,
                     burst_bytes: 0,

@@ -8,7 +8,12 @@ use crate::syntax::{Attribute, Op, Region, SyntaxError, Type};
 use std::collections::BTreeMap;
 
 /// Reads what a sequence loads and runs.
-pub(super) fn read(design: &mut Design, ops: &[Op], sequence: &Op) -> Result<(), SyntaxError> {
+pub(super) fn read(
+    design: &mut Design,
+    ops: &[Op],
+    sequence: &Op,
+    options: &ReadOptions,
+) -> Result<(), SyntaxError> {
     if !contains(sequence, &|op| loads(op) || op.name == "aiex.run") {
         return Ok(());
     }
@@ -20,11 +25,11 @@ pub(super) fn read(design: &mut Design, ops: &[Op], sequence: &Op) -> Result<(),
     let is_own = |op: &Op| !loads(op) || op.text("symbol").is_ok_and(|name| name == own);
     let body = body(sequence)?;
     if body.iter().all(is_own) {
-        let mut reader = StageReader::new(design, ops, own);
+        let mut reader = StageReader::new(design, ops, own, options);
         design.sequence = reader.inline(body)?;
         return Ok(());
     }
-    let mut reader = StageReader::new(design, ops, own);
+    let mut reader = StageReader::new(design, ops, own, options);
     let mut stages = Vec::new();
     for op in body {
         match op.name.as_str() {
@@ -63,11 +68,12 @@ struct StageReader<'o> {
     /// Parts of the sequence's arguments by name, each with bytes of an element.
     parts: BTreeMap<String, (ArgumentPart, u64)>,
     n_runs: usize,
-    queue_waits: bool,
+    /// How the sequence itself is read.
+    given: &'o ReadOptions,
 }
 
 impl<'o> StageReader<'o> {
-    fn new(design: &Design, ops: &'o [Op], own: &str) -> StageReader<'o> {
+    fn new(design: &Design, ops: &'o [Op], own: &str, given: &'o ReadOptions) -> StageReader<'o> {
         let whole = |(i, argument): (usize, &Argument)| {
             let part = ArgumentPart {
                 argument: i,
@@ -81,7 +87,7 @@ impl<'o> StageReader<'o> {
             own: own.to_owned(),
             parts: design.arguments.iter().enumerate().map(whole).collect(),
             n_runs: 0,
-            queue_waits: design.queue_waits,
+            given,
         }
     }
 
@@ -169,8 +175,7 @@ impl<'o> StageReader<'o> {
         let options = ReadOptions {
             device: Some(device),
             sequence: Some(first.ok_or_else(|| op.error("it runs nothing"))?),
-            queue_waits: self.queue_waits,
-            ..ReadOptions::default()
+            ..self.given.clone()
         };
         let mut design = build::design(self.ops, &options)?;
         let types = run_types(op)?;

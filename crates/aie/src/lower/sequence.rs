@@ -63,6 +63,7 @@ impl SequenceCommand {
                     u32::try_from(*address).ok()
                 }
                 TxnOperation::BlockWrite { address, .. } => Some(*address),
+                TxnOperation::UpdateAddress { register, .. } => Some(*register),
                 _ => None,
             },
             _ => None,
@@ -216,17 +217,9 @@ impl Sequence<'_> {
                 Ok(())
             }
             "aiex.npu.sync" => self.sync(op),
-            "aiex.npu.load_pdi" => {
-                let same = op
-                    .text("device_ref")
-                    .is_ok_and(|name| name == self.design.name);
-                match same && self.commands.is_empty() {
-                    true => Ok(()),
-                    false => Err(
-                        op.error("another configuration than this device's, or in the midst of it")
-                    ),
-                }
-            }
+            "aiex.npu.load_pdi" => self.load(op),
+            "aiex.npu.create_scratchpad" => self.create_scratchpad(op),
+            "aiex.npu.update_from_scratchpad" => self.update(op),
             "aiex.npu.write32" | "aiex.npu.maskwrite32" => self.write(op),
             "aiex.npu.blockwrite" => self.block_write(op),
             "aiex.npu.rtp_write" => self.rtp_write(op),
@@ -312,6 +305,7 @@ impl Sequence<'_> {
             "d1_zero_after",
             "d2_zero_after",
             "offset",
+            "offset_state_table_idx",
         ])?;
         for (name, value) in &op.attributes {
             if name.contains("_zero_") && value.integer() != Some(0) {
@@ -351,6 +345,7 @@ impl Sequence<'_> {
             acquires_equal: false,
             release: None,
             packet: design::packet_of(op)?.or(packet),
+            offset_entry: design::offset_entry(op, TileMemory::Argument(argument))?,
             out_of_order_id: None,
             by_header: false,
             burst_bytes: op.number_or("burst_length", 0)?,

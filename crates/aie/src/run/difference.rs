@@ -8,9 +8,12 @@ use crate::syntax::MemRefType;
 pub(super) fn told(
     design: &Design,
     (before, order): (&[Vec<u8>], &str),
-    after: &[Vec<u8>],
+    (after, is_unset): (&[Vec<u8>], bool),
 ) -> String {
-    let cause = "what is written depends on the order of actors, or on memory that nothing has set";
+    let cause = match is_unset {
+        true => "what is written depends on memory that nothing has set",
+        false => "what is written depends on the order of actors",
+    };
     for (i, argument) in design.arguments.iter().enumerate() {
         let (Some(old), Some(new)) = (before.get(i), after.get(i)) else {
             continue;
@@ -30,11 +33,14 @@ pub(super) fn told(
             shown::first(&of.element, bytes)
         };
         let (n, all, name) = (differing.len(), old.len() / size, &argument.name);
-        let hint = match sorted(old, size) == sorted(new, size) {
-            true => {
+        let hint = match (is_unset, sorted(old, size) == sorted(new, size)) {
+            (true, _) => {
+                "; if nobody looks at it, or the array's memory is known to begin as zeros, `--zero-memory` runs it so"
+            }
+            (false, true) => {
                 "; the elements are the same in another order, as streams that merge bring them, and `--any-order` allows that"
             }
-            false => "",
+            (false, false) => "",
         };
         return format!(
             "{cause}: {n} of {all} elements of argument {i} (%{name}) differ, the first is {name}{}, which was {} in the order {order} and is {} here{hint}",

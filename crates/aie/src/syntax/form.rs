@@ -130,6 +130,9 @@ impl FormPart {
             FormPart::Region => op.regions.push(parser.region(Vec::new())?),
             FormPart::RegionWithArguments => {
                 let arguments = parser.list("(", ")", MlirParser::block_argument)?;
+                if parser.eat("attributes") {
+                    parser.dictionary(op)?;
+                }
                 op.regions.push(parser.region(arguments)?);
             }
             FormPart::Regions => op.regions = parser.list("[", "]", |p| p.region(Vec::new()))?,

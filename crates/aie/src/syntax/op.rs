@@ -59,6 +59,18 @@ impl Op {
         }
     }
 
+    /// Looks at this op and at all within it.
+    pub(crate) fn visit<'o>(&'o self, see: &mut dyn FnMut(&'o Op)) {
+        see(self);
+        let inner = self.regions.iter().flat_map(Region::ops);
+        inner.for_each(|op| op.visit(see));
+    }
+
+    /// The blocks of all its regions.
+    pub(crate) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut OpBlock> {
+        self.regions.iter_mut().flat_map(|of| &mut of.blocks)
+    }
+
     /// An error at this op.
     pub(crate) fn error(&self, problem: impl Into<String>) -> SyntaxError {
         SyntaxError::new(self.at, problem).in_op(&self.name)

@@ -65,6 +65,10 @@ fn differing_bytes_name_the_first_element() {
         problem.contains("in the order at random, seed 0"),
         "{problem}"
     );
+    assert!(
+        problem.starts_with("what is written depends on memory that nothing has set: "),
+        "{problem}"
+    );
 }
 
 /// Two senders of one packet flow: whose block comes first depends on who is faster, and that is allowed on demand.
@@ -106,7 +110,8 @@ fn blocks_of_merged_streams_may_come_in_any_order() {
     );
     let problem = problem(&text);
     assert!(
-        problem.contains("the elements are the same in another order"),
+        problem.starts_with("what is written depends on the order of actors: ")
+            && problem.contains("the elements are the same in another order"),
         "{problem}"
     );
     let design = Design::read(&text).unwrap();

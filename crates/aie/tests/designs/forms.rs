@@ -1,7 +1,7 @@
 //! Forms of texts that IRON, mlir-air and mlir-aie's own tests have: each once, small.
 
 use crate::{core_design, run_text, text, words};
-use millrace_aie::{Design, ReadOptions, RunOptions, RunReport, Verdict, run};
+use millrace_aie::{Design, HostNumber, ReadOptions, RunOptions, RunReport, Verdict, run};
 
 /// What a body of a core leaves of 1 to 16, before declarations of the file.
 fn body(file: &str, body: &str) -> Vec<i32> {
@@ -372,7 +372,7 @@ fn sequences_take_numbers() {
         "{error}"
     );
     let options = ReadOptions {
-        numbers: [("n".to_owned(), 3)].into(),
+        numbers: [("n".to_owned(), HostNumber::Whole(3))].into(),
         ..ReadOptions::default()
     };
     let design = Design::read_with(&text, &options).unwrap();

@@ -1,7 +1,7 @@
 //! Whatever a text says, it is read or refused, and a run ends.
 
 use crate::text;
-use millrace_aie::{Design, RunOptions, run};
+use millrace_aie::{Design, RunOptions, UnsetMemory, run};
 use proptest::prelude::*;
 
 const NAMES: [&str; 7] = [
@@ -33,6 +33,7 @@ fn survive(text: &str) {
         max_instructions: 20_000,
         max_rounds: 2_000,
         any_order: false,
+        unset: UnsetMemory::Noise,
     };
     let _ = run(&design, &arguments, options);
 }

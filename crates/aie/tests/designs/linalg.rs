@@ -79,13 +79,72 @@ fn generic_bodies_see_indices_and_scalars() {
     assert_eq!(words(&run_text(&core_design("", body))), expected);
 }
 
+/// Why a body of a core is refused.
+fn refused(element: &str, body: &str) -> String {
+    let text = typed_core_design(element, "", body);
+    let read = Design::read(&text).and_then(|design| design.check().map(|_| ()));
+    read.expect_err("refused").to_string()
+}
+
+#[test]
+fn bodies_and_maps_that_do_not_fit_are_refused() {
+    let generic = |maps: &str, of: &str, body: &str| {
+        format!(
+            "linalg.generic {{indexing_maps = [{maps}], iterator_types = [\"parallel\"]}} {of} {{
+    {body}
+    }}"
+        )
+    };
+    let (same, of) = (
+        "affine_map<(i) -> (i)>, affine_map<(i) -> (i)>",
+        "ins(%in : memref<16xi32>) outs(%out : memref<16xi32>)",
+    );
+    let square = "affine_map<(i) -> (i)>, affine_map<(i) -> (i, i)>";
+    for (body, problem) in [
+        (
+            "linalg.add ins(%in : memref<16xi32>) outs(%out : memref<16xi32>)".to_owned(),
+            "`linalg.add`: 2 operands, 3 are known of it",
+        ),
+        (
+            "linalg.copy ins(%in : tensor<16xi32>) outs(%out : tensor<16xi32>)".to_owned(),
+            "`linalg.copy`: on tensors it has no memory; bufferize it first",
+        ),
+        (
+            generic(same, of, "^bb0(%x: i32):\n      linalg.yield %x : i32"),
+            "`linalg.generic`: its body has not a value for each operand",
+        ),
+        (
+            generic(
+                same,
+                of,
+                "^bb0(%x: i32, %y: i32):\n      linalg.yield %x, %y : i32, i32",
+            ),
+            "`linalg.generic`: its body does not give a value for each output",
+        ),
+        (
+            generic(
+                square,
+                of,
+                "^bb0(%x: i32, %y: i32):\n      linalg.yield %x : i32",
+            ),
+            "`linalg.generic`: a map has not an index for each dimension",
+        ),
+        (
+            generic(
+                "affine_map<(i) -> (i + 1)>, affine_map<(i) -> (i + 1)>",
+                of,
+                "^bb0(%x: i32, %y: i32):\n      linalg.yield %x : i32",
+            ),
+            "`linalg.generic`: how far its loop 0 goes is not fixed by a memref's size",
+        ),
+    ] {
+        let error = refused("i32", &body);
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
 #[test]
 fn what_is_no_loop_over_memrefs_is_refused() {
-    let refused = |element: &str, body: &str| {
-        let text = typed_core_design(element, "", body);
-        let read = Design::read(&text).and_then(|design| design.check().map(|_| ()));
-        read.expect_err("refused").to_string()
-    };
     let short = "%own = memref.alloc() : memref<8xi32>
     linalg.add ins(%in, %in : memref<16xi32>, memref<16xi32>) outs(%own : memref<8xi32>)";
     let error = refused("i32", short);

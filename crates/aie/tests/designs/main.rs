@@ -18,6 +18,7 @@ mod order;
 mod packets;
 mod programs;
 mod routes;
+mod scratchpads;
 mod sequences;
 mod slow;
 mod spellings;

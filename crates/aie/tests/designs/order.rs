@@ -64,6 +64,16 @@ fn what_no_header_can_choose_fails_with_its_cause() {
         ),
         "{problem}"
     );
+    // The descriptor of a channel that sends, of the packet's length.
+    let other = merge([7, 5]).replace(
+        "%merged : memref<8xi32>, 0, 8)",
+        "%merged : memref<8xi32>, 0, 4) {bd_id = 5 : i32}",
+    );
+    let problem = failure(&other);
+    assert!(
+        problem.contains("packet 2 names descriptor 5, which is not enabled for packets"),
+        "{problem}"
+    );
 }
 
 /// A packet that never comes is waited for by name of the channel.

@@ -63,6 +63,11 @@ fn control_packets_that_are_not_known_are_refused() {
         ),
         (
             "address = 2101248",
+            "address = 3145720",
+            "6 words reach beyond core (0, 2)",
+        ),
+        (
+            "address = 2101248",
             "address = 4294967040",
             "no such address",
         ),
@@ -76,6 +81,13 @@ fn control_packets_that_are_not_known_are_refused() {
             error.contains("`aiex.control_packet`") && error.contains(problem),
             "{error}"
         );
+    }
+    for n in [0, 5] {
+        let text = by_ops(&READ.replace("length = 4", &format!("length = {n}")));
+        let error = Design::read(&text).map(|_| ()).expect_err("refused");
+        let error = error.to_string();
+        let problem = format!("a packet reads 1 to 4 words, not {n}");
+        assert!(error.contains(&problem), "{error}");
     }
 }
 

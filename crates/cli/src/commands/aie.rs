@@ -6,7 +6,9 @@ mod time;
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Align, Out, TextTable, Ui, printable};
 use crate::progress::ProgressDisplay;
-use millrace_aie::{Design, Footprint, ReadOptions, RunOptions, RunReport, SyntaxError};
+use millrace_aie::{
+    Design, Footprint, HostNumber, ReadOptions, RunOptions, RunReport, SyntaxError, UnsetMemory,
+};
 use report::{print_report, print_verdict, report_json};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -64,20 +66,22 @@ struct DesignArgs {
     /// September 2026; without them a fifth task is lost, and the run fails
     #[arg(long)]
     queue_waits: bool,
-    /// The value of an argument of the sequence that is a number (`n=4`)
+    /// A number that the host gives: an argument of the sequence (`n=4`), a parameter of the scratchpad by its name,
+    /// or a word of it by its number (`scratchpad0=20`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = number)]
-    number: Vec<(String, i64)>,
+    number: Vec<(String, HostNumber)>,
     /// Print as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// A name and a whole number.
-fn number(text: &str) -> Result<(String, i64), String> {
+/// A name and a number.
+fn number(text: &str) -> Result<(String, HostNumber), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    let value = value
-        .parse()
-        .map_err(|_| format!("`{value}` is no whole number"))?;
+    let whole = value.parse().ok().map(HostNumber::Whole);
+    let point = || value.parse().ok().map(HostNumber::Point);
+    let value = whole.or_else(point);
+    let value = value.ok_or_else(|| format!("`{text}` has no number behind the sign"))?;
     Ok((name.trim_start_matches('%').to_owned(), value))
 }
 
@@ -96,6 +100,10 @@ struct RunArgs {
     /// bytes that depend on who is faster fail
     #[arg(long)]
     any_order: bool,
+    /// Let memories of tiles begin as zeros where nothing sets them; without it they hold noise, and bytes that
+    /// depend on it fail
+    #[arg(long)]
+    zero_memory: bool,
 }
 
 /// A design with its data.
@@ -185,6 +193,10 @@ fn run_one(args: &RunArgs, design: &Design, ui: Ui) -> Result<RunReport, Command
         orders: args.orders,
         slow_orders: args.slow_orders,
         any_order: args.any_order,
+        unset: match args.zero_memory {
+            true => UnsetMemory::Zeros,
+            false => UnsetMemory::Noise,
+        },
         ..options(data)
     };
     let report = {

@@ -27,6 +27,7 @@ Examples:
   millrace kernel gemm-drain 512x512x512 --numerics bfp16   through block floating point
   millrace kernel gemm-f32 512x512x512 --set cols=4   on a machine that does not exist
   millrace kernel add 65536 --print > add.tile        the tile program as text
+  millrace kernel gemm-drain 512x512x512 --simulator words  executed as words on the board behind the driver
   millrace kernel --program add.tile                  checks, computes and times your own program
   millrace kernel --program add.tile --input a=a.bin --output y=y.bin    with data from and to files
   millrace kernel rmsnorm 2048x2048 --trace t.json    opens in Perfetto or chrome://tracing

@@ -300,6 +300,28 @@ fn programs_of_dma_alone_probe_the_board() {
     }
 }
 
+/// A kernel as words has the bytes that it has as tiles, and says what executed it.
+#[test]
+fn kernels_run_as_words() {
+    let case = ["gemm-stream", "64x64x64"];
+    let tiles = json(&case);
+    let words = json(&[&case[..], &["--simulator", "words"]].concat());
+    let computed = |report: &Value| report["computed"].clone();
+    assert_eq!(computed(&tiles)["simulator"], "tiles");
+    assert_eq!(computed(&words)["simulator"], "words");
+    assert_eq!(computed(&words)["n_unequal"], computed(&tiles)["n_unequal"]);
+    assert!(computed(&words)["dma_words"].as_u64() > Some(64 * 64));
+    let shown = kernel(&[&case[..], &["--simulator", "words"]].concat());
+    let shown = shown.expect(OK).stdout;
+    assert!(
+        shown.contains("as words on the board behind the driver"),
+        "{shown}"
+    );
+    let unknown = kernel(&[&case[..], &["--simulator", "wires"]].concat());
+    let unknown = unknown.expect(USAGE).stderr;
+    assert!(unknown.contains("there is tiles, words"), "{unknown}");
+}
+
 /// The demo as words on the board behind the driver writes what it writes as tiles.
 #[test]
 fn models_run_as_words() {

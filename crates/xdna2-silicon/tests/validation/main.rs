@@ -8,6 +8,7 @@ mod export;
 mod models;
 mod mutated;
 mod programs;
+mod speed;
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2::mapping;

@@ -40,7 +40,7 @@ pub(super) fn content(slot: &Slot, number: usize) -> Vec<u8> {
 }
 
 /// Runs every program of a plan both ways; what differs, program by program.
-fn compare(plan: &Plan) -> Vec<String> {
+pub(super) fn compare(plan: &Plan) -> Vec<String> {
     let cpu = cpu();
     let mut wrong = Vec::new();
     for planned in &plan.programs {

@@ -12,7 +12,7 @@ pub struct Assumption {
 }
 
 /// All assumptions. `docs/silicon.md` lists the same.
-pub const ASSUMPTIONS: [Assumption; 21] = [
+pub const ASSUMPTIONS: [Assumption; 22] = [
     Assumption {
         name: "queue-counts-running",
         what: "The task that runs counts among the four of a channel's queue.",
@@ -27,6 +27,11 @@ pub const ASSUMPTIONS: [Assumption; 21] = [
         name: "settled-start",
         what: "Cores and DMA that a configuration starts stand still, or have long been at work, before a sequence's first command. It is used where that sequence writes memories or locks of tiles.",
         probe: "A core that stores to a word after a loop of 1,000 to 1,000,000 turns, and a sequence that writes the same word first.",
+    },
+    Assumption {
+        name: "zero-memory",
+        what: "Memory of a tile that nothing has set holds anything; zeros only where `--zero-memory` says so.",
+        probe: "A memory tile's channel that sends a block which nothing wrote, as the first program behind a load of its configuration.",
     },
     Assumption {
         name: "lock-at-once",

@@ -1,6 +1,7 @@
 //! Firmware: executes a stream.
 
 mod registers;
+mod scratchpad;
 
 use super::fault::{BoardError, BoardProblem, RacedWord};
 use super::{Board, BoardEvent};
@@ -10,6 +11,7 @@ use crate::tile::{Direction, Tile, TileKind};
 use crate::txn::{StreamOperation, TxnOperation};
 use crate::writer::ChannelAt;
 pub(super) use registers::locate;
+pub(super) use scratchpad::Scratchpad;
 
 /// How an operation went.
 enum Outcome {
@@ -113,6 +115,9 @@ impl Board<'_> {
                 argument,
                 plus_bytes,
             } => self.patch(register, argument, plus_bytes)?,
+            TxnOperation::CreateScratchpad { .. } | TxnOperation::UpdateAddress { .. } => {
+                self.use_scratchpad(operation)?;
+            }
             TxnOperation::Preempt { .. }
             | TxnOperation::LoadPdi { .. }
             | TxnOperation::Raw { .. } => {

@@ -98,13 +98,24 @@ impl Active {
     }
 }
 
+/// What a tile's memory holds that nothing has set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnsetMemory {
+    /// Noise from the seed, other in each order: what depends on it shows.
+    #[default]
+    Noise,
+    /// Zeros.
+    Zeros,
+}
+
 /// A tile's registers and memory. `None` is what no operation of this stream has set: what was there
 /// before counts for nothing.
 pub(super) struct TileState {
     pub(super) tile: Tile,
-    /// Made when first touched, full of noise.
+    /// Made when first touched.
     pub(super) memory: Vec<u32>,
     noise: u64,
+    unset: UnsetMemory,
     pub(super) marks: Marks,
     pub(super) descriptors: Vec<Vec<Option<u32>>>,
     pub(super) locks: Vec<Option<u8>>,
@@ -147,8 +158,8 @@ pub(super) enum CoreState {
 }
 
 impl TileState {
-    /// A tile of which nothing is known, its memory full of noise from a seed.
-    pub(super) fn new(tile: Tile, noise: u64) -> TileState {
+    /// A tile of which nothing is known, its memory full of noise from a seed, or of zeros.
+    pub(super) fn new(tile: Tile, noise: u64, unset: UnsetMemory) -> TileState {
         let kind = tile.kind();
         let channels = usize::from(kind.channels());
         let unknown = |n: u8| vec![None; usize::from(n)];
@@ -161,6 +172,7 @@ impl TileState {
             tile,
             memory: Vec::new(),
             noise,
+            unset,
             marks: Marks::new(0),
             descriptors: vec![
                 vec![None; crate::descriptor::layout(kind).n_words];
@@ -192,9 +204,12 @@ impl TileState {
         if self.memory.is_empty() {
             let n_words = self.tile.kind().data_bytes() as usize / 4;
             let mut order = super::TurnOrder(self.noise | 1);
-            self.memory = (0..n_words)
-                .map(|_| order.next() as u32 | 0x7FC0_7FC0)
-                .collect();
+            self.memory = match self.unset {
+                UnsetMemory::Zeros => vec![0; n_words],
+                UnsetMemory::Noise => (0..n_words)
+                    .map(|_| order.next() as u32 | 0x7FC0_7FC0)
+                    .collect(),
+            };
             self.marks = Marks::new(n_words);
         }
     }

@@ -1,16 +1,15 @@
 //! Words to a stream.
 
 use super::{
-    Hints, NPU1, NPU2, StreamError, StreamHeader, StreamOperation, TxnOperation, TxnStream,
+    Hints, NPU1, NPU2, ScratchpadFunction, StreamError, StreamHeader, StreamOperation,
+    TxnOperation, TxnStream,
 };
 
 /// Operations whose numbers are known and whose words are not.
-const UNKNOWN: [(u8, &str); 8] = [
+const UNKNOWN: [(u8, &str); 6] = [
     (2, "block set"),
     (9, "load program memory"),
-    (10, "create scratchpad"),
     (11, "update state table"),
-    (12, "update register"),
     (13, "update scratchpad"),
     (14, "configure shim descriptor"),
     (15, "configure shim descriptor"),
@@ -165,6 +164,8 @@ impl<'a> Reader<'a> {
                     address: u64::from(words[2]) | u64::from(words[3]) << 32,
                 })
             }
+            10 => self.scratchpad(),
+            12 => self.update(),
             0x80..=0x84 if first >> 8 != 0 => {
                 fail(start, format!("bits 31:8 of {first:08X} are undefined"))
             }
@@ -281,6 +282,38 @@ impl<'a> Reader<'a> {
             register: u64::from(words[6]) | u64::from(words[7]) << 32,
             argument: words[8],
             plus_bytes: u64::from(words[10]) | u64::from(words[11]) << 32,
+        }))
+    }
+
+    fn scratchpad(&mut self) -> Result<StreamOperation, StreamError> {
+        let start = self.at;
+        let words = self.take(4, "a scratchpad")?;
+        let [_, usage, zero, also_zero] = words[0].to_le_bytes();
+        if (zero, also_zero) != (0, 0) {
+            let problem = format!("bits 31:16 of {:08X} are undefined", words[0]);
+            return fail(start, problem);
+        }
+        Ok(StreamOperation::from(TxnOperation::CreateScratchpad {
+            usage,
+            size_bytes: words[1],
+            address: u64::from(words[2]) | u64::from(words[3]) << 32,
+        }))
+    }
+
+    fn update(&mut self) -> Result<StreamOperation, StreamError> {
+        let start = self.at;
+        let words = self.take(3, "an update from the scratchpad")?;
+        let [_, entry, function, zero] = words[0].to_le_bytes();
+        let function = ScratchpadFunction::ALL.get(usize::from(function));
+        let (Some(&function), 0) = (function, zero) else {
+            let problem = format!("{:08X} names no function of a scratchpad", words[0]);
+            return fail(start, problem);
+        };
+        Ok(StreamOperation::from(TxnOperation::UpdateAddress {
+            entry,
+            function,
+            number: words[1],
+            register: words[2],
         }))
     }
 

@@ -3,6 +3,7 @@
 mod faults;
 mod moves;
 mod probe;
+mod scratchpad;
 
 use millrace_xdna2_words::WordField as F;
 use millrace_xdna2_words::board::{Board, BoardCounters, BoardError, BoardOptions};

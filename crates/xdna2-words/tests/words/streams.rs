@@ -1,6 +1,8 @@
 //! Streams: nothing is lost on the way to words and back, and what is no stream is refused.
 
-use millrace_xdna2_words::txn::{Hints, NPU1, NPU2, StreamOperation, decode, words_of_file};
+use millrace_xdna2_words::txn::{
+    Hints, NPU1, NPU2, ScratchpadFunction, StreamOperation, decode, words_of_file,
+};
 use millrace_xdna2_words::{StreamHeader, TxnOperation, TxnStream};
 use proptest::prelude::*;
 
@@ -59,10 +61,31 @@ fn operation() -> impl Strategy<Value = TxnOperation> {
         sync,
         patch,
         pdi,
+        of_scratchpad(),
         raw,
         Just(TxnOperation::Noop),
         (0..1u32 << 24).prop_map(|level| TxnOperation::Preempt { level }),
     ]
+}
+
+fn of_scratchpad() -> impl Strategy<Value = TxnOperation> {
+    let scratchpad =
+        (any::<u8>(), any::<u32>(), any::<u64>()).prop_map(|(usage, size_bytes, address)| {
+            TxnOperation::CreateScratchpad {
+                usage,
+                size_bytes,
+                address,
+            }
+        });
+    let update = (any::<u8>(), 0..3usize, any::<u32>(), any::<u32>()).prop_map(
+        |(entry, function, number, register)| TxnOperation::UpdateAddress {
+            entry,
+            function: ScratchpadFunction::ALL[function],
+            number,
+            register,
+        },
+    );
+    prop_oneof![scratchpad, update]
 }
 
 fn hinted() -> impl Strategy<Value = StreamOperation> {
@@ -199,6 +222,14 @@ fn what_is_no_stream_is_refused_with_the_word() {
         (
             with(2, 1, &[2]),
             "word 4: operation 2 (block set): its words are not documented",
+        ),
+        (
+            with(2, 1, &[0x1000A, 4, 0, 0]),
+            "word 4: bits 31:16 of 0001000A are undefined",
+        ),
+        (
+            with(2, 1, &[0x3_000C, 4, 0]),
+            "word 4: 0003000C names no function of a scratchpad",
         ),
         (with(2, 1, &[0x55]), "word 4: 00000055 begins no operation"),
         (with(2, 1, &[0x105]), "word 4: 00000105 begins no operation"),

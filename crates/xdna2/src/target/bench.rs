@@ -2,7 +2,7 @@
 
 mod report;
 
-use super::machine;
+use super::{ArraySimulator, machine, simulator};
 use crate::mapping::{self, Mapping, Shape, Tiling, Tolerance, compare};
 use millrace_kernels::Cpu;
 use millrace_npu::{Element, Role, Slot};
@@ -17,7 +17,7 @@ use millrace_xdna2_machine::timing::{self, Timing};
 use millrace_xdna2_machine::verify::{self, ResourceReport as Resources};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 use millrace_xdna2_silicon::WordCounts;
-use millrace_xdna2_silicon::device::program_words;
+use millrace_xdna2_silicon::device::{program_words, run_program};
 use report::BenchReport;
 use serde::Serialize;
 use std::time::Instant;
@@ -29,6 +29,8 @@ pub(super) struct Xdna2Bench;
 struct KernelResult {
     /// Time on this computer, which says nothing about the NPU.
     host_s: f64,
+    /// What executed it.
+    simulator: &'static str,
     /// Elements of the outputs.
     n_elements: u64,
     /// Of those, how many are not the reference's bytes.
@@ -37,8 +39,10 @@ struct KernelResult {
     tolerance: String,
     /// The first element outside the tolerance.
     wrong: Option<String>,
-    /// Bytes that crossed between DDR and the array.
-    ddr_bytes: u64,
+    /// Bytes that crossed between DDR and the array, where tiles were simulated.
+    ddr_bytes: Option<u64>,
+    /// Words that descriptors moved, where words were executed.
+    dma_words: Option<u64>,
     /// Signal to noise of emulated products, against exact ones of the same inputs.
     snr_db: Option<f64>,
 }
@@ -48,6 +52,8 @@ struct KernelResult {
 struct Run {
     /// Time on this computer, which says nothing about the NPU.
     host_s: f64,
+    /// What executed it.
+    simulator: &'static str,
     /// Where the inputs that no file gave come from.
     seed: u64,
     outputs: Vec<SlotOutput>,
@@ -70,6 +76,14 @@ struct KernelCase {
     machine: Machine,
     profile: Profile,
     numerics: Numerics,
+    simulator: ArraySimulator,
+}
+
+/// What an execution moved, by what executed it.
+#[derive(Default)]
+struct Moved {
+    ddr_bytes: Option<u64>,
+    dma_words: Option<u64>,
 }
 
 impl Workbench for Xdna2Bench {
@@ -220,6 +234,7 @@ impl KernelCase {
 
     fn new(request: &KernelRequest) -> Result<KernelCase, BenchError> {
         let (machine, profile) = machine(&request.settings)?;
+        let simulator = simulator(&request.settings)?;
         let numerics = match &request.settings.numerics {
             None => Numerics::Bf16,
             Some(name) => name.parse().map_err(|_| unknown_numerics(name))?,
@@ -230,6 +245,7 @@ impl KernelCase {
             machine,
             profile,
             numerics,
+            simulator,
         };
         let (name, shape, tile) = match &request.subject {
             KernelSubject::Program { text, .. } => return Ok(case(None, parsed(text)?)),
@@ -290,6 +306,27 @@ impl KernelCase {
         timing.map_err(|error| BenchError::Failed(error.to_string()))
     }
 
+    /// Executes the program on its slots' contents, by tiles or by words.
+    fn execute(&self, slots: &mut [Vec<u8>], cpu: &Cpu) -> Result<Moved, BenchError> {
+        if self.simulator == ArraySimulator::Words {
+            let ran = run_program(&self.program, &self.machine, slots, cpu);
+            let counters = ran.map_err(BenchError::Failed)?;
+            return Ok(Moved {
+                dma_words: Some(counters.words),
+                ..Moved::default()
+            });
+        }
+        let options = simulate::SimulateOptions::new(cpu);
+        let counters = simulate::run(&self.program, slots, &options);
+        let total = counters
+            .map_err(|fault| BenchError::Failed(fault.to_string()))?
+            .total();
+        Ok(Moved {
+            ddr_bytes: Some(total.ddr_read_bytes + total.ddr_written_bytes),
+            ..Moved::default()
+        })
+    }
+
     /// Runs the program on random data and compares every output with the reference.
     fn compute(
         &self,
@@ -305,22 +342,18 @@ impl KernelCase {
             Numerics::Bfp16 => Some(mapping.reference(shape, tiling, &slots)),
         };
         let start = Instant::now();
-        let counters = simulate::run(
-            &self.program,
-            &mut slots,
-            &simulate::SimulateOptions::new(cpu),
-        );
-        let counters = counters.map_err(|fault| BenchError::Failed(fault.to_string()))?;
+        let moved = self.execute(&mut slots, cpu)?;
         let host_s = start.elapsed().as_secs_f64();
         let tolerance = mapping.tolerance();
-        let total = counters.total();
         let mut computed = KernelResult {
             host_s,
+            simulator: self.simulator.name(),
             n_elements: 0,
             n_unequal: 0,
             tolerance: words(tolerance),
             wrong: None,
-            ddr_bytes: total.ddr_read_bytes + total.ddr_written_bytes,
+            ddr_bytes: moved.ddr_bytes,
+            dma_words: moved.dma_words,
             snr_db: exact.and_then(|exact| snr_db(&self.program, &exact, &slots)),
         };
         for (slot, expected) in &expected {
@@ -350,14 +383,14 @@ impl KernelCase {
         let program = &self.program;
         let mut contents = contents(&program.slots, inputs, request.seed)?;
         let start = Instant::now();
-        simulate::run(program, &mut contents, &simulate::SimulateOptions::new(cpu))
-            .map_err(|fault| BenchError::Failed(fault.to_string()))?;
+        self.execute(&mut contents, cpu)?;
         let host_s = start.elapsed().as_secs_f64();
         let shown = |slot: &Slot| slot.role == Role::Output || outputs.contains(&slot.name);
         let slots = program.slots.iter().zip(&contents);
         let slots = slots.filter(|(slot, _)| shown(slot));
         Ok(Run {
             host_s,
+            simulator: self.simulator.name(),
             seed: request.seed,
             outputs: slots
                 .map(|(slot, bytes)| SlotOutput::of(slot, bytes))

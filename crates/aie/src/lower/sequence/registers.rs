@@ -2,7 +2,7 @@
 
 use millrace_xdna2_words::descriptor;
 use millrace_xdna2_words::register::{self, BlockKind};
-use millrace_xdna2_words::txn::TxnOperation;
+use millrace_xdna2_words::txn::{ScratchpadFunction, TxnOperation};
 use millrace_xdna2_words::writer::TaskPush;
 use millrace_xdna2_words::{Record, Tile, TileKind, WordField};
 
@@ -52,6 +52,80 @@ impl Sequence<'_> {
                 token: false,
             },
         );
+    }
+
+    /// A configuration that is loaded before all else: this device's, which stands in front of the sequence anyway, or
+    /// one that has nothing.
+    pub(super) fn load(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        let design = self.design;
+        let is_known = op.text("device_ref").is_ok_and(|name| {
+            name == design.name || design.empty_devices.iter().any(|n| n == name)
+        });
+        // A scratchpad is nothing of the array.
+        let is_first = self.commands.iter().all(|row| {
+            let SequenceCommand::Raw { operation, .. } = &row.1 else {
+                return false;
+            };
+            matches!(operation, TxnOperation::CreateScratchpad { .. })
+        });
+        match is_known && is_first {
+            true => Ok(()),
+            false => {
+                Err(op.error("another configuration than this device's, or in the midst of it"))
+            }
+        }
+    }
+
+    pub(super) fn create_scratchpad(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&["size", "usage_type"])?;
+        let (usage, size_bytes): (u8, u32) = (op.number_or("usage_type", 0)?, op.number("size")?);
+        if usage != 0 || !(4..=128).contains(&size_bytes) || !size_bytes.is_multiple_of(4) {
+            let problem = format!(
+                "{size_bytes} bytes of usage {usage}: 4 to 128 bytes in whole words, of usage 0, are known"
+            );
+            return Err(op.error(problem));
+        }
+        let operation = TxnOperation::CreateScratchpad {
+            usage,
+            size_bytes,
+            // Where the host's lies, its loader says.
+            address: 0,
+        };
+        self.raw(op, operation);
+        Ok(())
+    }
+
+    /// Adds what follows from a word of the scratchpad to an address in two registers.
+    pub(super) fn update(&mut self, op: &Op) -> Result<(), SyntaxError> {
+        op.only(&[
+            "state_table_idx",
+            "func",
+            "func_arg",
+            "address",
+            "buffer",
+            "column",
+            "row",
+        ])?;
+        let function = match op.get("func") {
+            None => "incr",
+            Some(_) => op.text("func")?,
+        };
+        let function = match function {
+            "mul" => ScratchpadFunction::Multiply,
+            "incr" => ScratchpadFunction::Add,
+            "decr" => ScratchpadFunction::Subtract,
+            other => return Err(op.error(format!("`{other}` is no function of a scratchpad"))),
+        };
+        let entry = op.number("state_table_idx")?;
+        self.design.scratchpad_word(op.at, &op.name, entry)?;
+        let operation = TxnOperation::UpdateAddress {
+            entry,
+            function,
+            number: op.number_or("func_arg", 0)?,
+            register: self.address(op)?,
+        };
+        self.raw(op, operation);
+        Ok(())
     }
 
     /// The address of a register: absolute, in a tile, or in a buffer.

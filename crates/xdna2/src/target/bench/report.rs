@@ -3,6 +3,7 @@
 use super::{KernelCase, KernelResult, Run};
 use crate::mapping;
 use crate::predict::peak;
+use crate::target::ArraySimulator;
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{KernelReport, LineSpan, ReportLine, Tone};
 use millrace_xdna2_machine::Machine;
@@ -139,7 +140,7 @@ impl BenchReport<'_> {
 
     fn numbers(&self, lines: &mut Vec<ReportLine>) {
         if let Some(run) = self.run {
-            return produced(run, lines);
+            return produced(run, executed(&self.case.simulator), lines);
         }
         let Some(computed) = self.computed else {
             let text = "nothing: only the time was asked for";
@@ -157,7 +158,8 @@ impl BenchReport<'_> {
             }
         };
         let host = duration(computed.host_s * 1e9);
-        let before = LineSpan::new(format!("in {host} on this computer: "), Tone::Plain);
+        let by = executed(&self.case.simulator);
+        let before = LineSpan::new(format!("in {host} on this computer{by}: "), Tone::Plain);
         lines.push(ReportLine {
             label: "computed",
             text: vec![before, verdict],
@@ -271,9 +273,17 @@ impl BenchReport<'_> {
     }
 }
 
-fn produced(run: &Run, lines: &mut Vec<ReportLine>) {
+/// Where a program was executed, where that is not the default.
+fn executed(simulator: &ArraySimulator) -> &'static str {
+    match simulator {
+        ArraySimulator::Tiles => "",
+        ArraySimulator::Words => ", as words on the board behind the driver",
+    }
+}
+
+fn produced(run: &Run, by: &str, lines: &mut Vec<ReportLine>) {
     let text = format!(
-        "in {} on this computer, inputs without a file from seed {}; there is no reference to compare with",
+        "in {} on this computer{by}, inputs without a file from seed {}; there is no reference to compare with",
         duration(run.host_s * 1e9),
         run.seed
     );
