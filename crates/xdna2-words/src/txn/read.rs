@@ -24,9 +24,12 @@ pub fn words_of_file(bytes: &[u8]) -> Result<Vec<u32>, String> {
     let is_text = bytes
         .iter()
         .all(|b| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~'));
-    if !is_text || bytes.is_empty() {
+    if bytes.is_empty() {
+        return Err("it is empty; a stream has a header of four words at least".to_owned());
+    }
+    if !is_text {
         let chunks = bytes.chunks_exact(4);
-        if bytes.is_empty() || !chunks.remainder().is_empty() {
+        if !chunks.remainder().is_empty() {
             let n = bytes.len();
             return Err(format!("{n} bytes are no whole number of 4-byte words"));
         }

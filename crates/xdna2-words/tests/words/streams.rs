@@ -250,7 +250,10 @@ fn files_are_words_or_their_text() {
         refusal(&[0, 1, 2]),
         "3 bytes are no whole number of 4-byte words"
     );
-    assert_eq!(refusal(b""), "0 bytes are no whole number of 4-byte words");
+    assert_eq!(
+        refusal(b""),
+        "it is empty; a stream has a header of four words at least"
+    );
     assert_eq!(
         refusal(b"00000000\n0xABC"),
         "line 2: `0xABC` is no hexadecimal word of eight digits"

@@ -60,6 +60,9 @@ pub(super) struct Divergence {
 /// Steps below which their number is told beside a bound: as many as quantiles have bounds from.
 const FEW_STEPS: usize = 40;
 
+/// How far beyond its bound a right device may be by chance, in a statistic of few steps: what is beyond it is wrong.
+const MOST_BY_CHANCE: f64 = 4.0;
+
 impl CompareReport {
     /// What does not pass, in a line.
     pub(super) fn failure(&self) -> Option<String> {
@@ -77,7 +80,8 @@ impl CompareReport {
             });
             // Of a statistic over all steps there is nothing that more of them would tell better.
             let is_few = statistic.phase.is_some() && statistic.n_steps < FEW_STEPS;
-            let of_few = match is_few {
+            let is_near = statistic.found < MOST_BY_CHANCE * statistic.bound;
+            let of_few = match is_few && is_near {
                 true => format!(
                     " of {} steps, so few that chance may exceed it; --prompts full has more",
                     statistic.n_steps
