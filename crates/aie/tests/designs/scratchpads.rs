@@ -105,65 +105,56 @@ fn what_a_host_did_not_say_or_no_word_holds_is_refused() {
     let text = text("scratchpad");
     let start = ("start", Whole(0));
     let both = [start, ("factor", Whole(1))];
-    for (from, to, numbers, problem) in [
-        ("", "", &[start][..], "give it by --number factor=VALUE"),
+    for (numbers, problem) in [
+        (&[start][..], "give it by --number factor=VALUE"),
+        (&[both[1]], "give it by --number start=VALUE"),
         (
-            "",
-            "",
-            &[("factor", Whole(1))],
-            "give it by --number start=VALUE",
-        ),
-        (
-            "",
-            "",
             &[start, ("factor", Whole(1 << 30))],
             "@factor is a whole number of 0 to 1073741823",
         ),
         (
-            "",
-            "",
             &[start, ("factor", Point(1.5))],
             "@factor is a whole number",
         ),
-        (
-            "",
-            "",
-            &[("start", Whole(-1)), ("factor", Whole(1))],
-            "@start is a whole number",
-        ),
+        (&[("start", Whole(-1)), both[1]], "@start is a whole number"),
+    ] {
+        let error = read(&text, numbers).unwrap_err();
+        assert!(error.contains(problem), "{numbers:?}: {error}");
+    }
+}
+
+#[test]
+fn parameters_that_firmware_cannot_give_are_refused() {
+    let text = text("scratchpad");
+    for (from, to, problem) in [
         (
             "@start}",
             "@begin}",
-            &both,
             "there is no `aiex.scratchpad_parameter` @begin",
         ),
         (
             "@start}",
             "@factor}",
-            &both,
             "cores read @factor, and descriptors are moved by it",
         ),
         (
             "@start : i32",
             "@start : i16",
-            &both,
             "a parameter that moves descriptors is i32, not i16",
         ),
         (
             "@factor : i32",
             "@factor : f32",
-            &both,
             "a core's parameter is bf16 or up to i32, not f32",
         ),
         (
             "@start : i32",
             "@factor : i32",
-            &both,
             "a second parameter @factor",
         ),
     ] {
-        let changed = text.replacen(from, to, if from.is_empty() { 0 } else { 1 });
-        let error = read(&changed, numbers).unwrap_err();
+        let changed = text.replacen(from, to, 1);
+        let error = read(&changed, &[("start", Whole(0)), ("factor", Whole(1))]).unwrap_err();
         assert!(error.contains(problem), "{to}: {error}");
     }
 }

@@ -108,12 +108,11 @@ impl Conversation {
         if is_offered {
             self.tools.check_held(&syntax)?;
         }
-        let left_out = [self.left_out, std::mem::take(&mut self.tools.left_out)].concat();
         let mut shape = AnswerShape {
             form: self.form,
+            left_out: [self.left_out, std::mem::take(&mut self.tools.left_out)].concat(),
             calls: is_offered.then_some((syntax, self.tools)),
             thoughts,
-            left_out,
             ..AnswerShape::default()
         };
         shape.check()?;
@@ -121,19 +120,13 @@ impl Conversation {
         let prompt = stand_ins.resolved(prompt);
         shape.listen(&loaded.tokenizer, prompt.text(), &self.thinking);
         let (tokens, pending) = with_images(loaded, &messages, &prompt)?;
-        let mut encoded = EncodedPrompt {
+        let encoded = EncodedPrompt {
             tokens,
             pending,
             text: prompt.text().to_owned(),
             shape,
         };
-        if !is_offered
-            && let Ok(template) = &loaded.template
-            && let Some(opening) = opening_of_text(|| sources(template), prompt.text())
-        {
-            encoded.begin_answer(&loaded.tokenizer, opening);
-        }
-        Ok(encoded)
+        Ok(encoded.begun_as_text(loaded, !is_offered))
     }
 }
 
@@ -206,14 +199,20 @@ fn arranged(
 }
 
 impl EncodedPrompt {
-    /// Has the answer begin with a text, by the tokens that the model would have written.
-    fn begin_answer(&mut self, tokenizer: &Tokenizer, text: &str) {
-        let options = EncodeOptions {
-            add_special: false,
-            parse_special: false,
-        };
-        self.tokens.extend(tokenizer.encode(text, options));
-        self.text.push_str(text);
+    /// Has an answer that `is_text` and no call begin as a text of this family does, by the tokens that the model would have written.
+    fn begun_as_text(mut self, loaded: &ModelInfo, is_text: bool) -> EncodedPrompt {
+        let template = loaded.template.as_ref().ok().filter(|_| is_text);
+        let opening = template.and_then(|of| opening_of_text(|| sources(of), &self.text));
+        if let Some(opening) = opening {
+            let options = EncodeOptions {
+                add_special: false,
+                parse_special: false,
+            };
+            self.tokens
+                .extend(loaded.tokenizer.encode(opening, options));
+            self.text.push_str(opening);
+        }
+        self
     }
 
     /// The tokens before images are seen, as people write them: with the vocabulary's own placeholder.

@@ -45,13 +45,6 @@ fn operation() -> impl Strategy<Value = TxnOperation> {
                 plus_bytes,
             }
         });
-    let pdi = (0..1u32 << 16, any::<u32>(), any::<u64>()).prop_map(|(id, size_bytes, address)| {
-        TxnOperation::LoadPdi {
-            id,
-            size_bytes,
-            address,
-        }
-    });
     let raw = (0x82..=0x84u8, prop::collection::vec(any::<u32>(), 0..4))
         .prop_map(|(code, data)| TxnOperation::Raw { code, data });
     prop_oneof![
@@ -60,12 +53,22 @@ fn operation() -> impl Strategy<Value = TxnOperation> {
         masked,
         sync,
         patch,
-        pdi,
+        pdi(),
         of_scratchpad(),
         raw,
         Just(TxnOperation::Noop),
         (0..1u32 << 24).prop_map(|level| TxnOperation::Preempt { level }),
     ]
+}
+
+fn pdi() -> impl Strategy<Value = TxnOperation> {
+    (0..1u32 << 16, any::<u32>(), any::<u64>()).prop_map(|(id, size_bytes, address)| {
+        TxnOperation::LoadPdi {
+            id,
+            size_bytes,
+            address,
+        }
+    })
 }
 
 fn of_scratchpad() -> impl Strategy<Value = TxnOperation> {

@@ -81,7 +81,7 @@ struct KernelCase {
 
 /// What an execution moved, by what executed it.
 #[derive(Default)]
-struct Moved {
+struct Traffic {
     ddr_bytes: Option<u64>,
     dma_words: Option<u64>,
 }
@@ -307,13 +307,13 @@ impl KernelCase {
     }
 
     /// Executes the program on its slots' contents, by tiles or by words.
-    fn execute(&self, slots: &mut [Vec<u8>], cpu: &Cpu) -> Result<Moved, BenchError> {
+    fn execute(&self, slots: &mut [Vec<u8>], cpu: &Cpu) -> Result<Traffic, BenchError> {
         if self.simulator == ArraySimulator::Words {
             let ran = run_program(&self.program, &self.machine, slots, cpu);
             let counters = ran.map_err(BenchError::Failed)?;
-            return Ok(Moved {
+            return Ok(Traffic {
                 dma_words: Some(counters.words),
-                ..Moved::default()
+                ..Traffic::default()
             });
         }
         let options = simulate::SimulateOptions::new(cpu);
@@ -321,9 +321,9 @@ impl KernelCase {
         let total = counters
             .map_err(|fault| BenchError::Failed(fault.to_string()))?
             .total();
-        Ok(Moved {
+        Ok(Traffic {
             ddr_bytes: Some(total.ddr_read_bytes + total.ddr_written_bytes),
-            ..Moved::default()
+            ..Traffic::default()
         })
     }
 

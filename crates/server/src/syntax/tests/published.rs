@@ -279,14 +279,16 @@ fn templates_show_whose_way_is_theirs() {
         ),
         ("{{ tools | tojson }}", "<|tool_call_start|>", Some("lfm 2")),
         ("{{ tools | tojson }}", "<tool_call>", Some("hermes")),
-        (
-            "'>>>all\\n' ~ m.content ~ '\n>>>${recipient}\n${content}'",
-            "",
-            Some("functionary 3.2"),
-        ),
         ("{{ tools | tojson }}", "", None),
     ] {
         let found = by_template(template, |text| text == token);
         assert_eq!(found.map(|row| row.name), name, "{template}");
     }
+}
+
+#[test]
+fn a_template_of_messages_shows_whose_way_is_theirs() {
+    let template = "'>>>all\\n' ~ m.content ~ '\n>>>${recipient}\n${content}'";
+    let found = by_template(template, str::is_empty);
+    assert_eq!(found.map(|row| row.name), Some("functionary 3.2"));
 }
