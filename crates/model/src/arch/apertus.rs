@@ -25,7 +25,7 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::AttnNorm, "attention_layernorm"),
         (WeightRole::FfnNorm, "feedforward_layernorm"),
     ],
-    hf_own_activation: true,
+    hf_own_keys: &["hidden_act", "hidden_activation"],
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {
         vocab_size: 131_072,

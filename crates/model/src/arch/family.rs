@@ -90,8 +90,6 @@ pub struct Family {
     pub(crate) unscaled_local_rope: bool,
     /// Whether YaRN's `mscale_all_dim` is a factor on scores, squared, and not on cosines and sines alone.
     pub(crate) yarn_scales_scores: bool,
-    /// Whether YaRN mixes between whole pairs, where a GGUF file says nothing.
-    pub(crate) gguf_yarn_truncates: bool,
     /// Default of `query_pre_attn_scalar`, in families that have the key.
     pub(crate) query_pre_attn_scalar: Option<f32>,
     /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
@@ -100,8 +98,9 @@ pub struct Family {
     pub(crate) hf_mlp_bias: bool,
     /// Whether its hooks read and write which projections have biases.
     pub(crate) hf_own_biases: bool,
-    /// Whether its class has an activation that no other has: its hooks read and write the key.
-    pub(crate) hf_own_activation: bool,
+    /// Keys of `config.json` that mean more here than elsewhere: its hooks read and write what other families read in one
+    /// way, or refuse.
+    pub(crate) hf_own_keys: &'static [&'static str],
     pub(crate) hf_windows: HfWindows,
     pub(crate) hf_defaults: HfDefaults,
     /// Every n-th layer is global when GGUF metadata give a window and no pattern; 0: none is;
@@ -134,12 +133,8 @@ pub struct Family {
     pub(crate) hf_choice_bias_is_row: bool,
     /// The key of `config.json` by which heads of queries and keys have norms or have none.
     pub(crate) hf_qk_norm: Option<&'static str>,
-    /// Whether `attention_bias` leaves the attention's output without a bias.
-    pub(crate) hf_unbiased_output: bool,
     /// Whether its files say by what logits are divided, not the factor on them.
     pub(crate) logit_divisor: bool,
-    /// Whether its class knows layers whose heads do not rotate.
-    pub(crate) hf_unrotated: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
     /// Whether these have neither weight nor bias.
@@ -166,8 +161,6 @@ pub struct Family {
     pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
-    /// Whether its `config.json` has a list of the networks' widths, which its hooks read and write.
-    pub(crate) hf_widths_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
     /// What its GGUF files say in words of their own, or leave unsaid.
@@ -218,12 +211,11 @@ impl Family {
         local_rope_theta: None,
         unscaled_local_rope: false,
         yarn_scales_scores: false,
-        gguf_yarn_truncates: true,
         query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
         hf_own_biases: false,
-        hf_own_activation: false,
+        hf_own_keys: &[],
         hf_windows: HfWindows::Never,
         hf_defaults: HfDefaults {
             vocab_size: 32_000,
@@ -255,9 +247,7 @@ impl Family {
         hf_turned_experts: None,
         hf_choice_bias_is_row: false,
         hf_qk_norm: None,
-        hf_unbiased_output: false,
         logit_divisor: false,
-        hf_unrotated: false,
         layer_norms: false,
         bare_norms: false,
         plain_norms: &[],
@@ -268,7 +258,6 @@ impl Family {
         hf_scales: &[],
         distance_biases: false,
         sizes_by_layer: false,
-        hf_widths_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
         image_sight: ImageSight::Before,
@@ -302,6 +291,11 @@ impl Family {
             scales: self.hf_scales,
             layers: self.hf_layers,
         }
+    }
+
+    /// Whether its hooks read and write this key of `config.json`.
+    pub(crate) fn owns_key(&self, key: &str) -> bool {
+        self.hf_own_keys.contains(&key)
     }
 
     /// Whether weights of this role have a factor beside them in all its files.

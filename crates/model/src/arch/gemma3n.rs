@@ -64,7 +64,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_window_pattern: Some(5),
     gguf_roles: &UNREAD,
     sizes_by_layer: true,
-    hf_widths_by_layer: true,
+    hf_own_keys: &["intermediate_size"],
     gguf: config::gguf,
     hf: config::hf,
     write_hf: config::write_hf,

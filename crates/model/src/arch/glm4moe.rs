@@ -5,10 +5,11 @@ use super::block::draft::DraftLayer;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::ModelConfig;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfShared};
+use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 use millrace_graph::{Gating, ValueId};
+use serde_json::json;
 
 /// Names of shared experts in files of GLM and DeepSeek.
 pub(super) const SHARED_EXPERTS: [(WeightRole, &str); 3] = [
@@ -28,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
     models: "GLM 4.5, 4.5 Air, 4.6, 4.7",
     hf_norm_eps: 1e-5,
     hf_qk_norm: Some("use_qk_norm"),
-    hf_unbiased_output: true,
+    hf_own_biases: true,
     hf_names: &[
         // GGUF files call the norm before the feed-forward so.
         (WeightRole::AttnPostNorm, "post_attention_layernorm"),
@@ -66,13 +67,23 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 10_000.0,
     },
     hf,
+    write_hf: |config, out| out["attention_bias"] = json!(config.biases.qkv),
+    hf_unsayable: |config| {
+        let Biases {
+            attn_output, ffn, ..
+        } = config.biases;
+        (attn_output || ffn).then(|| format!("{:?} in {}", config.biases, config.family))
+    },
     draft: Some(DraftLayer::behind(block)),
     build,
     ..Family::PLAIN
 };
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    config.biases.attn_output = false;
+    config.biases = Biases {
+        qkv: text.bool("attention_bias")?.unwrap_or(false),
+        ..Biases::NONE
+    };
     let key = "partial_rotary_factor";
     let nested = text.object("rope_parameters")?;
     if nested.is_none_or(|rope| rope.get(key).is_none()) && text.get(key).is_none() {

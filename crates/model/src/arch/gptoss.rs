@@ -5,6 +5,7 @@ use super::block::{self, attention, norm};
 use super::{Family, GateOrder};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::gguf::{Keys, YARN_TRUNCATE};
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{ModelConfig, RopeScaling, YarnScaling};
 use crate::names::WeightRole;
@@ -23,8 +24,6 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["GptOssForCausalLM"],
     models: "gpt-oss 20B and 120B",
     hf_norm_eps: 1e-5,
-    // As every published model; llama.cpp has no key for it.
-    gguf_yarn_truncates: false,
     hf_turned_experts: Some(GateOrder::Alternating),
     own_roles: &[WeightRole::AttnSinks],
     hf_names: &[
@@ -61,6 +60,13 @@ pub(super) static FAMILY: Family = Family {
         context_length: 131_072,
         tied_head: false,
         rope_theta: 150_000.0,
+    },
+    gguf: |keys: &Keys<'_>, config| {
+        // As every published model; llama.cpp has no key for it.
+        if let RopeScaling::Yarn(yarn) = &mut config.rope.scaling {
+            yarn.truncates = keys.bool(YARN_TRUNCATE)?.unwrap_or(false);
+        }
+        Ok(())
     },
     hf,
     build,

@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     models: "SmolLM3",
     permuted_in_gguf: true,
     hf_mlp_bias: true,
-    hf_unrotated: true,
+    hf_own_keys: &["no_rope_layers", "no_rope_layer_interval"],
     // Without `layer_types` the layers that do not rotate slide.
     hf_windows: HfWindows::FromLayer {
         window: 4096,

@@ -156,7 +156,7 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
         }
     }
     let unrotated = ["no_rope_layers", "no_rope_layer_interval"];
-    for key in unrotated.iter().filter(|_| !family.hf_unrotated) {
+    for key in unrotated.iter().filter(|key| !family.owns_key(key)) {
         if config.get(key).is_some() {
             let feature = format!("layers without RoPE (`{key}`)");
             return Err(config.unsupported(feature, "RoPE in every layer"));
@@ -239,7 +239,7 @@ fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option
 fn d_ff(family: &Family, text: &ConfigObject<'_>) -> Result<usize, Error> {
     const KEY: &str = "intermediate_size";
     let is_list = text.get(KEY).is_some_and(Value::is_array);
-    let found = match family.hf_widths_by_layer && is_list {
+    let found = match family.owns_key(KEY) && is_list {
         true => text.usizes(KEY)?.and_then(|sizes| sizes.first().copied()),
         false => text.usize(KEY)?,
     };
@@ -313,7 +313,7 @@ fn attention_scale(
 
 fn activation(family: &Family, text: &ConfigObject<'_>) -> Result<Activation, Error> {
     let keys = ["hidden_activation", "hidden_act"].into_iter();
-    for key in keys.filter(|_| !family.hf_own_activation) {
+    for key in keys.filter(|key| !family.owns_key(key)) {
         if let Some(activation) = activation_of(text, key)? {
             return Ok(activation);
         }

@@ -133,11 +133,15 @@ fn yarn(family: &Family, keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Er
         score_mscale: multiplier
             .filter(|_| family.yarn_scales_scores)
             .map(|multiplier| (decimal(multiplier) / SCORE_MULTIPLIER) as f32),
-        truncates: keys
-            .bool("rope.scaling.yarn_truncate")?
-            .unwrap_or(family.gguf_yarn_truncates),
+        truncates: keys.bool(YARN_TRUNCATE)?.unwrap_or(TRUNCATES),
     }))
 }
+
+/// A key of this program: other readers take whole pairs.
+pub(crate) const YARN_TRUNCATE: &str = "rope.scaling.yarn_truncate";
+
+/// Whether YaRN mixes between whole pairs, where a file says nothing.
+const TRUNCATES: bool = true;
 
 /// Below `rope.scaling`: `mscale_all_dim`, times [`SCORE_MULTIPLIER`] in families that scale scores by it.
 const LOG_MULTIPLIER: &str = "yarn_log_multiplier";
@@ -224,11 +228,7 @@ fn write_yarn(family: &Family, yarn: &YarnScaling, set: &mut dyn FnMut(&str, Ggu
         let factor = GgufValue::F32(yarn.attention_factor);
         set("rope.scaling.yarn_attn_factor", factor);
     }
-    if yarn.truncates != family.gguf_yarn_truncates {
-        // A word of this program; others take whole pairs.
-        set(
-            "rope.scaling.yarn_truncate",
-            GgufValue::Bool(yarn.truncates),
-        );
+    if yarn.truncates != TRUNCATES {
+        set(YARN_TRUNCATE, GgufValue::Bool(yarn.truncates));
     }
 }

@@ -169,13 +169,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     }
     let sayable = match family.hf_biases {
         Some(fixed) => config.biases == fixed,
-        None => {
-            let output = match family.hf_unbiased_output {
-                true => !attn_output,
-                false => qkv == attn_output,
-            };
-            output && (!ffn || family.hf_mlp_bias)
-        }
+        None => qkv == attn_output && (!ffn || family.hf_mlp_bias),
     };
     if sayable {
         return Ok(());
@@ -189,7 +183,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
 
 /// Refuses widths, windows and rotations that the family's `config.json` has no words for.
 fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
-    if !family.hf_widths_by_layer && !config.has_sayable_widths() {
+    if !family.owns_key("intermediate_size") && !config.has_sayable_widths() {
         return Err(Error::Unsupported {
             file: "config.json".into(),
             feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
