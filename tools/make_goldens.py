@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, gemma3n, gemma4, mixtures, recurrent, renamed
+from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -253,7 +253,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further):
     FIXTURES.update(more.FIXTURES)
 
 

@@ -66,6 +66,7 @@ mod minicpm3;
 mod minimax_m2;
 mod mistral;
 mod mistral3;
+mod mistral4;
 mod mixtral;
 mod modern_bert;
 mod mpt;
@@ -202,6 +203,7 @@ static FAMILIES: &[&Family] = &[
     &qwen::FAMILY,
     &plm::FAMILY,
     &apertus::FAMILY,
+    &mistral4::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

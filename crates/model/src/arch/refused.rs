@@ -185,11 +185,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has query heads in an order of its own, or several widths",
     },
     RefusedFamilies {
-        names: &["mistral4"],
-        models: "Mistral 4",
-        why: "has latent attention whose queries have a factor by position",
-    },
-    RefusedFamilies {
         names: &[
             "gemma4-assistant",
             "gemma4_assistant",
