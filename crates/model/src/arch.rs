@@ -58,6 +58,7 @@ mod jina_bert_v3;
 mod lfm2;
 mod lfm2moe;
 mod llama;
+mod llama4;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -204,6 +205,7 @@ static FAMILIES: &[&Family] = &[
     &plm::FAMILY,
     &apertus::FAMILY,
     &mistral4::FAMILY,
+    &llama4::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

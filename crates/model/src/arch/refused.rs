@@ -65,11 +65,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "sees images for a text model, which is the one to name",
     },
     RefusedFamilies {
-        names: &["llama4", "llama4_text"],
-        models: "Llama 4",
-        why: "attends in chunks",
-    },
-    RefusedFamilies {
         names: &["mllama"],
         models: "Llama 3.2 Vision",
         why: "attends to images in layers of their own",

@@ -56,6 +56,7 @@ pub(in crate::arch) fn attend(
         head_dim: cache_dim,
         scale: config.attention_scale,
         window: config.window_of(layer),
+        chunked: false,
         softcap: config.attention_softcap,
         sinks: None,
         slopes: None,
