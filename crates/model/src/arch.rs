@@ -98,6 +98,7 @@ mod qwen3vl;
 mod qwen3vlmoe;
 mod refused;
 mod seed_oss;
+mod smallthinker;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -206,6 +207,7 @@ static FAMILIES: &[&Family] = &[
     &apertus::FAMILY,
     &mistral4::FAMILY,
     &llama4::FAMILY,
+    &smallthinker::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

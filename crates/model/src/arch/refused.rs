@@ -122,11 +122,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has experts that groups of experts share",
     },
     RefusedFamilies {
-        names: &["smallthinker"],
-        models: "SmallThinker",
-        why: "chooses experts by what enters the block, before attention",
-    },
-    RefusedFamilies {
         names: &["maple"],
         models: "Maple",
         why: "bounds the gates of its experts",

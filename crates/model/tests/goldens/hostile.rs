@@ -87,3 +87,32 @@ fn the_factor_of_mistral_4() {
         &["rank of keys and values", "0"],
     );
 }
+
+#[test]
+fn layers_of_smallthinker() {
+    refused(
+        "smallthinker",
+        json!({"sliding_window_layout": [0, 1]}),
+        &["sliding_window_layout", "0 or 1 for each of the 5 layers"],
+    );
+    refused(
+        "smallthinker",
+        json!({"rope_layout": [0, 1, 2, 1, 0]}),
+        &["rope_layout", "0 or 1"],
+    );
+    refused(
+        "smallthinker",
+        json!({"sliding_window_size": 0}),
+        &["sliding window", "at least 1"],
+    );
+    refused(
+        "smallthinker",
+        json!({"moe_layer_layout": [1, 1, 0, 1, 1]}),
+        &["without experts"],
+    );
+    refused(
+        "smallthinker",
+        json!({"moe_enable_early_router": false}),
+        &["moe_enable_early_router"],
+    );
+}
