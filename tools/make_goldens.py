@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, gemma3n, gemma4, mixtures, recurrent, renamed
+from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -50,7 +50,7 @@ UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5"
 
 
 # Types whose configurations transformers has no class for.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "orion", "plm", "qwen", "xverse")
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "nemotron-nas", "openelm", "orion", "plm", "qwen", "smallthinker", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
@@ -253,7 +253,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -356,7 +356,9 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
 
 def text_model(model):
     inner = model.base_model
-    return getattr(inner, "language_model", inner)
+    inner = getattr(inner, "language_model", inner)
+    # Of some classes the base is the model itself.
+    return inner.model if inner is model else inner
 
 
 def run(model, tokens):

@@ -40,6 +40,7 @@ mod temperature;
 #[cfg(test)]
 mod tests;
 mod token_types;
+mod weigh_experts;
 mod xielu;
 
 pub use activate::Activate;
@@ -83,6 +84,7 @@ pub use table_row::TableRow;
 pub use target_state::TargetState;
 pub use temperature::Temperature;
 pub use token_types::TokenTypes;
+pub use weigh_experts::WeighExperts;
 pub use xielu::Xielu;
 
 use crate::check::Shapes;
@@ -292,8 +294,10 @@ ops! {
     Route(Route),
     /// Products with the matrices of the chosen experts.
     ExpertLinear(ExpertLinear),
-    /// The weighted sum of what the chosen experts give.
+    /// The sum of what the chosen experts give, weighted or not.
     CombineExperts(CombineExperts),
+    /// What enters each of the chosen experts, by its weight.
+    WeighExperts(WeighExperts),
     /// Products of heads, each with a matrix of its own.
     HeadLinear(HeadLinear),
     /// Heads of two values, side by side.

@@ -20,6 +20,7 @@ const SHAPE: AttentionShape = AttentionShape {
     head_dim: 64,
     scale: 0.125,
     window: None,
+    chunked: false,
     softcap: None,
 };
 const PAGE_TOKENS: usize = 64;

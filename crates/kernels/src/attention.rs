@@ -65,6 +65,9 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Positions a token sees, itself included; `None` for all.
     pub window: Option<usize>,
+    /// Whether windows are chunks, which lie at multiples of their length: a token sees those of its chunk that are not
+    /// behind it.
+    pub chunked: bool,
     /// With `Some(c)`, a scaled score `s` becomes `c · tanh(s / c)`.
     pub softcap: Option<f32>,
 }
@@ -92,7 +95,7 @@ impl AttentionShape {
             let needs = format!("a multiple of n_kv_heads ({})", self.n_kv_heads);
             return geometry("n_heads", self.n_heads, needs);
         }
-        if self.window == Some(0) {
+        if self.window == Some(0) || self.chunked && self.window.is_none() {
             return geometry("window", 0, "at least one position".to_owned());
         }
         Ok(())
@@ -105,8 +108,11 @@ impl AttentionShape {
 
     /// First position that a token at `pos` sees.
     pub(crate) fn first_seen(&self, pos: usize) -> usize {
-        self.window
-            .map_or(0, |window| (pos + 1).saturating_sub(window))
+        match self.window {
+            None => 0,
+            Some(window) if self.chunked => pos - pos % window,
+            Some(window) => (pos + 1).saturating_sub(window),
+        }
     }
 }
 

@@ -58,6 +58,7 @@ mod jina_bert_v3;
 mod lfm2;
 mod lfm2moe;
 mod llama;
+mod llama4;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -66,6 +67,7 @@ mod minicpm3;
 mod minimax_m2;
 mod mistral;
 mod mistral3;
+mod mistral4;
 mod mixtral;
 mod modern_bert;
 mod mpt;
@@ -96,6 +98,7 @@ mod qwen3vl;
 mod qwen3vlmoe;
 mod refused;
 mod seed_oss;
+mod smallthinker;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -202,6 +205,9 @@ static FAMILIES: &[&Family] = &[
     &qwen::FAMILY,
     &plm::FAMILY,
     &apertus::FAMILY,
+    &mistral4::FAMILY,
+    &llama4::FAMILY,
+    &smallthinker::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

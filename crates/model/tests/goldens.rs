@@ -1,6 +1,8 @@
 //! The graphs compute what transformers computes: every fixture, from Hugging Face and from GGUF
 //! files, run by an interpreter that follows the ops' definitions word by word in double precision.
 
+#[path = "goldens/hostile.rs"]
+mod hostile;
 #[path = "goldens/interpret.rs"]
 mod interpret;
 

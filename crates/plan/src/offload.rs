@@ -153,7 +153,7 @@ pub fn products_and_attention(
                 attend(op, attention).map(DeviceShare::AttentionProducts)
             }
             Op::Attention(_) => Err(Reason(
-                "the host's softmax between products has no sinks, no soft bound and no biases by distance".to_owned(),
+                "the host's softmax between products has no sinks, no soft bound, no biases by distance and no chunks".to_owned(),
             )),
             other => Err(Reason(
                 hosts_reason(other)

@@ -22,6 +22,8 @@ pub struct Attention {
     pub scale: f32,
     /// With `Some(w)`, a query at position `p` sees keys at positions `p-w+1 ..= p`.
     pub window: Option<usize>,
+    /// Whether windows are chunks, which lie at multiples of `w`: a query at `p` sees keys at `p - p % w ..= p`.
+    pub chunked: bool,
     /// With `Some(c)`, a score `s` becomes `c · tanh(s / c)` before softmax.
     pub softcap: Option<f32>,
     /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
@@ -48,9 +50,18 @@ pub fn distance_slopes(max_bias: f32, n_heads: usize) -> Arc<[f32]> {
 }
 
 impl Attention {
-    /// Whether it is scaled scores, softmax and values, and nothing else.
+    /// Whether it is scaled scores, softmax and values of all keys or of a window's, and nothing else.
     pub fn is_plain(&self) -> bool {
-        self.softcap.is_none() && self.sinks.is_none() && self.slopes.is_none()
+        let bare = self.softcap.is_none() && self.sinks.is_none() && self.slopes.is_none();
+        bare && !self.chunked
+    }
+
+    /// The first key that a query at `position` sees.
+    pub fn first_seen(&self, position: usize) -> usize {
+        match self.window {
+            Some(window) if self.chunked => position - position % window.max(1),
+            _ => self.kv().seen(position).start,
+        }
     }
 
     pub(super) fn kv(&self) -> KvShape {
@@ -68,7 +79,9 @@ impl Attention {
         let width = self.kv().width();
         let group = self.n_heads / self.n_kv_heads;
         let scale = R::from_f64(f64::from(self.scale));
-        let first = self.kv().seen(row.position).start;
+        // Keys are those of the cache, which keeps as many as a chunk has.
+        let unseen = self.first_seen(row.position) - self.kv().seen(row.position).start;
+        let first = self.first_seen(row.position);
         let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
         for (head, (q, out)) in heads.enumerate() {
             let at = head / group * d;
@@ -80,14 +93,17 @@ impl Attention {
                 let distance = row.position.abs_diff(first + key) as f64;
                 slope.map_or(score, |slope| score - R::from_f64(slope * distance))
             };
-            let keys = row.keys.k.chunks_exact(width).enumerate();
+            let keys = row.keys.k.chunks_exact(width).skip(unseen).enumerate();
             let scores: Vec<R> = keys.map(score).collect();
             let sink = self.sinks.map(|sinks| row.weights.vector(sinks)[head]);
             let max = scores.iter().copied().chain(sink);
             let max = max.fold(R::NEG_INFINITY, R::max);
             let mut sum = sink.map_or(R::default(), |sink| (row.round)((sink - max).exp()));
             out.fill(R::default());
-            for (score, v) in scores.into_iter().zip(row.keys.v.chunks_exact(width)) {
+            for (score, v) in scores
+                .into_iter()
+                .zip(row.keys.v.chunks_exact(width).skip(unseen))
+            {
                 let p = (row.round)((score - max).exp());
                 sum += p;
                 for (out, v) in out.iter_mut().zip(&v[at..][..d]) {
@@ -123,7 +139,8 @@ impl Operation for Attention {
         let slopes = self.slopes.as_ref();
         fits(slopes.is_none_or(|slopes| slopes.len() == self.n_heads))?;
         let divides = self.n_kv_heads > 0 && self.n_heads.is_multiple_of(self.n_kv_heads);
-        fits(inputs && divides && shapes.output() == shapes.input(0))
+        let has_window = !self.chunked || self.window.is_some_and(|window| window > 0);
+        fits(inputs && divides && has_window && shapes.output() == shapes.input(0))
     }
 
     fn memory(&self) -> SequenceMemory {
@@ -151,7 +168,27 @@ impl Operation for Attention {
 
 #[cfg(test)]
 mod tests {
-    use super::distance_slopes;
+    use super::{Attention, distance_slopes};
+
+    #[test]
+    fn chunks_lie_at_multiples_of_the_window() {
+        let attention = |chunked| Attention {
+            layer: 0,
+            n_heads: 1,
+            n_kv_heads: 1,
+            head_dim: 4,
+            scale: 1.0,
+            window: Some(8),
+            chunked,
+            softcap: None,
+            sinks: None,
+            slopes: None,
+        };
+        let seen = |chunked| [0, 7, 8, 9, 23, 24].map(|p| attention(chunked).first_seen(p));
+        assert_eq!(seen(true), [0, 0, 8, 8, 16, 24]);
+        assert_eq!(seen(false), [0, 0, 1, 2, 16, 17]);
+        assert!(attention(false).is_plain() && !attention(true).is_plain());
+    }
 
     #[test]
     fn slopes_are_powers() {

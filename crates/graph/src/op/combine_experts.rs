@@ -1,4 +1,4 @@
-//! The weighted sum of what the chosen experts give, in the order of the choice. Inputs: the experts' results
+//! The sum of what the chosen experts give, weighted or not, in the order of the choice. Inputs: the experts' results
 //! side by side, the choice.
 
 use super::route::choice_weights;
@@ -6,11 +6,13 @@ use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext};
 
-/// `sum of weight[rank] · x[rank]`, the ranks in order.
+/// `sum of weight[rank] · x[rank]`, the ranks in order; or of `x[rank]` alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CombineExperts {
     /// Experts that a token uses.
     pub n_used: usize,
+    /// Whether weights count here; elsewhere they went into what entered experts ([`WeighExperts`](super::WeighExperts)).
+    pub weighted: bool,
 }
 
 impl CombineExperts {
@@ -20,7 +22,10 @@ impl CombineExperts {
         out.fill(R::default());
         for (x, weight) in row.inputs[0].chunks_exact(width).zip(weights) {
             for (out, x) in out.iter_mut().zip(x) {
-                *out += *weight * *x;
+                *out += match self.weighted {
+                    true => *weight * *x,
+                    false => *x,
+                };
             }
         }
     }

@@ -33,6 +33,7 @@ impl EncoderAttention {
             head_dim: self.head_dim,
             scale: self.scale,
             window: None,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: self.slopes.clone(),

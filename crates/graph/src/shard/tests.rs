@@ -11,6 +11,7 @@ fn attention(n_heads: usize, n_kv_heads: usize) -> Attention {
         head_dim: 4,
         scale: 0.5,
         window: None,
+        chunked: false,
         softcap: None,
         sinks: None,
         slopes: None,

@@ -222,6 +222,7 @@ pub(super) fn shape(
         head_dim,
         scale,
         window,
+        chunked: false,
         softcap: None,
     }
 }

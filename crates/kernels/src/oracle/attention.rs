@@ -143,9 +143,11 @@ fn head_row(
     q: &[f32],
 ) -> Vec<f64> {
     let kv_head = head / (shape.n_heads / shape.n_kv_heads);
-    let first = shape
-        .window
-        .map_or(0, |window| (pos + 1).saturating_sub(window));
+    let first = match shape.window {
+        None => 0,
+        Some(chunk) if shape.chunked => pos / chunk * chunk,
+        Some(window) => (pos + 1).saturating_sub(window),
+    };
     let read =
         |side: KvSide, pages: &[u8], pos: usize| row(layout, side, pages, run, (kv_head, pos));
     let mut scores = Vec::with_capacity(end - first);

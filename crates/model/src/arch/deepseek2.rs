@@ -2,7 +2,7 @@
 
 use super::block::{self, feed_forward, latent, norm};
 use super::glm4moe::SHARED_EXPERTS;
-use super::{Family, deepseek3, youtu};
+use super::{Family, deepseek3, mistral4, youtu};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
@@ -58,9 +58,20 @@ pub(super) static FAMILY: Family = Family {
     gguf,
     hf,
     write_hf,
+    hf_unsayable,
     build,
     ..Family::PLAIN
 };
+
+/// Folders of DeepSeek's classes have no word for a factor on queries.
+pub(super) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
+    let temperature = config.temperature?;
+    let of = temperature.length;
+    Some(format!(
+        "a factor on queries that grows every {of} positions, in {}",
+        config.family
+    ))
+}
 
 /// What files of V2 and V3, which share a name in GGUF, leave unsaid.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -70,6 +81,8 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     }
     // All heads share the latent.
     config.n_kv_heads = 1;
+    // Mistral Large 3 is this with a factor on queries.
+    config.temperature = mistral4::gguf_temperature(keys)?;
     let Some(experts) = &mut config.experts else {
         config.family = youtu::FAMILY.name;
         return Ok(());

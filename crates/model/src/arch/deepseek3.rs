@@ -58,6 +58,7 @@ pub(super) static FAMILY: Family = Family {
     hf,
     write_hf,
     draft: Some(DraftLayer::behind(deepseek2::block)),
+    hf_unsayable: deepseek2::hf_unsayable,
     build: deepseek2::build,
     ..Family::PLAIN
 };

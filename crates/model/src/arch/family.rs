@@ -55,6 +55,8 @@ pub(crate) enum GateOrder {
     Alternating,
     /// All of the gate first.
     GateFirst,
+    /// The same, in matrices that lie turned whoever wrote them.
+    GateFirstTurned,
 }
 
 /// Takes a key of GGUF metadata, under the architecture's name, and its value.

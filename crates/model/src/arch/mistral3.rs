@@ -65,11 +65,23 @@ const SCALE: &str = "llama_4_scaling_beta";
 const LENGTH: &str = "original_max_position_embeddings";
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    hf_temperature(text, config)
+}
+
+/// The factor on queries that `rope_parameters` say, which such a configuration must have. A factor of 0 is none.
+pub(super) fn hf_temperature(
+    text: &ConfigObject<'_>,
+    config: &mut ModelConfig,
+) -> Result<(), Error> {
     let Some(rope) = text.object("rope_parameters")? else {
-        let feature = "a configuration without `rope_parameters` in ministral3".into();
+        let feature = format!(
+            "a configuration without `rope_parameters` in {}",
+            config.family
+        );
         return Err(text.unsupported(feature, "one that says them"));
     };
-    let Some(scale) = rope.f32(SCALE)? else {
+    let scale = rope.f32(SCALE)?;
+    let Some(scale) = scale.filter(|scale| *scale != 0.0) else {
         return Ok(());
     };
     let missing = || Error::MissingKey {
@@ -85,8 +97,24 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 fn write_hf(config: &ModelConfig, out: &mut Value) {
-    if let Some(temperature) = config.temperature {
-        out["rope_parameters"][SCALE] = shortest(temperature.scale);
-        out["rope_parameters"][LENGTH] = json!(temperature.length);
+    if config.temperature.is_some() {
+        write_temperature(config, out);
+    }
+}
+
+/// Writes what [`hf_temperature`] reads; 0 where queries have no factor.
+pub(super) fn write_temperature(config: &ModelConfig, out: &mut Value) {
+    let rope = &mut out["rope_parameters"];
+    match config.temperature {
+        Some(temperature) => {
+            rope[SCALE] = shortest(temperature.scale);
+            rope[LENGTH] = json!(temperature.length);
+        }
+        None => {
+            rope[SCALE] = json!(0.0);
+            if rope[LENGTH].is_null() {
+                rope[LENGTH] = json!(config.context_length);
+            }
+        }
     }
 }

@@ -65,11 +65,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "sees images for a text model, which is the one to name",
     },
     RefusedFamilies {
-        names: &["llama4", "llama4_text"],
-        models: "Llama 4",
-        why: "attends in chunks",
-    },
-    RefusedFamilies {
         names: &["mllama"],
         models: "Llama 3.2 Vision",
         why: "attends to images in layers of their own",
@@ -127,11 +122,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has experts that groups of experts share",
     },
     RefusedFamilies {
-        names: &["smallthinker"],
-        models: "SmallThinker",
-        why: "chooses experts by what enters the block, before attention",
-    },
-    RefusedFamilies {
         names: &["maple"],
         models: "Maple",
         why: "bounds the gates of its experts",
@@ -183,11 +173,6 @@ static REFUSED: &[RefusedFamilies] = &[
         names: &["plamo", "plamo3"],
         models: "PLaMo, PLaMo 3",
         why: "has query heads in an order of its own, or several widths",
-    },
-    RefusedFamilies {
-        names: &["mistral4"],
-        models: "Mistral 4",
-        why: "has latent attention whose queries have a factor by position",
     },
     RefusedFamilies {
         names: &[

@@ -66,20 +66,7 @@ fn every(interval: usize, n_layers: usize) -> Vec<usize> {
 }
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    config.unrotated_layers = match text.array("no_rope_layers")? {
-        Some(layers) => {
-            let layers = layers.iter().take(config.n_layers).enumerate();
-            let stands = |value: &serde_json::Value| value == &json!(0) || value == &json!(false);
-            layers
-                .filter(|(_, value)| stands(value))
-                .map(|(layer, _)| layer)
-                .collect()
-        }
-        None => match text.usize("no_rope_layer_interval")?.unwrap_or(INTERVAL) {
-            0 => return Err(text.bad("no_rope_layer_interval", &json!(0), "at least 1")),
-            interval => every(interval, config.n_layers),
-        },
-    };
+    config.unrotated_layers = unrotated_layers(text, config.n_layers)?;
     if text.get("sliding_window").is_none() {
         config.window = None;
         config.layer_windowed = vec![false; config.n_layers];
@@ -87,4 +74,31 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         config.layer_windowed = (0..config.n_layers).map(|l| !config.rotates(l)).collect();
     }
     Ok(())
+}
+
+/// Layers whose heads do not rotate: of a list of flags that say which do, else each of an interval.
+pub(super) fn unrotated_layers(
+    text: &ConfigObject<'_>,
+    n_layers: usize,
+) -> Result<Vec<usize>, Error> {
+    Ok(
+        match text
+            .array("no_rope_layers")?
+            .filter(|layers| !layers.is_empty())
+        {
+            Some(layers) => {
+                let layers = layers.iter().take(n_layers).enumerate();
+                let stands =
+                    |value: &serde_json::Value| value == &json!(0) || value == &json!(false);
+                layers
+                    .filter(|(_, value)| stands(value))
+                    .map(|(layer, _)| layer)
+                    .collect()
+            }
+            None => match text.usize("no_rope_layer_interval")?.unwrap_or(INTERVAL) {
+                0 => return Err(text.bad("no_rope_layer_interval", &json!(0), "at least 1")),
+                interval => every(interval, n_layers),
+            },
+        },
+    )
 }

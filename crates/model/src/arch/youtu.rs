@@ -29,6 +29,7 @@ pub(super) static FAMILY: Family = Family {
     },
     hf: |text, config| hf_latent(text, config, 1536),
     write_hf: write_latent,
+    hf_unsayable: deepseek2::hf_unsayable,
     build: deepseek2::build,
     ..Family::PLAIN
 };

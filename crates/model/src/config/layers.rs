@@ -3,7 +3,7 @@
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
 use crate::arch;
-use millrace_graph::Xielu;
+use millrace_graph::{Temperature, Xielu};
 
 /// Largest number of xIELU that is taken.
 const XIELU_MAX: f32 = 600.0;
@@ -138,6 +138,10 @@ pub struct LayerConfig {
     pub head_bias: bool,
     /// Whether folders have a head whose rows are to be divided by their lengths (Baichuan 2). In GGUF files they are.
     pub unit_head: bool,
+    /// Whether windows are chunks, which lie at multiples of their length (Llama 4).
+    pub windows_are_chunks: bool,
+    /// Whether the factor on queries by position is that of layers whose heads do not rotate alone (Llama 4).
+    pub temperature_without_rope: bool,
     /// xIELU of each layer; empty in models without it, and where files do not say it.
     pub xielu: Vec<XieluParameters>,
 }
@@ -173,6 +177,12 @@ impl ModelConfig {
                 n_rot: self.n_rot,
             },
         }
+    }
+
+    /// The factor on queries of `layer` that grows with the position.
+    pub fn temperature_of(&self, layer: usize) -> Option<Temperature> {
+        let has_it = !self.layers.temperature_without_rope || !self.rotates(layer);
+        self.temperature.filter(|_| has_it)
     }
 
     /// Width of the gated feed-forward of `layer`.

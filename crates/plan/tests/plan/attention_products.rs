@@ -88,6 +88,7 @@ fn shapes_of_parts_multiply() {
         head_dim: 8,
         scale: 1.0,
         window: None,
+        chunked: false,
         softcap: None,
         sinks: None,
         slopes: None,

@@ -190,6 +190,7 @@ impl Builder {
             head_dim,
             scale: 0.5,
             window: sizes.window,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,
@@ -239,7 +240,10 @@ impl Builder {
             d,
             true,
         );
-        let sum = Op::CombineExperts(CombineExperts { n_used });
+        let sum = Op::CombineExperts(CombineExperts {
+            n_used,
+            weighted: true,
+        });
         self.node("ffn_sum", sum, &[down, choice], d)
     }
 

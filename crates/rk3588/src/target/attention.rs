@@ -245,6 +245,7 @@ mod tests {
             head_dim: 256,
             scale: 1.0,
             window,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,

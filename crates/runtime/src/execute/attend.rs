@@ -55,6 +55,7 @@ pub(super) fn attend(
         head_dim: attention.head_dim,
         scale: attention.scale,
         window: attention.window,
+        chunked: attention.chunked,
         softcap: attention.softcap,
     };
     buffers.write(out, m, |buffers, out| {

@@ -96,6 +96,7 @@ fn by_pages(
             head_dim: op.head_dim,
             scale: op.scale,
             window: part.window,
+            chunked: false,
             softcap: None,
         };
         let input = AttentionInput {

@@ -55,6 +55,7 @@ fn graph(windows: &[Option<usize>], has_state: bool) -> Graph {
             head_dim: HEAD_DIM,
             scale: 1.0,
             window: *window,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,

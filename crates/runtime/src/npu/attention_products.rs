@@ -226,6 +226,7 @@ mod tests {
             head_dim: 8,
             scale: 1.0,
             window,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,

@@ -143,6 +143,7 @@ impl Pass<'_> {
             head_dim: attention.head_dim,
             scale: attention.scale,
             window: attention.window,
+            chunked: attention.chunked,
             softcap: attention.softcap,
         };
         let (pages, pages_first_pos) = tables.pages(self.seq, attention.layer);

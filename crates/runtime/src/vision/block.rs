@@ -143,6 +143,7 @@ impl EncodePass<'_> {
             head_dim: self.layout.head_dim,
             scale,
             window: None,
+            chunked: false,
             softcap: None,
         };
         let segments = &self.segments[scope];

@@ -165,7 +165,9 @@ impl NodeContext<'_> {
 
     fn attention(&self, a: &Attention, kind: &PassKind) -> Result<NodeLowering, Reason> {
         if !a.is_plain() {
-            return no("attention here has no sinks, no soft bound and no biases by distance");
+            return no(
+                "attention here has no sinks, no soft bound, no biases by distance and no chunks",
+            );
         }
         let AttentionOn::Cached { n_keys, max_tokens } = kind.attention else {
             return no("attention is over the cache, in passes whose plan has one");

@@ -229,7 +229,7 @@ impl<'a> Kernels<'a> {
             Op::Rope(RotateHeads { rope, head_dim, .. }) => self.rope(node, *rope, *head_dim)?,
             Op::Attention(attention) if !attention.is_plain() => {
                 return Err(
-                    "no tile program has sinks, a soft bound of scores or biases by distance"
+                    "no tile program has sinks, a soft bound of scores, biases by distance or chunks"
                         .to_owned(),
                 );
             }

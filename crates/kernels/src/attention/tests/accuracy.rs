@@ -179,6 +179,26 @@ fn sinks_slopes_and_softcaps() {
     }
 }
 
+/// Chunks shorter than a span and longer, whose edges lie within steps and between them.
+#[test]
+fn chunks_are_seen_from_their_beginning() {
+    for level in levels() {
+        let cpu = cpu(level, 2);
+        for (dtype, chunk) in [(KvType::F32, 24), (KvType::F16, 270), (KvType::Q8_0, 33)] {
+            let shape = AttentionShape {
+                chunked: true,
+                ..shape(8, 2, 64, Some(chunk))
+            };
+            let steps = [
+                vec![(0, 0..70), (1, 0..1), (2, 0..33)],
+                vec![(2, 33..34), (0, 70..300), (1, 1..2)],
+                vec![(0, 300..301)],
+            ];
+            compare(&cpu, shape, (dtype, 16), &steps);
+        }
+    }
+}
+
 #[test]
 fn lengths_around_every_edge() {
     for level in levels() {

@@ -194,6 +194,16 @@ pub(in crate::arch) fn scale_keys(b: &mut GraphBuilder<'_>, factor: f32, heads: 
 
 /// A norm without a weight of each head of values.
 pub(in crate::arch) fn norm_values(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+    let v = norm_bare(b, "attn_v_norm", heads.v);
+    Heads { v, ..heads }
+}
+
+/// A norm without a weight of each head.
+pub(in crate::arch) fn norm_bare(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    x: ValueId,
+) -> ValueId {
     let head_dim = b.heads().head_dim;
     let norm = RmsNorm {
         weight: b.ones(head_dim),
@@ -201,9 +211,8 @@ pub(in crate::arch) fn norm_values(b: &mut GraphBuilder<'_>, heads: Heads) -> He
         offset: 0.0,
         group: head_dim,
     };
-    let width = b.width(heads.v);
-    let v = b.push("attn_v_norm", norm.into(), vec![heads.v], width);
-    Heads { v, ..heads }
+    let width = b.width(x);
+    b.push(label, norm.into(), vec![x], width)
 }
 
 /// Rotates queries and keys as the layer does, attends within its window, and projects the heads back.
@@ -279,7 +288,7 @@ fn attention(
 ) -> Result<(Attention, ValueId), Error> {
     let (config, sizes) = (b.config(), b.heads());
     let width = b.width(q);
-    if let Some(temperature) = config.temperature {
+    if let Some(temperature) = config.temperature_of(layer) {
         q = b.push("attn_temperature", temperature.into(), vec![q], width);
     }
     let sinks = match b.has_own(b.name_of(WeightRole::AttnSinks)) {
@@ -293,6 +302,7 @@ fn attention(
         head_dim: sizes.head_dim,
         scale: config.attention_scale,
         window: config.window_of(layer),
+        chunked: config.layers.windows_are_chunks && config.window_of(layer).is_some(),
         softcap: config.attention_softcap,
         sinks,
         slopes: b.slopes(),

@@ -7,7 +7,8 @@ use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
 use crate::names::WeightRole;
 use millrace_graph::{
-    CombineExperts, Derivation, ExpertLinear, Route, ScaleByGate, ValueId, WeightId, WeightSource,
+    CombineExperts, Derivation, ExpertLinear, Route, ScaleByGate, ValueId, WeighExperts, WeightId,
+    WeightSource,
 };
 
 /// All of it.
@@ -23,6 +24,37 @@ pub(in crate::arch) fn mixture(
     }
     let shared = shared(b, experts, inner, x)?;
     Ok(b.add("ffn_shexp_add", routed, shared))
+}
+
+/// All of it where weights go into what enters experts, not into what they give (Llama 4).
+pub(in crate::arch) fn mixture_of_weighed(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let inner = Inner::Gated(None);
+    let choice = route(b, experts, x)?;
+    let n_used = experts.n_used;
+    let width = n_used * b.width(x);
+    let weigh = WeighExperts { n_used };
+    let weighed = b.push("ffn_exps_weigh", weigh.into(), vec![x, choice], width);
+    let routed = routed_of(b, (experts, inner), choice, Entering::Weighed(weighed))?;
+    match experts.shared_d_ff {
+        0 => Ok(routed),
+        _ => {
+            let shared = shared(b, experts, inner, x)?;
+            Ok(b.add("ffn_shexp_add", routed, shared))
+        }
+    }
+}
+
+/// What enters the chosen experts.
+#[derive(Clone, Copy)]
+enum Entering {
+    /// The same row all; what they give is weighed.
+    Same(ValueId),
+    /// A row each, weighed already.
+    Weighed(ValueId),
 }
 
 /// What the chosen experts give.
@@ -55,8 +87,21 @@ pub(in crate::arch) fn routed_by(
     choice: ValueId,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let (width, n_used) = (b.width(x), experts.n_used);
-    let out = hidden(b, (experts, inner), choice, x)?;
+    routed_of(b, (experts, inner), choice, Entering::Same(x))
+}
+
+fn routed_of(
+    b: &mut GraphBuilder<'_>,
+    (experts, inner): (&ExpertConfig, Inner),
+    choice: ValueId,
+    entering: Entering,
+) -> Result<ValueId, Error> {
+    let n_used = experts.n_used;
+    let (width, weighted) = match entering {
+        Entering::Same(x) => (b.width(x), true),
+        Entering::Weighed(rows) => (b.width(rows) / n_used, false),
+    };
+    let out = hidden(b, (experts, inner), choice, entering)?;
     let shape = [experts.n_experts, width, experts.d_ff];
     let down = match turned_order(b, WeightRole::ExpertsDown, shape) {
         Some(_) => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1), shape[1])?,
@@ -72,7 +117,7 @@ pub(in crate::arch) fn routed_by(
         [out, choice],
         outer,
     );
-    let combine = CombineExperts { n_used };
+    let combine = CombineExperts { n_used, weighted };
     Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], width))
 }
 
@@ -81,17 +126,26 @@ fn hidden(
     b: &mut GraphBuilder<'_>,
     (experts, inner): (&ExpertConfig, Inner),
     choice: ValueId,
-    x: ValueId,
+    entering: Entering,
 ) -> Result<ValueId, Error> {
     let (n_used, width) = (experts.n_used, experts.n_used * experts.d_ff);
-    let up_label = ("ffn_up_exps", n_used, false);
+    let (x, own_rows) = match entering {
+        Entering::Same(x) => (x, false),
+        Entering::Weighed(rows) => (rows, true),
+    };
+    let up_label = ("ffn_up_exps", n_used, own_rows);
     let Inner::Gated(clamp) = inner else {
-        let up = projection(b, experts, WeightRole::ExpertsUp, b.width(x))?;
+        let n_terms = if own_rows {
+            b.width(x) / n_used
+        } else {
+            b.width(x)
+        };
+        let up = projection(b, experts, WeightRole::ExpertsUp, n_terms)?;
         let up = product(b, up_label, up, [x, choice], width);
         return Ok(feed_forward::activated(b, "ffn_act_exps", up));
     };
     let [gate, up] = gates(b, experts)?;
-    let gate_label = ("ffn_gate_exps", n_used, false);
+    let gate_label = ("ffn_gate_exps", n_used, own_rows);
     let gate = product(b, gate_label, gate, [x, choice], width);
     let up = product(b, up_label, up, [x, choice], width);
     let label = "ffn_glu_exps";
@@ -196,7 +250,7 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
 fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Option<GateOrder> {
     let order = b.family().hf_turned_experts.filter(|_| !b.is_gguf())?;
     let is_turned = match order {
-        GateOrder::Alternating => true,
+        GateOrder::Alternating | GateOrder::GateFirstTurned => true,
         // As published; transformers 5 turns them back, and writes them so.
         GateOrder::GateFirst => !b.has_shape(b.name_of(role), &shape),
     };
@@ -214,7 +268,7 @@ fn turned_gate(
     let shape = [n_experts, d_ff, b.config().d_model];
     let (first, step) = match order {
         GateOrder::Alternating => (index, 2),
-        GateOrder::GateFirst => (index * d_ff, 1),
+        GateOrder::GateFirst | GateOrder::GateFirstTurned => (index * d_ff, 1),
     };
     let roles = [role, WeightRole::ExpertsGateUp];
     let weight = turned(b, roles, shape, (first, step), 2 * d_ff)?;

@@ -28,7 +28,7 @@ pub(in crate::arch) fn attend(
     let n_heads = config.n_heads;
     let (kv_rank, cache_dim) = (latent.kv_rank, latent.cache_dim());
     let q = queries(b, &latent, x)?;
-    let q = b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q);
+    let q = rotated_queries(b, layer, &latent, q);
     let key = key(b, layer, &latent, x)?;
     let [k_b, v_b] = head_weights(b, &latent)?;
     let to_latent = HeadLinear {
@@ -56,6 +56,7 @@ pub(in crate::arch) fn attend(
         head_dim: cache_dim,
         scale: config.attention_scale,
         window: config.window_of(layer),
+        chunked: false,
         softcap: config.attention_softcap,
         sinks: None,
         slopes: None,
@@ -82,6 +83,21 @@ fn queries(b: &mut GraphBuilder<'_>, latent: &LatentConfig, x: ValueId) -> Resul
     let role = (WeightRole::AttnQANorm, rank);
     let a = norm::rms_with("attn_q_a_norm", role, latent.norm_eps, b, a)?;
     b.linear("attn_q_b", WeightRole::AttnQB, (width, false), a)
+}
+
+/// Queries behind their rotation, with the factor of their position where the model has one.
+fn rotated_queries(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    latent: &LatentConfig,
+    q: ValueId,
+) -> ValueId {
+    let q = b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q);
+    let width = b.width(q);
+    match b.config().temperature {
+        Some(temperature) => b.push("attn_temperature", temperature.into(), vec![q], width),
+        None => q,
+    }
 }
 
 /// A token's row of the cache.

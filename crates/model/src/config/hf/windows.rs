@@ -40,6 +40,9 @@ pub(crate) enum HfWindows {
         /// Default of `sliding_window_pattern`.
         pattern: usize,
     },
+    /// `attention_chunk_size` (default given), in layers of the type `chunked_attention`; the family's hook says which where
+    /// no types are given.
+    Chunks(usize),
     /// `local_attention`, then `layer_types`, else every layer but each `global_attn_every_n_layers`-th, which the first
     /// is one of.
     Local {
@@ -68,7 +71,8 @@ impl HfWindows {
         }
         let types = match self {
             HfWindows::Recurrent => None,
-            _ => layer_types(text)?,
+            HfWindows::Chunks(_) => layer_types(text, "chunked_attention")?,
+            _ => layer_types(text, "sliding_attention")?,
         };
         let (window, rule) = self.rule(text, types.as_deref())?;
         let by_rule = || {
@@ -106,6 +110,7 @@ impl HfWindows {
             }
             HfWindows::Recurrent => (None, Box::new(|_| false)),
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
+            HfWindows::Chunks(default) => (chunk(text, default)?, Box::new(|_| true)),
             HfWindows::Given => (text.usize("sliding_window")?, Box::new(|_| true)),
             HfWindows::AllIfUsed(default) => (if_used(default)?, Box::new(|_| true)),
             HfWindows::EvenBefore {
@@ -141,6 +146,15 @@ impl HfWindows {
                 every: default_every,
             } => local(text, default, default_every)?,
         })
+    }
+}
+
+/// Tokens of a chunk; `null` for none.
+fn chunk(text: &ConfigObject<'_>, default: usize) -> Result<Option<usize>, Error> {
+    const KEY: &str = "attention_chunk_size";
+    match text.map.get(KEY) {
+        None => Ok(Some(default)),
+        Some(_) => text.usize(KEY),
     }
 }
 
@@ -180,16 +194,18 @@ fn period(text: &ConfigObject<'_>, default: usize) -> Result<Vec<bool>, Error> {
     Ok((1..=length).map(|n| n < length).collect())
 }
 
-fn layer_types(text: &ConfigObject<'_>) -> Result<Option<Vec<bool>>, Error> {
+/// Which layers are of the type `windowed`.
+fn layer_types(text: &ConfigObject<'_>, windowed: &str) -> Result<Option<Vec<bool>>, Error> {
+    let known = windowed;
     let Some(types) = text.array("layer_types")? else {
         return Ok(None);
     };
     let windowed = |value: &Value| match value.as_str() {
         Some("full_attention") => Ok(false),
-        Some("sliding_attention") => Ok(true),
+        Some(name) if name == known => Ok(true),
         _ => {
             let feature = format!("layer type {value} (`layer_types`)");
-            Err(text.unsupported(feature, "full_attention, sliding_attention"))
+            Err(text.unsupported(feature, &format!("full_attention, {known}")))
         }
     };
     types

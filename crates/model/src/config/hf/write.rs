@@ -97,6 +97,17 @@ fn write_attention(
 fn write_windows(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str, Value)) {
     match family.hf_windows {
         HfWindows::Never | HfWindows::Recurrent => {}
+        HfWindows::Chunks(_) => {
+            set("attention_chunk_size", json!(config.window));
+            let name = |&windowed: &bool| match windowed {
+                true => "chunked_attention",
+                false => "full_attention",
+            };
+            set(
+                "layer_types",
+                config.layer_windowed.iter().map(name).collect(),
+            );
+        }
         HfWindows::All(_) | HfWindows::Given => set("sliding_window", json!(config.window)),
         HfWindows::AllIfUsed(_) => {
             set("use_sliding_window", json!(config.window.is_some()));

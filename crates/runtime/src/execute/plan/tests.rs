@@ -103,6 +103,7 @@ impl G {
             head_dim: 4,
             scale: 1.0,
             window: None,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,

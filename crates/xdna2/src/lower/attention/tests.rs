@@ -14,6 +14,7 @@ fn a_ring_has_more_rows_than_its_window() {
                 head_dim,
                 scale: 1.0,
                 window: Some(window),
+                chunked: false,
                 softcap: None,
                 sinks: None,
                 slopes: None,

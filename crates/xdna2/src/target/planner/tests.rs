@@ -40,6 +40,7 @@ fn one_layer() -> Graph {
             head_dim: 64,
             scale: 0.125,
             window: None,
+            chunked: false,
             softcap: None,
             sinks: None,
             slopes: None,

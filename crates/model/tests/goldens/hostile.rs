@@ -1,0 +1,118 @@
+//! Configurations that make no sense are errors that name the key, what was found and what was expected.
+#![allow(clippy::unwrap_used)] // A test may panic.
+
+use millrace_model::config::hf;
+use millrace_testkit::Golden;
+use serde_json::{Value, json};
+
+/// The configuration of a fixture, its text model's, with other values.
+fn with(golden: &str, changes: &Value) -> Value {
+    let path = Golden::named(golden).hf().join("config.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let mut place = &mut config;
+    if place.get("text_config").is_some() {
+        place = &mut place["text_config"];
+    }
+    for (key, value) in changes.as_object().unwrap() {
+        place[key] = value.clone();
+    }
+    config
+}
+
+fn refused(golden: &str, changes: Value, words: &[&str]) {
+    let error = match hf::read("config.json", &with(golden, &changes)) {
+        Ok(_) => panic!("{golden} with {changes} is read"),
+        Err(error) => error.to_string(),
+    };
+    for word in ["config.json"].iter().chain(words) {
+        assert!(error.contains(word), "{golden} with {changes}: {error}");
+    }
+}
+
+#[test]
+fn chunks_and_layers_of_llama_4() {
+    refused(
+        "llama4",
+        json!({"attention_chunk_size": 0}),
+        &["sliding window", "0", "at least 1"],
+    );
+    refused(
+        "llama4",
+        json!({"moe_layers": [1, 9]}),
+        &["moe_layers", "9", "layers below 4"],
+    );
+    refused(
+        "llama4",
+        json!({"layer_types": ["full_attention"]}),
+        &["number of layer types", "4"],
+    );
+    refused(
+        "llama4",
+        json!({"layer_types": vec!["sliding_attention"; 4]}),
+        &["chunked_attention"],
+    );
+    refused(
+        "llama4",
+        json!({"floor_scale": 0}),
+        &["factor on queries by position", "at least 1"],
+    );
+    refused(
+        "llama4",
+        json!({"num_key_value_heads": 3}),
+        &["key/value heads", "3", "divisor"],
+    );
+    refused(
+        "llama4",
+        json!({"num_experts_per_tok": 9}),
+        &["experts that a token uses", "9"],
+    );
+}
+
+#[test]
+fn the_factor_of_mistral_4() {
+    let rope = json!({
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 0,
+        "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0,
+    });
+    refused("mistral4", json!({"rope_parameters": rope}), &["0", "1"]);
+    refused(
+        "mistral4",
+        json!({"rope_parameters": null}),
+        &["rope_parameters", "mistral4"],
+    );
+    refused(
+        "mistral4",
+        json!({"kv_lora_rank": 0}),
+        &["rank of keys and values", "0"],
+    );
+}
+
+#[test]
+fn layers_of_smallthinker() {
+    refused(
+        "smallthinker",
+        json!({"sliding_window_layout": [0, 1]}),
+        &["sliding_window_layout", "0 or 1 for each of the 5 layers"],
+    );
+    refused(
+        "smallthinker",
+        json!({"rope_layout": [0, 1, 2, 1, 0]}),
+        &["rope_layout", "0 or 1"],
+    );
+    refused(
+        "smallthinker",
+        json!({"sliding_window_size": 0}),
+        &["sliding window", "at least 1"],
+    );
+    refused(
+        "smallthinker",
+        json!({"moe_layer_layout": [1, 1, 0, 1, 1]}),
+        &["without experts"],
+    );
+    refused(
+        "smallthinker",
+        json!({"moe_enable_early_router": false}),
+        &["moe_enable_early_router"],
+    );
+}

@@ -1,0 +1,219 @@
+"""Blocks of families that transformers has no class for, by their definition. `tools/check_llama_cpp.py` compares the
+models that they make with llama.cpp, which has these families."""
+
+import torch
+import transformers
+from torch import nn
+from torch.nn import functional
+
+
+def scores_mask(n, window=None):
+    """What a query does not see: keys behind it, and those further away than a window reaches."""
+    at = torch.arange(n)
+    distance = at[:, None] - at[None, :]
+    unseen = distance < 0
+    if window is not None:
+        unseen |= distance >= window
+    return unseen
+
+
+def attend(q, k, v, scale, window=None):
+    """Causal attention of heads `[n, heads, elements]`; key heads are shared by neighbouring query heads."""
+    n, n_heads, _ = q.shape
+    group = n_heads // k.shape[1]
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+    scores = scores.masked_fill(scores_mask(n, window), float("-inf"))
+    out = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
+    return out.reshape(n, -1)
+
+
+def rotate(x, theta, n_rot=None, interleaved=False):
+    """RoPE of the first `n_rot` elements of heads `[n, heads, elements]`."""
+    n_rot = n_rot or x.shape[-1]
+    freqs = theta ** (-torch.arange(0, n_rot, 2).double() / n_rot)
+    angles = torch.outer(torch.arange(x.shape[0]).double(), freqs).float()[:, None]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    head, rest = x[..., :n_rot], x[..., n_rot:]
+    if interleaved:
+        a, b = head[..., 0::2], head[..., 1::2]
+        head = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    else:
+        a, b = head.chunk(2, -1)
+        head = torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    return torch.cat([head, rest], -1)
+
+
+class Norm(nn.Module):
+    """RMSNorm."""
+
+    def __init__(self, width, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
+
+def of_blocks(config, block):
+    """Llama's model with these blocks: `block(config, layer)` makes a module of rows to rows."""
+
+    class Layer(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            for name, module in block(config, layer).named_children():
+                self.add_module(name, module)
+            self.compute = type(block(config, layer)).compute
+            self.config, self.layer = config, layer
+
+        def forward(self, x, **_more):
+            return self.compute(self, x[0])[None]
+
+    model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
+    layers = nn.ModuleList(Layer(layer) for layer in range(config.num_hidden_layers))
+    model.model.layers = layers
+    return model
+
+
+def matrix(n_in, n_out, bias=False):
+    return nn.Linear(n_in, n_out, bias=bias)
+
+
+class SelfAttention(nn.Module):
+    """The four projections."""
+
+    def __init__(self, config, n_heads=None, n_kv_heads=None):
+        super().__init__()
+        self.n_heads = n_heads or config.num_attention_heads
+        self.n_kv_heads = n_kv_heads or config.num_key_value_heads
+        self.head_dim = config.head_dim
+        width, kv_width = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        self.q_proj = matrix(config.hidden_size, width)
+        self.k_proj = matrix(config.hidden_size, kv_width)
+        self.v_proj = matrix(config.hidden_size, kv_width)
+        self.o_proj = matrix(width, config.hidden_size)
+
+    def heads(self, x):
+        """Queries, keys and values `[n, heads, elements]`."""
+        of = (self.q_proj, self.k_proj, self.v_proj)
+        return tuple(project(x).unflatten(-1, (-1, self.head_dim)) for project in of)
+
+
+class Network(nn.Module):
+    """Gate, up and down, under these names."""
+
+    def __init__(self, width, d_ff, names=("gate", "up", "down")):
+        super().__init__()
+        self.names = names
+        for name, sizes in zip(names, [(width, d_ff), (width, d_ff), (d_ff, width)]):
+            self.add_module(name, matrix(*sizes))
+
+    def forward(self, x, act=functional.silu):
+        gate, up, down = (getattr(self, name) for name in self.names)
+        return down(act(gate(x)) * up(x))
+
+
+def mixture(x, experts, weights, numbers, act):
+    """The weighted sum of what chosen experts give: weights and numbers `[n, used]`."""
+    rows = []
+    for row, row_weights, row_numbers in zip(x, weights, numbers):
+        parts = [w * experts[int(i)](row, act) for w, i in zip(row_weights, row_numbers)]
+        rows.append(sum(parts))
+    return torch.stack(rows)
+
+
+class SmallThinker(nn.Module):
+    """Experts of ReLU, chosen by what enters the block."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = SelfAttention(config)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        mixture = nn.Module()
+        mixture.primary_router = matrix(config.hidden_size, config.moe_num_primary_experts)
+        of = (config.hidden_size, config.moe_ffn_hidden_size)
+        mixture.experts = nn.ModuleList(Network(*of) for _ in range(config.moe_num_primary_experts))
+        self.block_sparse_moe = mixture
+
+    def compute(self, x):
+        config, layer = self.config, self.layer
+        scores = self.block_sparse_moe.primary_router(x)
+        best, numbers = scores.topk(config.moe_num_active_primary_experts, dim=-1)
+        if config.moe_primary_router_apply_softmax:
+            weights = best.softmax(-1)
+        else:
+            weights = best.sigmoid()
+            weights = weights / weights.sum(-1, keepdim=True)
+        q, k, v = self.self_attn.heads(self.input_layernorm(x))
+        if config.rope_layout[layer]:
+            q, k = (rotate(heads, config.rope_parameters["rope_theta"]) for heads in (q, k))
+        window = config.sliding_window_size if config.sliding_window_layout[layer] else None
+        x = x + self.self_attn.o_proj(attend(q, k, v, config.head_dim**-0.5, window))
+        normed = self.post_attention_layernorm(x)
+        return x + mixture(normed, self.block_sparse_moe.experts, weights, numbers, functional.relu)
+
+
+class OpenElm(nn.Module):
+    """Heads and widths by layer, norms of heads."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        n_heads, n_kv_heads = config.num_query_heads[layer], config.num_kv_heads[layer]
+        width, head_dim = config.hidden_size, config.head_dim
+        self.attn_norm = Norm(width, config.rms_norm_eps)
+        self.attn = nn.Module()
+        self.attn.qkv_proj = matrix(width, (n_heads + 2 * n_kv_heads) * head_dim)
+        self.attn.q_norm = Norm(head_dim, config.rms_norm_eps)
+        self.attn.k_norm = Norm(head_dim, config.rms_norm_eps)
+        self.attn.out_proj = matrix(n_heads * head_dim, width)
+        d_ff = config.ffn_widths[layer]
+        self.ffn_norm = Norm(width, config.rms_norm_eps)
+        self.ffn = nn.Module()
+        self.ffn.proj_1 = matrix(width, 2 * d_ff)
+        self.ffn.proj_2 = matrix(d_ff, width)
+
+    def compute(self, x):
+        config, layer = self.config, self.layer
+        theta, n_kv = config.rope_parameters["rope_theta"], config.num_kv_heads[layer]
+        heads = self.attn.qkv_proj(self.attn_norm(x)).unflatten(-1, (-1, config.head_dim))
+        q, k, v = heads.split([config.num_query_heads[layer], n_kv, n_kv], dim=1)
+        q, k = rotate(self.attn.q_norm(q), theta), rotate(self.attn.k_norm(k), theta)
+        x = x + self.attn.out_proj(attend(q, k, v, config.head_dim**-0.5))
+        gate, up = self.ffn.proj_1(self.ffn_norm(x)).chunk(2, -1)
+        return x + self.ffn.proj_2(functional.silu(gate) * up)
+
+
+class Deci(nn.Module):
+    """Llama's block, or what a search left of it."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        of = config.block_configs[layer]
+        group, width = of["attention"]["n_heads_in_group"], config.hidden_size
+        if group or of["attention"]["replace_with_linear"]:
+            self.input_layernorm = Norm(width, config.rms_norm_eps)
+        if group:
+            self.self_attn = SelfAttention(config, n_kv_heads=config.num_attention_heads // group)
+        elif of["attention"]["replace_with_linear"]:
+            self.self_attn = nn.Module()
+            self.self_attn.linear_attn = matrix(width, width)
+        if of["ffn"]["ffn_mult"]:
+            d_ff = int(2 * of["ffn"]["ffn_mult"] * width / 3)
+            d_ff = -(-d_ff // 256) * 256
+            self.post_attention_layernorm = Norm(width, config.rms_norm_eps)
+            self.mlp = Network(width, d_ff, ("gate_proj", "up_proj", "down_proj"))
+
+    def compute(self, x):
+        config = self.config
+        attention = getattr(self, "self_attn", None)
+        if isinstance(attention, SelfAttention):
+            theta = config.rope_parameters["rope_theta"]
+            q, k, v = attention.heads(self.input_layernorm(x))
+            q, k = rotate(q, theta), rotate(k, theta)
+            x = x + attention.o_proj(attend(q, k, v, config.head_dim**-0.5))
+        elif attention is not None:
+            x = x + attention.linear_attn(self.input_layernorm(x))
+        if hasattr(self, "mlp"):
+            x = x + self.mlp(self.post_attention_layernorm(x))
+        return x
