@@ -345,7 +345,7 @@ def main():
     args = parser.parse_args()
     environment = dict(os.environ, MILLRACE_API_KEY=KEY)
     folder = tempfile.TemporaryDirectory()
-    command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "1024"]
+    command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "2048"]
     models = ["demo", "seeing", "thinker", "coder"]
     # A vision encoder in a file of its own, as models for llama.cpp have it, and not beside the model.
     model, encoder = folder.name + "/seeing.gguf", folder.name + "/encoder"

@@ -92,6 +92,37 @@ def llama_index(url):
     plain = OpenAILike(model="demo", api_base=url + "/v1", api_key=KEY, is_chat_model=False, temperature=0,
                        max_tokens=4, max_retries=0)
     check("llama-index completions", plain.complete("Once upon a time").text.startswith(", there"))
+    llama_index_tools(model, messages)
+    llama_index_embeddings(url)
+
+
+def llama_index_tools(model, messages):
+    """A call that must be made, at once and streamed; its function is run, and what it returned goes back."""
+    from llama_index.core.llms import ChatMessage
+    from llama_index.core.tools import FunctionTool
+
+    switch = FunctionTool.from_defaults(fn=lambda on: f"switched {on}", name="lamp", description="Switch the lamp.", fn_schema=Lamp)
+    ask = dict(tools=[switch], chat_history=messages, tool_required=True, allow_parallel_tool_calls=False)
+    answer = model.chat_with_tools(**ask)
+    call = model.get_tool_calls_from_response(answer)[0]
+    check("llama-index tool", (call.tool_name, type(call.tool_kwargs["on"])), ("lamp", bool))
+    last = list(model.stream_chat_with_tools(**ask))[-1]
+    streamed = model.get_tool_calls_from_response(last)[0]
+    check("llama-index tool, stream", streamed.tool_kwargs, call.tool_kwargs)
+    done = model.predict_and_call([switch], chat_history=messages, tool_required=True, allow_parallel_tool_calls=False)
+    check("llama-index tool is run", done.response, f"switched {call.tool_kwargs['on']}")
+    result = ChatMessage(role="tool", content=done.response, additional_kwargs={"tool_call_id": call.tool_id})
+    after = model.chat_with_tools(tools=[switch], chat_history=[*messages, answer.message, result])
+    check("llama-index after the tool", isinstance(after.message.content, str))
+
+
+def llama_index_embeddings(url):
+    from llama_index.embeddings.openai_like import OpenAILikeEmbedding
+
+    model = OpenAILikeEmbedding(model_name="demo", api_base=url + "/v1", api_key=KEY, max_retries=0)
+    vectors = model.get_text_embedding_batch(["The dog ran.", "The dog went."])
+    check("llama-index embeddings", (len(vectors), round(sum(x * x for x in vectors[0]), 4)), (2, 1.0))
+    check("llama-index embedding of a question", len(model.get_query_embedding("Who ran?")), len(vectors[0]))
 
 
 async def pydantic_ai(url):
@@ -176,17 +207,45 @@ def instructor_modes(url):
         check(f"instructor {mode.name}", type(client.chat.completions.create(**ask).on), bool)
 
 
+# The answer that aider's way `whole` wants, with a file's content; the demo by itself writes none.
+EDIT = r"lamp\.py\n```\non = (True|False)  # is 12\n```\n"
+
+
 def aider(url):
-    """The command, with a question about a file."""
+    """The command: a question about a file, and then an edit of the whole file in a repository, which it commits."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "lamp.py").write_text("on = True\n")
-        command = [str(Path(sys.executable).with_name("aider")), "--model", "openai/demo", "--openai-api-base", url + "/v1",
-                   "--openai-api-key", KEY, "--no-git", "--yes-always", "--no-check-update", "--analytics-disable",
-                   "--no-show-model-warnings", "--edit-format", "ask", "--map-tokens", "0", "--message", TEXT, "lamp.py"]
-        run = subprocess.run(command, cwd=folder, env=os.environ | {"HOME": folder}, text=True, stdout=subprocess.PIPE,
-                             stdin=subprocess.DEVNULL)
+        file = Path(folder, "lamp.py")
+        file.write_text("on = 0\n")
+        # Else it looks for prices of models.
+        cache = Path(folder, ".aider", "caches", "model_prices_and_context_window.json")
+        cache.parent.mkdir(parents=True)
+        cache.write_text(json.dumps({"none": {}}))
+        run = aider_runs(url, folder, "--no-git", "--edit-format", "ask")
         check("aider: ends well", run.returncode, 0)
         check("aider: an answer", re.search(r"Tokens: \d+ sent, [1-9]\d* received", run.stdout) is not None)
+        check("aider: a question changes nothing", file.read_text(), "on = 0\n")
+
+        git = ["git", "-C", folder, "-c", "user.name=check", "-c", "user.email=check@localhost"]
+        for command in (["init", "--quiet"], ["add", "lamp.py"], ["commit", "--quiet", "-m", "A lamp"]):
+            subprocess.run([*git, *command], check=True)
+        form = {"name": "openai/demo", "edit_format": "whole", "use_repo_map": False,
+                "extra_params": {"extra_body": {"structured_outputs": {"regex": EDIT}}}}
+        # JSON is YAML too.
+        Path(folder, "settings.yml").write_text(json.dumps([form]))
+        run = aider_runs(url, folder, "--edit-format", "whole", "--model-settings-file", "settings.yml",
+                         "--no-gitignore", "--commit-prompt", "Name the change.")
+        check("aider: an edit ends well", run.returncode, 0)
+        check("aider: the file is edited", re.fullmatch(r"on = (True|False)  # is 12\n", file.read_text()) is not None)
+        commits = subprocess.run([*git, "log", "--format=%s", "--", "lamp.py"], text=True, capture_output=True, check=True)
+        check("aider: the edit is committed", len(commits.stdout.splitlines()), 2)
+
+
+def aider_runs(url, folder, *options):
+    command = [str(Path(sys.executable).with_name("aider")), "--model", "openai/demo", "--openai-api-base", url + "/v1",
+               "--openai-api-key", KEY, "--yes-always", "--no-check-update", "--analytics-disable", "--no-show-model-warnings",
+               "--map-tokens", "0", *options, "--message", TEXT, "lamp.py"]
+    return subprocess.run(command, cwd=folder, env=os.environ | {"HOME": folder}, text=True, stdout=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL)
 
 
 def mini_swe_agent(url):
