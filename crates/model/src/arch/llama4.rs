@@ -31,7 +31,7 @@ pub(super) static FAMILY: Family = Family {
     interleaved: true,
     hf_norm_eps: 1e-5,
     hf_qk_norm: Some("use_qk_norm"),
-    hf_unrotated: true,
+    hf_own_keys: &["no_rope_layers", "no_rope_layer_interval"],
     hf_windows: HfWindows::Chunks(CHUNK),
     gguf_window_pattern: Some(4),
     hf_turned_experts: Some(GateOrder::GateFirstTurned),

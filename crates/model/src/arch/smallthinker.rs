@@ -25,7 +25,7 @@ pub(super) static FAMILY: Family = Family {
     models: "SmallThinker 4B-A0.6B, 21B-A3B",
     activation: Activation::Relu,
     hf_biases: Some(Biases::NONE),
-    hf_own_activation: true,
+    hf_own_keys: &["hidden_act", "hidden_activation"],
     gguf_window_pattern: Some(4),
     first_layer_is_global: true,
     hf_names: &[
