@@ -28,7 +28,10 @@ pub(in crate::arch) fn attend(
     let n_heads = config.n_heads;
     let (kv_rank, cache_dim) = (latent.kv_rank, latent.cache_dim());
     let q = queries(b, &latent, x)?;
-    let q = b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q);
+    let q = match config.rotates(layer) {
+        true => b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q),
+        false => q,
+    };
     let key = key(b, layer, &latent, x)?;
     let [k_b, v_b] = head_weights(b, &latent)?;
     let to_latent = HeadLinear {
@@ -50,7 +53,7 @@ pub(in crate::arch) fn attend(
     let width = n_heads * cache_dim;
     let query = b.push("attn_query", concat.into(), vec![in_latent, q], width);
     let attention = Attention {
-        layer,
+        layer: config.cache_of(layer),
         n_heads,
         n_kv_heads: 1,
         head_dim: cache_dim,
@@ -115,7 +118,10 @@ fn key(
     let [kv, pe] = values;
     let role = (WeightRole::AttnKvANorm, kv_rank);
     let kv = norm::rms_with("attn_kv_a_norm", role, latent.norm_eps, b, kv)?;
-    let pe = b.rotate("attn_k_rope", layer, (rope_dim, 0), pe);
+    let pe = match b.config().rotates(layer) {
+        true => b.rotate("attn_k_rope", layer, (rope_dim, 0), pe),
+        false => pe,
+    };
     let concat = ConcatHeads {
         n_heads: 1,
         from_a: 0..kv_rank,
