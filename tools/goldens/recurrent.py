@@ -112,6 +112,23 @@ def scans_alone(**sizes):
     return out
 
 
+def kimi_config(config):
+    """As published files say it: kinds of layers by number from 1, and the number of dense ones."""
+    kinds, networks = config.pop("layer_types"), config.pop("mlp_layer_types")
+    layers = lambda kind: [i + 1 for i, found in enumerate(kinds) if found == kind]
+    config["linear_attn_config"] = dict(
+        full_attn_layers=layers("full_attention"),
+        kda_layers=layers("linear_attention"),
+        head_dim=config.pop("linear_head_dim"),
+        num_heads=config.pop("linear_num_heads"),
+        short_conv_kernel_size=config.pop("linear_conv_kernel_dim"),
+    )
+    config["first_k_dense_replace"] = networks.count("dense")
+    config["moe_router_activation_func"] = "sigmoid"
+    config["mla_use_nope"] = True
+    return config
+
+
 FIXTURES = {
     # A rate for each channel and element of a state, one table as the head.
     "mamba": Fixture(
@@ -459,5 +476,47 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="Qwen3NextConfig",
+    ),
+    # Kimi delta attention, whose decay is a number for each element of a key; latent attention that does not rotate.
+    "kimi-linear": Fixture(
+        "kimi_linear",
+        75,
+        dict(
+            vocab_size=263,
+            hidden_size=48,
+            intermediate_size=40,
+            num_hidden_layers=3,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+            tie_word_embeddings=False,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+            model_max_length=512,
+            kv_lora_rank=24,
+            q_lora_rank=None,
+            qk_nope_head_dim=16,
+            qk_rope_head_dim=8,
+            v_head_dim=20,
+            num_experts=6,
+            num_experts_per_token=2,
+            num_shared_experts=1,
+            moe_intermediate_size=16,
+            routed_scaling_factor=2.446,
+            first_k_dense_replace=1,
+            linear_attn_config=dict(
+                full_attn_layers=[2], kda_layers=[1, 3], head_dim=24, num_heads=2, short_conv_kernel_size=4
+            ),
+        ),
+        gguf=True,
+        config_class="KimiLinearConfig",
+        keep_none=("q_lora_rank",),
+        # transformers names the dense network after the experts; published files do not.
+        publish=lambda tensors: {
+            name.replace("block_sparse_moe", "mlp") if ".layers.0." in name else name: tensor
+            for name, tensor in tensors.items()
+        },
+        rewrite=kimi_config,
     ),
 }

@@ -18,6 +18,7 @@ mod extension;
 mod gaussian_topk;
 mod glu;
 mod head_linear;
+mod kimi_delta;
 mod layer_norm;
 mod linear;
 mod match_magnitude;
@@ -61,6 +62,7 @@ pub use extension::Extension;
 pub use gaussian_topk::GaussianTopK;
 pub use glu::{Activation, Glu, GluClamp};
 pub use head_linear::HeadLinear;
+pub use kimi_delta::KimiDelta;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use match_magnitude::MatchMagnitude;
@@ -310,6 +312,8 @@ ops! {
     CausalConv(CausalConv),
     /// A gated delta net.
     DeltaNet(DeltaNet),
+    /// A gated delta net with a decay for each element of a key.
+    KimiDelta(KimiDelta),
     /// A selective scan.
     SsmScan(SsmScan),
     /// A selective scan of channels with a vector each.

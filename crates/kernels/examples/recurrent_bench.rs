@@ -6,8 +6,9 @@
 //! all repetitions, of one layer.
 
 use millrace_kernels::{
-    ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape, Level,
-    SsmInput, SsmShape, StateRun, StateSlots, causal_conv, channel_scan, delta_net, ssm_scan,
+    ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape,
+    KimiDeltaInput, KimiDeltaShape, Level, SsmInput, SsmShape, StateRun, StateSlots, causal_conv,
+    channel_scan, delta_net, kimi_delta, ssm_scan,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -71,11 +72,12 @@ fn parse() -> Options {
     options
 }
 
-fn times(cpu: &Cpu, m: usize, time: Duration) -> [(&'static str, f64); 5] {
+fn times(cpu: &Cpu, m: usize, time: Duration) -> [(&'static str, f64); 6] {
     [
         ("conv 6144x4, SiLU", conv(cpu, (6144, 4, true), m, time)),
         ("conv 2048x3", conv(cpu, (2048, 3, false), m, time)),
         ("delta net 16x128x128", delta(cpu, m, time)),
+        ("Kimi delta 32x128", kimi(cpu, m, time)),
         ("scan 48x64x128", scan(cpu, m, time)),
         ("scan of channels 5120x16", channels(cpu, m, time)),
     ]
@@ -115,6 +117,28 @@ fn delta(cpu: &Cpu, m: usize, time: Duration) -> f64 {
     let sizes = (16 * shape.head_elems(), 16 * 128);
     measure(m, sizes, time, &mut |slots, runs, out| {
         delta_net(cpu, &shape, input, slots, runs, out);
+    })
+}
+
+fn kimi(cpu: &Cpu, m: usize, time: Duration) -> f64 {
+    let shape = KimiDeltaShape {
+        n_heads: 32,
+        head_dim: 128,
+    };
+    let (rows, gates) = (numbers(m * shape.width()), numbers(m * 32));
+    let input = KimiDeltaInput {
+        q: &rows,
+        k: &rows,
+        v: &rows,
+        alpha: &rows,
+        beta: &gates,
+        rate: &[-0.1; 32],
+        rate_is_log: false,
+        dt: &[0.0; 32 * 128],
+    };
+    let sizes = (32 * shape.head_elems(), shape.width());
+    measure(m, sizes, time, &mut |slots, runs, out| {
+        kimi_delta(cpu, &shape, input, slots, runs, out);
     })
 }
 

@@ -39,6 +39,7 @@ pub use kv::{KvBuffer, KvLayout, KvRun, KvSide, KvType, kv_append, kv_read};
 pub use level::Level;
 pub use pool::Pool;
 pub use recurrent::{
-    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape,
-    StateRun, StateSlots, causal_conv, channel_scan, delta_net, ssm_scan,
+    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,
+    KimiDeltaShape, SsmInput, SsmShape, StateRun, StateSlots, causal_conv, channel_scan, delta_net,
+    kimi_delta, ssm_scan,
 };

@@ -8,7 +8,9 @@ mod channels;
 mod conv;
 mod delta;
 mod heads;
+mod kimi;
 mod leaves;
+mod rule;
 mod ssm;
 #[cfg(test)]
 mod tests;
@@ -17,14 +19,15 @@ pub use channels::{ChannelScanInput, ChannelScanShape, channel_scan};
 pub use conv::{ConvInput, causal_conv};
 pub use delta::{DeltaInput, DeltaShape, delta_net};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use leaves::{ChannelToken, ConvTaps, FadeToken};
+pub(crate) use leaves::{ChannelToken, ConvTaps, FadeToken, RuleToken};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use leaves::{
     RecurrentKernels, conv_body, exp_body, fade_body, silu_body, softplus_body, unit_body,
 };
 #[cfg(target_arch = "aarch64")]
-pub(crate) use leaves::{absorb_body, correct_body};
+pub(crate) use leaves::{absorb_body, correct_body, revise_body};
 
+pub use kimi::{KimiDeltaInput, KimiDeltaShape, kimi_delta};
 pub use ssm::{SsmInput, SsmShape, ssm_scan};
 
 use crate::pool::DisjointMut;

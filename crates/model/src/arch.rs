@@ -55,6 +55,7 @@ mod jais2;
 mod jamba;
 mod jina_bert_v2;
 mod jina_bert_v3;
+mod kimi_linear;
 mod lfm2;
 mod lfm2moe;
 mod llama;
@@ -208,6 +209,7 @@ static FAMILIES: &[&Family] = &[
     &mistral4::FAMILY,
     &llama4::FAMILY,
     &smallthinker::FAMILY,
+    &kimi_linear::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

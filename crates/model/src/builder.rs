@@ -252,6 +252,8 @@ impl<'a> GraphBuilder<'a> {
             (&[n_experts, n, k], _) => (n_experts, n, k),
             (&[_, k], WeightSource::Experts(names)) => (names.len(), 1, k),
             (&[n, k], _) => (1, n, k),
+            // Vectors and convolutions of files that have dimensions of one before or between theirs.
+            (&[a, b, n, k], _) => (a * b, n, k),
             (_, WeightSource::Experts(names)) => (names.len(), 1, 1),
             _ => (1, 1, shape[0]),
         };

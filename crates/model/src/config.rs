@@ -18,8 +18,8 @@ pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
 pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig, XieluParameters};
 pub use recurrent::{
-    BranchScales, ChannelScanConfig, DeltaConfig, MambaConfig, MambaNorm, RecurrentConfig,
-    RecurrentMixer, ScanNorms,
+    BranchScales, ChannelScanConfig, DeltaConfig, KimiDeltaConfig, MambaConfig, MambaNorm,
+    RecurrentConfig, RecurrentMixer, ScanNorms,
 };
 pub use streams::StreamConfig;
 pub(crate) use streams::{deviations_of, share_below};

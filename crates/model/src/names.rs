@@ -197,6 +197,20 @@ pub enum WeightRole {
     SsmInDt,
     /// `[channels, n_taps]`: convolution before a gated delta net or a selective scan.
     SsmConv,
+    /// `[width, 1, n_taps]`: convolution of the queries of Kimi delta attention.
+    SsmConvQ,
+    /// `[width, 1, n_taps]`: of its keys.
+    SsmConvK,
+    /// `[width, 1, n_taps]`: of its values.
+    SsmConvV,
+    /// `[head_dim, d_model]`: inputs for its decays, down.
+    SsmDecayA,
+    /// `[width, head_dim]`: inputs for its decays, up.
+    SsmDecayB,
+    /// `[head_dim, d_model]`: gate of its output, down.
+    SsmGateA,
+    /// `[width, head_dim]`: gate of its output, up.
+    SsmGateB,
     /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, what steps are made of, keys and queries.
     SsmX,
     /// `[dt_rank, d_inner]`: what its steps are made of, rows of [`SsmX`](WeightRole::SsmX).
@@ -314,6 +328,9 @@ impl WeightRole {
                 | LaurelUp
                 | ShortConv
                 | SsmConv
+                | SsmConvQ
+                | SsmConvK
+                | SsmConvV
                 | SsmRate
                 | SsmSkip
                 | SsmNorm
@@ -426,7 +443,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 115] = {
+const TABLE: [NameRow; 122] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -522,6 +539,13 @@ const TABLE: [NameRow; 115] = {
         row_of(R::SsmInC, true, "ssm_in.c", [None, None]),
         row_of(R::SsmInDt, true, "ssm_in.dt", [None, None]),
         row_of(R::SsmConv, true, "ssm_conv1d", both("linear_attn.conv1d")),
+        row_of(R::SsmConvQ, true, "ssm_conv1d_q", [None, None]),
+        row_of(R::SsmConvK, true, "ssm_conv1d_k", [None, None]),
+        row_of(R::SsmConvV, true, "ssm_conv1d_v", [None, None]),
+        row_of(R::SsmDecayA, true, "ssm_f_a", [None, None]),
+        row_of(R::SsmDecayB, true, "ssm_f_b", [None, None]),
+        row_of(R::SsmGateA, true, "ssm_g_a", [None, None]),
+        row_of(R::SsmGateB, true, "ssm_g_b", [None, None]),
         row_of(R::SsmX, true, "ssm_x", [None, None]),
         row_of(R::SsmXDt, true, "ssm_x.dt", [None, None]),
         row_of(R::SsmXB, true, "ssm_x.b", [None, None]),

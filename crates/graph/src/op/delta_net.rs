@@ -177,7 +177,7 @@ impl DeltaNet {
 }
 
 /// The elements divided by their length.
-fn unit<R: Real>(x: &[R]) -> impl Iterator<Item = R> {
+pub(super) fn unit<R: Real>(x: &[R]) -> impl Iterator<Item = R> {
     let squares: R = x.iter().map(|x| *x * *x).sum();
     let length = (squares + R::from_f64(L2_EPS)).sqrt();
     x.iter().map(move |x| *x / length)

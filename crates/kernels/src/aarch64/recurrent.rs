@@ -1,8 +1,8 @@
 //! The loops of recurrent ops with fused multiply-add, which every AArch64 has.
 
 use crate::recurrent::{
-    RecurrentKernels, absorb_body, conv_body, correct_body, exp_body, fade_body, silu_body,
-    softplus_body, unit_body,
+    RecurrentKernels, absorb_body, conv_body, correct_body, exp_body, fade_body, revise_body,
+    silu_body, softplus_body, unit_body,
 };
 
 /// The row of the table of all the levels here.
@@ -15,4 +15,5 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     exp: exp_body::<true>,
     softplus: softplus_body::<true>,
     fade: fade_body::<true>,
+    revise: revise_body::<true>,
 };

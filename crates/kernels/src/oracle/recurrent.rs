@@ -1,7 +1,8 @@
 //! What recurrent ops mean, in f64, over a whole sequence.
 
 use crate::recurrent::{
-    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, SsmInput, SsmShape,
+    ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,
+    KimiDeltaShape, SsmInput, SsmShape,
 };
 
 /// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
@@ -74,6 +75,42 @@ pub fn delta_net(shape: &DeltaShape, input: &DeltaInput<'_>) -> Vec<f64> {
                 for ((row, k), q) in state.iter_mut().zip(&k).zip(&q) {
                     row[j] = decay * row[j] + k * correction;
                     out[at * v_dim + j] += row[j] * q / (k_dim as f64).sqrt();
+                }
+            }
+        }
+    }
+    out
+}
+
+/// See [`crate::recurrent::kimi_delta`]: of all tokens of a sequence.
+#[must_use]
+pub fn kimi_delta(shape: &KimiDeltaShape, input: &KimiDeltaInput<'_>) -> Vec<f64> {
+    let (n_heads, n) = (shape.n_heads, shape.head_dim);
+    let mut out = vec![0.0; input.v.len()];
+    for head in 0..n_heads {
+        let mut state = vec![vec![0.0; n]; n];
+        for token in 0..input.beta.len() / n_heads {
+            let at = token * n_heads + head;
+            let of = |x: &[f32], i: usize| f64::from(x[at * n + i]);
+            let unit = |x: &[f32]| -> Vec<f64> {
+                let squares: f64 = (0..n).map(|i| of(x, i) * of(x, i)).sum();
+                (0..n).map(|i| of(x, i) / (squares + 1e-6).sqrt()).collect()
+            };
+            let (q, k) = (unit(input.q), unit(input.k));
+            let rate = f64::from(input.rate[head]);
+            let rate = if input.rate_is_log { -rate.exp() } else { rate };
+            for (i, row) in state.iter_mut().enumerate() {
+                let step = of(input.alpha, i) + f64::from(input.dt[head * n + i]);
+                let decay = (rate * (1.0 + step.exp()).ln()).exp();
+                row.iter_mut().for_each(|cell| *cell *= decay);
+            }
+            let strength = 1.0 / (1.0 + (-f64::from(input.beta[at])).exp());
+            for j in 0..n {
+                let seen: f64 = state.iter().zip(&k).map(|(row, k)| row[j] * k).sum();
+                let correction = strength * (of(input.v, j) - seen);
+                for ((row, k), q) in state.iter_mut().zip(&k).zip(&q) {
+                    row[j] += k * correction;
+                    out[at * n + j] += row[j] * q / (n as f64).sqrt();
                 }
             }
         }

@@ -40,7 +40,7 @@ pub struct DeltaInput<'a> {
 }
 
 /// Added to the sum of squares under the root that queries and keys are divided by.
-const L2_EPS: f32 = 1e-6;
+pub(super) const L2_EPS: f32 = 1e-6;
 
 impl DeltaShape {
     /// Elements of a value head's state: `[v_dim / 16 rounded up, k_dim, 16]`.

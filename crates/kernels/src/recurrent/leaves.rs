@@ -31,6 +31,22 @@ pub(crate) struct ChannelToken<'a> {
     pub(crate) v: &'a [f32; LANES],
 }
 
+/// What a block of columns of a state that is revised by rank one sees of a token, as rows see it: keys are rows.
+pub(crate) struct RuleToken<'a> {
+    /// The query.
+    pub(crate) q: &'a [f32],
+    /// What each row fades by.
+    pub(crate) decay: &'a [f32],
+    /// Where the values are added.
+    pub(crate) k: &'a [f32],
+    /// Where the block is read before it fades.
+    pub(crate) read: &'a [f32],
+    /// Where what was read is added.
+    pub(crate) write: &'a [f32],
+    /// The values of the block's columns.
+    pub(crate) v: &'a [f32; LANES],
+}
+
 /// The window of a convolution: by token, the oldest first.
 type Window = [[f32; LANES]; MAX_TAPS];
 
@@ -44,6 +60,7 @@ pub(crate) struct RecurrentKernels {
     pub(crate) exp: unsafe fn(&mut [f32]),
     pub(crate) softplus: unsafe fn(&mut [f32]),
     pub(crate) fade: unsafe fn(&mut [f32], &ChannelToken<'_>, &mut [f32; LANES]),
+    pub(crate) revise: unsafe fn(&mut [f32], &RuleToken<'_>, &mut [f32; LANES]),
 }
 
 static SCALAR: RecurrentKernels = RecurrentKernels {
@@ -55,6 +72,7 @@ static SCALAR: RecurrentKernels = RecurrentKernels {
     exp: exp_body::<false>,
     softplus: softplus_body::<false>,
     fade: fade_body::<false>,
+    revise: revise_body::<false>,
 };
 
 impl RecurrentKernels {
@@ -129,6 +147,18 @@ impl RecurrentKernels {
     pub(super) fn fade(&self, tile: &mut [f32], token: &ChannelToken<'_>, out: &mut [f32; LANES]) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.fade)(tile, token, out) }
+    }
+}
+
+impl RecurrentKernels {
+    /// A block of columns `[head_dim, LANES]` is read at one vector, fades row by row, takes what was read at another vector
+    /// and a token's values at its key, and is read at its query.
+    pub(super) fn revise(&self, tile: &mut [f32], token: &RuleToken<'_>, out: &mut [f32; LANES]) {
+        let n = token.q.len();
+        let vectors = [token.decay, token.k, token.read, token.write];
+        assert!(n * LANES == tile.len() && vectors.iter().all(|x| x.len() == n));
+        // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
+        unsafe { (self.revise)(tile, token, out) }
     }
 }
 
@@ -280,6 +310,32 @@ pub(crate) fn fade_body<const FMA: bool>(
         for (((x, decay), sum), v) in row.iter_mut().zip(decays).zip(sums).zip(token.v) {
             *x = fma::<FMA>(*k, *v, decay * *x);
             *sum = fma::<FMA>(*x, *q, *sum);
+        }
+    }
+    *out = add_up(&sums);
+}
+
+#[inline(always)]
+pub(crate) fn revise_body<const FMA: bool>(
+    tile: &mut [f32],
+    token: &RuleToken<'_>,
+    out: &mut [f32; LANES],
+) {
+    let (rows, _) = tile.as_chunks_mut::<LANES>();
+    let mut sums = [[0.0; LANES]; PARTIALS];
+    for (i, (row, read)) in rows.iter().zip(token.read).enumerate() {
+        for (sum, x) in sums[i % PARTIALS].iter_mut().zip(row) {
+            *sum = fma::<FMA>(*x, *read, *sum);
+        }
+    }
+    let seen = add_up(&sums);
+    let mut sums = [[0.0; LANES]; PARTIALS];
+    for (i, row) in rows.iter_mut().enumerate() {
+        let (decay, k, write, q) = (token.decay[i], token.k[i], token.write[i], token.q[i]);
+        let columns = token.v.iter().zip(&seen).zip(&mut sums[i % PARTIALS]);
+        for (x, ((v, seen), sum)) in row.iter_mut().zip(columns) {
+            *x = fma::<FMA>(write, *seen, fma::<FMA>(k, *v, decay * *x));
+            *sum = fma::<FMA>(*x, q, *sum);
         }
     }
     *out = add_up(&sums);

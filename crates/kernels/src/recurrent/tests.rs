@@ -188,6 +188,49 @@ fn delta_nets_are_their_recurrence_however_a_sequence_is_cut() {
 }
 
 #[test]
+fn kimi_delta_attention_is_its_recurrence_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_heads, head_dim) in [(1, 1), (2, 16), (3, 24), (2, 128), (1, MAX_KEY_DIM)] {
+        let shape = KimiDeltaShape { n_heads, head_dim };
+        let width = shape.width();
+        let [q, k, v, alpha] = [1, 2, 3, 4].map(|seed| numbers(N_TOKENS * width, seed));
+        let beta = numbers(N_TOKENS * n_heads, 5);
+        let rate: Vec<f32> = numbers(n_heads, 6).iter().map(|x| x - 1.2).collect();
+        let dt = numbers(width, 7);
+        for rate_is_log in [false, true] {
+            let input = |rows: Range<usize>| {
+                let of = rows.start * width..rows.end * width;
+                KimiDeltaInput {
+                    q: &q[of.clone()],
+                    k: &k[of.clone()],
+                    v: &v[of.clone()],
+                    alpha: &alpha[of],
+                    beta: &beta[rows.start * n_heads..rows.end * n_heads],
+                    rate: &rate,
+                    rate_is_log,
+                    dt: &dt,
+                }
+            };
+            let expected = oracle::kimi_delta(&shape, &input(0..N_TOKENS));
+            for_each_cpu(|cpu| {
+                let run = |cuts: &[usize]| {
+                    let sizes = (n_heads * shape.head_elems(), width);
+                    in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                        kimi_delta(cpu, &shape, input(rows), states, runs, out);
+                    })
+                };
+                let what = format!("{shape:?}, {}", cpu.level());
+                let whole = run(&[]);
+                assert_close(&whole, &expected, &what);
+                for cuts in CUTS {
+                    assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn selective_scans_are_their_recurrence_however_a_sequence_is_cut() {
     const N_TOKENS: usize = 19;
     for (n_heads, n_groups, head_dim, d_state) in [

@@ -7,6 +7,7 @@ pub(crate) mod draft;
 pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(super) mod gated_attention;
+pub(super) mod kimi_delta;
 pub(super) mod latent;
 pub(super) mod layer_embedding;
 pub(super) mod mamba;

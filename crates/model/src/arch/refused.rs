@@ -19,8 +19,6 @@ static REFUSED: &[RefusedFamilies] = &[
             "bailingmoe3",
             "glm5-next",
             "kimi-k3",
-            "kimi-linear",
-            "kimi_linear",
             "minimax",
             "minimax-01",
             "olmo_hybrid",
@@ -36,7 +34,7 @@ static REFUSED: &[RefusedFamilies] = &[
             "zamba",
             "zamba2",
         ],
-        models: "RWKV, Zamba, Kimi Linear, Kimi K3, Ling 3, MiniMax 01, PLaMo 2, Qwen 4 (experimental)",
+        models: "RWKV, Zamba, Kimi K3, Ling 3, MiniMax 01, PLaMo 2, Qwen 4 (experimental)",
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {

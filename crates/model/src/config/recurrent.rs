@@ -27,6 +27,8 @@ pub enum RecurrentMixer {
     },
     /// A gated delta net (Qwen 3 Next and 3.5).
     DeltaNet(DeltaConfig),
+    /// Kimi delta attention: a gated delta net with a decay for each element of a key (Kimi Linear).
+    KimiDelta(KimiDeltaConfig),
     /// A selective scan (Mamba-2).
     Mamba(MambaConfig),
     /// A selective scan with a rate for each channel and element of the state (Mamba).
@@ -46,6 +48,17 @@ pub struct DeltaConfig {
     pub k_dim: usize,
     /// Elements of a value head.
     pub v_dim: usize,
+}
+
+/// Sizes of Kimi delta attention. Its low-rank projections have the rank of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KimiDeltaConfig {
+    /// Tokens that its convolutions read.
+    pub n_taps: usize,
+    /// Heads of queries, keys and values.
+    pub n_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
 }
 
 /// Sizes of a selective scan, and what stands around it.
@@ -275,11 +288,35 @@ impl DeltaConfig {
     }
 }
 
+impl KimiDeltaConfig {
+    /// Elements of all heads.
+    pub fn width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    fn sizes(&self) -> Vec<NamedSize> {
+        let width = self.n_heads.saturating_mul(self.head_dim);
+        vec![
+            ("heads of recurrent layers", self.n_heads, 1, MAX_WIDTH),
+            ("size of their heads", self.head_dim, 1, KEY_DIM_MAX),
+            ("size of all their heads", width, 1, MAX_WIDTH),
+        ]
+    }
+}
+
 impl RecurrentConfig {
     /// Sizes of its gated delta nets, if those are what it has.
     pub fn delta(&self) -> Option<&DeltaConfig> {
         match &self.mixer {
             RecurrentMixer::DeltaNet(delta) => Some(delta),
+            _ => None,
+        }
+    }
+
+    /// Sizes of its Kimi delta attention, if that is what it has.
+    pub fn kimi_delta(&self) -> Option<&KimiDeltaConfig> {
+        match &self.mixer {
+            RecurrentMixer::KimiDelta(delta) => Some(delta),
             _ => None,
         }
     }
@@ -317,6 +354,7 @@ impl RecurrentConfig {
         let (n_taps, mut sizes) = match &self.mixer {
             RecurrentMixer::ShortConv { n_taps, .. } => (*n_taps, Vec::new()),
             RecurrentMixer::DeltaNet(delta) => (delta.n_taps, delta.sizes()),
+            RecurrentMixer::KimiDelta(delta) => (delta.n_taps, delta.sizes()),
             RecurrentMixer::Mamba(mamba) => (mamba.n_taps, mamba.sizes()),
             RecurrentMixer::ChannelScan(scan) => (scan.n_taps, scan.sizes()),
         };
@@ -327,7 +365,9 @@ impl RecurrentConfig {
             }
         }
         let (n_heads, n_groups) = match &self.mixer {
-            RecurrentMixer::ShortConv { .. } | RecurrentMixer::ChannelScan(_) => (1, 1),
+            RecurrentMixer::ShortConv { .. }
+            | RecurrentMixer::ChannelScan(_)
+            | RecurrentMixer::KimiDelta(_) => (1, 1),
             RecurrentMixer::DeltaNet(delta) => (delta.n_v_heads, delta.n_k_heads),
             RecurrentMixer::Mamba(mamba) => (mamba.n_heads, mamba.n_groups),
         };

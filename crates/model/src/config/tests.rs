@@ -12,6 +12,7 @@ use rope::scaled_configs;
 
 mod encoders;
 mod hostile;
+mod kimi;
 mod layers;
 mod mamba;
 mod mixtures;

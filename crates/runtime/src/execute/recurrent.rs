@@ -1,19 +1,20 @@
-//! Recurrent ops that have kernels.
+//! The table of recurrent ops that have kernels beside their definitions. A row is all that one takes.
 
 use super::ops::Ops;
 use crate::kv::{PAGE_TOKENS, PageTables, StateSlab};
 use crate::sequences::SeqId;
 use millrace_graph::{
-    Activation, CausalConv, ChannelScan, DecayForm, DeltaNet, Op, SsmScan, ValueHeadOrder,
+    Activation, CausalConv, ChannelScan, DecayForm, DeltaNet, KimiDelta, Op, SsmScan,
+    ValueHeadOrder,
 };
 use millrace_kernels::{
     self as kernels, ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape,
-    SsmInput, SsmShape, StateRun,
+    KimiDeltaInput, KimiDeltaShape, SsmInput, SsmShape, StateRun,
 };
 use std::ops::Range;
 
-/// Most inputs of an op that [has a kernel](has_state_kernel): those of a scan of channels.
-pub(super) const STATE_KERNEL_INPUTS: usize = 4;
+/// Most inputs of an op that [has a kernel](has_state_kernel): those of Kimi delta attention.
+pub(super) const STATE_KERNEL_INPUTS: usize = 5;
 
 /// Neighbouring tokens of a sequence, as a kernel takes them.
 pub(super) fn state_run(
@@ -30,61 +31,76 @@ pub(super) fn state_run(
     }
 }
 
-/// Whether a kernel computes the op over the tokens of many sequences.
-pub(super) fn has_state_kernel(op: &Op) -> bool {
-    match op {
-        Op::CausalConv(conv) => matches!(conv.activation, None | Some(Activation::Silu)),
-        Op::DeltaNet(_) | Op::SsmScan(_) | Op::ChannelScan(_) => true,
-        _ => false,
-    }
+/// What a kernel computes with.
+struct StateCall<'a, 'r> {
+    /// All rows of each input.
+    inputs: &'a [&'a [f32]],
+    /// The states of all sequences.
+    states: &'a mut StateSlab,
+    /// The tokens of each sequence.
+    runs: &'a [StateRun<'r>],
+    /// All rows of the result.
+    out: &'a mut [f32],
+}
+
+/// Makes [`has_state_kernel`] and [`Ops::by_state_kernel`] of the rows: an op's pattern, and its kernel on `$ops` and `$call`.
+macro_rules! state_kernels {
+    (|$ops:ident, $call:ident| $($op:pat => $kernel:expr,)+) => {
+        /// Whether a kernel computes the op over the tokens of many sequences.
+        #[allow(unused_variables)] // Rows name what their kernels read.
+        pub(super) fn has_state_kernel(op: &Op) -> bool {
+            match op {
+                $($op => true,)+
+                _ => false,
+            }
+        }
+
+        impl Ops<'_> {
+            /// An op that [has a kernel](has_state_kernel), over runs of tokens; `inputs` and `out` have all rows.
+            pub(super) fn by_state_kernel(
+                &self,
+                op: &Op,
+                inputs: &[&[f32]],
+                states: &mut StateSlab,
+                runs: &[StateRun<'_>],
+                out: &mut [f32],
+            ) {
+                let $ops = self;
+                let $call = StateCall { inputs, states, runs, out };
+                match op {
+                    $($op => $kernel,)+
+                    op => unreachable!("{} has no row in the table of kernels", op.name()),
+                }
+            }
+        }
+    };
+}
+
+state_kernels! { |ops, call|
+    Op::CausalConv(op @ CausalConv { activation: None | Some(Activation::Silu), .. }) => {
+        ops.causal_conv(op, call);
+    },
+    Op::DeltaNet(op) => ops.delta_net(op, call),
+    Op::KimiDelta(op) => ops.kimi_delta(op, call),
+    Op::SsmScan(op) => ops.ssm_scan(op, call),
+    Op::ChannelScan(op) => ops.channel_scan(op, call),
 }
 
 impl Ops<'_> {
-    /// An op that [has a kernel](has_state_kernel), over runs of tokens; `inputs` and `out` have all rows.
-    pub(super) fn by_state_kernel(
-        &self,
-        op: &Op,
-        inputs: &[&[f32]],
-        states: &mut StateSlab,
-        runs: &[StateRun<'_>],
-        out: &mut [f32],
-    ) {
-        match op {
-            Op::CausalConv(conv) => self.causal_conv(conv, inputs[0], states, runs, out),
-            Op::DeltaNet(net) => self.delta_net(net, inputs, states, runs, out),
-            Op::SsmScan(scan) => self.ssm_scan(scan, inputs, states, runs, out),
-            Op::ChannelScan(scan) => self.channel_scan(scan, inputs, states, runs, out),
-            _ => unreachable!("has_state_kernel() was asked first"),
-        }
-    }
-
-    fn causal_conv(
-        &self,
-        conv: &CausalConv,
-        x: &[f32],
-        states: &mut StateSlab,
-        runs: &[StateRun<'_>],
-        out: &mut [f32],
-    ) {
+    fn causal_conv(&self, conv: &CausalConv, call: StateCall<'_, '_>) {
         let input = ConvInput {
-            x,
+            x: call.inputs[0],
             weight: &self.vectors[conv.weight.0],
             bias: conv.bias.map(|bias| &self.vectors[bias.0][..]),
             n_channels: conv.n_channels,
             silu: conv.activation.is_some(),
         };
-        let slots = states.slots(conv.state, PAGE_TOKENS);
-        kernels::causal_conv(self.cpu, input, slots, runs, out);
+        let slots = call.states.slots(conv.state, PAGE_TOKENS);
+        kernels::causal_conv(self.cpu, input, slots, call.runs, call.out);
     }
 
-    fn delta_net(
-        &self,
-        net: &DeltaNet,
-        inputs: &[&[f32]],
-        states: &mut StateSlab,
-        runs: &[StateRun<'_>],
-        out: &mut [f32],
-    ) {
+    fn delta_net(&self, net: &DeltaNet, call: StateCall<'_, '_>) {
+        let inputs = call.inputs;
         let shape = DeltaShape {
             n_k_heads: net.n_k_heads,
             n_v_heads: net.n_v_heads,
@@ -100,18 +116,31 @@ impl Ops<'_> {
             rate_is_log: net.form == DecayForm::Logarithm,
             dt: &self.vectors[net.dt.0],
         };
-        let slots = states.slots(net.state, PAGE_TOKENS);
-        kernels::delta_net(self.cpu, &shape, input, slots, runs, out);
+        let slots = call.states.slots(net.state, PAGE_TOKENS);
+        kernels::delta_net(self.cpu, &shape, input, slots, call.runs, call.out);
     }
 
-    fn ssm_scan(
-        &self,
-        scan: &SsmScan,
-        inputs: &[&[f32]],
-        states: &mut StateSlab,
-        runs: &[StateRun<'_>],
-        out: &mut [f32],
-    ) {
+    fn kimi_delta(&self, net: &KimiDelta, call: StateCall<'_, '_>) {
+        let shape = KimiDeltaShape {
+            n_heads: net.n_heads,
+            head_dim: net.head_dim,
+        };
+        let input = KimiDeltaInput {
+            q: call.inputs[0],
+            k: call.inputs[1],
+            v: call.inputs[2],
+            alpha: call.inputs[3],
+            beta: call.inputs[4],
+            rate: &self.vectors[net.rate.0],
+            rate_is_log: net.form == DecayForm::Logarithm,
+            dt: &self.vectors[net.dt.0],
+        };
+        let slots = call.states.slots(net.state, PAGE_TOKENS);
+        kernels::kimi_delta(self.cpu, &shape, input, slots, call.runs, call.out);
+    }
+
+    fn ssm_scan(&self, scan: &SsmScan, call: StateCall<'_, '_>) {
+        let inputs = call.inputs;
         let shape = SsmShape {
             n_heads: scan.n_heads,
             n_groups: scan.n_groups,
@@ -127,18 +156,12 @@ impl Ops<'_> {
             dt_limit: scan.dt_limit,
             skip: &self.vectors[scan.skip.0],
         };
-        let slots = states.slots(scan.state, PAGE_TOKENS);
-        kernels::ssm_scan(self.cpu, &shape, input, slots, runs, out);
+        let slots = call.states.slots(scan.state, PAGE_TOKENS);
+        kernels::ssm_scan(self.cpu, &shape, input, slots, call.runs, call.out);
     }
 
-    fn channel_scan(
-        &self,
-        scan: &ChannelScan,
-        inputs: &[&[f32]],
-        states: &mut StateSlab,
-        runs: &[StateRun<'_>],
-        out: &mut [f32],
-    ) {
+    fn channel_scan(&self, scan: &ChannelScan, call: StateCall<'_, '_>) {
+        let inputs = call.inputs;
         let shape = ChannelScanShape {
             n_channels: scan.n_channels,
             d_state: scan.d_state,
@@ -152,7 +175,7 @@ impl Ops<'_> {
             rate_is_log: scan.form == DecayForm::Logarithm,
             skip: &self.vectors[scan.skip.0],
         };
-        let slots = states.slots(scan.state, PAGE_TOKENS);
-        kernels::channel_scan(self.cpu, &shape, input, slots, runs, out);
+        let slots = call.states.slots(scan.state, PAGE_TOKENS);
+        kernels::channel_scan(self.cpu, &shape, input, slots, call.runs, call.out);
     }
 }

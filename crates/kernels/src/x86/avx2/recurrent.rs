@@ -1,8 +1,8 @@
 //! The loops of recurrent ops with AVX2 and FMA: a row of a state's block is two registers.
 
 use crate::recurrent::{
-    ChannelToken, ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, conv_body, exp_body,
-    fade_body, silu_body, softplus_body, unit_body,
+    ChannelToken, ConvTaps, FadeToken, LANES, MAX_TAPS, RecurrentKernels, RuleToken, conv_body,
+    exp_body, fade_body, silu_body, softplus_body, unit_body,
 };
 use std::arch::x86_64::*;
 
@@ -16,6 +16,7 @@ pub(crate) static ROWS: RecurrentKernels = RecurrentKernels {
     exp,
     softplus,
     fade,
+    revise,
 };
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -57,7 +58,7 @@ unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, strength: f32, out: &
         // SAFETY: by this function's contract; a half is 8 of the `LANES` elements of a row.
         unsafe {
             let tile = tile.as_mut_ptr().add(half);
-            let seen = seen(tile, token);
+            let seen = seen(tile, token.k);
             let v = _mm256_loadu_ps(token.v.as_ptr().add(half));
             let error = _mm256_fnmadd_ps(_mm256_set1_ps(token.decay), seen, v);
             let correction = _mm256_mul_ps(_mm256_set1_ps(strength), error);
@@ -86,8 +87,8 @@ unsafe fn absorb(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]
 /// # Safety
 /// As [`correct`]; `tile` points to the half's first element.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn seen(tile: *const f32, token: &FadeToken<'_>) -> __m256 {
-    let (n, k) = (token.k.len(), token.k.as_ptr());
+unsafe fn seen(tile: *const f32, k: &[f32]) -> __m256 {
+    let (n, k) = (k.len(), k.as_ptr());
     let mut sums = [_mm256_setzero_ps(); 4];
     // SAFETY: rows and elements below `n` are there, by this function's contract.
     unsafe {
@@ -125,6 +126,56 @@ unsafe fn absorb_half(tile: *mut f32, token: &FadeToken<'_>, v: __m256) -> __m25
             let at = tile.add(i * LANES);
             let faded = _mm256_mul_ps(decay, _mm256_loadu_ps(at));
             let row = _mm256_fmadd_ps(_mm256_set1_ps(*k.add(i)), v, faded);
+            _mm256_storeu_ps(at, row);
+            *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*q.add(i)), *sum);
+        };
+        let mut i = 0;
+        while i + 4 <= n {
+            for (p, sum) in sums.iter_mut().enumerate() {
+                step(i + p, sum);
+            }
+            i += 4;
+        }
+        for (p, sum) in sums.iter_mut().enumerate().take(n - i) {
+            step(i + p, sum);
+        }
+    }
+    add_up(sums)
+}
+
+/// # Safety
+/// The tile has [`LANES`] elements for each of a query, and the token's other vectors are as long.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn revise(tile: &mut [f32], token: &RuleToken<'_>, out: &mut [f32; LANES]) {
+    for half in [0, 8] {
+        // SAFETY: by this function's contract; a half is 8 of the `LANES` elements of a row.
+        unsafe {
+            let tile = tile.as_mut_ptr().add(half);
+            let seen = seen(tile, token.read);
+            let v = _mm256_loadu_ps(token.v.as_ptr().add(half));
+            let read = revise_half(tile, token, [seen, v]);
+            _mm256_storeu_ps(out.as_mut_ptr().add(half), read);
+        }
+    }
+}
+
+/// A half of a block fades row by row, takes what was read of it and the values, and is read at the query.
+///
+/// # Safety
+/// As [`revise`]; `tile` points to its first element.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn revise_half(tile: *mut f32, token: &RuleToken<'_>, [seen, v]: [__m256; 2]) -> __m256 {
+    let n = token.q.len();
+    let vectors = [token.decay, token.k, token.write, token.q];
+    let [decay, k, write, q] = vectors.map(<[f32]>::as_ptr);
+    let mut sums = [_mm256_setzero_ps(); 4];
+    // SAFETY: rows and elements below `n` are there, by this function's contract.
+    unsafe {
+        let step = |i: usize, sum: &mut __m256| {
+            let at = tile.add(i * LANES);
+            let faded = _mm256_mul_ps(_mm256_set1_ps(*decay.add(i)), _mm256_loadu_ps(at));
+            let row = _mm256_fmadd_ps(_mm256_set1_ps(*k.add(i)), v, faded);
+            let row = _mm256_fmadd_ps(_mm256_set1_ps(*write.add(i)), seen, row);
             _mm256_storeu_ps(at, row);
             *sum = _mm256_fmadd_ps(row, _mm256_set1_ps(*q.add(i)), *sum);
         };

@@ -50,7 +50,7 @@ pub(in crate::arch) fn attend(
     let width = n_heads * cache_dim;
     let query = b.push("attn_query", concat.into(), vec![in_latent, q], width);
     let attention = Attention {
-        layer,
+        layer: config.cache_of(layer),
         n_heads,
         n_kv_heads: 1,
         head_dim: cache_dim,
@@ -85,14 +85,17 @@ fn queries(b: &mut GraphBuilder<'_>, latent: &LatentConfig, x: ValueId) -> Resul
     b.linear("attn_q_b", WeightRole::AttnQB, (width, false), a)
 }
 
-/// Queries behind their rotation, with the factor of their position where the model has one.
+/// Queries behind their rotation, where the layer has one, with the factor of their position where the model has one.
 fn rotated_queries(
     b: &mut GraphBuilder<'_>,
     layer: usize,
     latent: &LatentConfig,
     q: ValueId,
 ) -> ValueId {
-    let q = b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q);
+    let q = match b.config().rotates(layer) {
+        true => b.rotate("attn_q_rope", layer, (latent.q_dim(), latent.nope_dim), q),
+        false => q,
+    };
     let width = b.width(q);
     match b.config().temperature {
         Some(temperature) => b.push("attn_temperature", temperature.into(), vec![q], width),
@@ -131,7 +134,10 @@ fn key(
     let [kv, pe] = values;
     let role = (WeightRole::AttnKvANorm, kv_rank);
     let kv = norm::rms_with("attn_kv_a_norm", role, latent.norm_eps, b, kv)?;
-    let pe = b.rotate("attn_k_rope", layer, (rope_dim, 0), pe);
+    let pe = match b.config().rotates(layer) {
+        true => b.rotate("attn_k_rope", layer, (rope_dim, 0), pe),
+        false => pe,
+    };
     let concat = ConcatHeads {
         n_heads: 1,
         from_a: 0..kv_rank,

@@ -1,0 +1,155 @@
+//! Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3): a gated delta net in which each element of a key has a
+//! decay of its own. Inputs: queries; keys; values; as many numbers for the decays; a number a head for the strength of the
+//! correction.
+//!
+//! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = sigmoid(b)`:
+//! `S = g ⊙ S` by rows, `S += k ⊗ β (v - Sᵀ k)`, `out = Sᵀ q / sqrt(head_dim)`.
+
+use super::delta_net::{DecayForm, KEY_DIM_MAX, STATE_LANES, softplus, unit};
+use super::glu::sigmoid;
+use super::{Operation, WeightKind, WeightUse, by_definition};
+use crate::check::{Shapes, fits};
+use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
+
+/// Kimi delta attention. A head's matrix lies in the state as that of [`DeltaNet`](super::DeltaNet):
+/// `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KimiDelta {
+    /// Number of its state.
+    pub state: usize,
+    /// `[n_heads]`: rates of decay.
+    pub rate: WeightId,
+    /// How they are stored.
+    pub form: DecayForm,
+    /// `[n_heads · head_dim]`: added to the input for the decays.
+    pub dt: WeightId,
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head, of keys as of values.
+    pub head_dim: usize,
+}
+
+/// What a head's matrix meets of a token: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
+pub(super) struct RuleToken<R> {
+    /// `[head_dim]`: the query.
+    pub(super) q: Vec<R>,
+    /// `[head_dim]`: what each row fades by.
+    pub(super) decay: Vec<R>,
+    /// `[head_dim]`: where the values are added.
+    pub(super) k: Vec<R>,
+    /// `[head_dim]`: where the matrix is read before it fades.
+    pub(super) read: Vec<R>,
+    /// `[head_dim]`: where what was read is added.
+    pub(super) write: Vec<R>,
+}
+
+impl<R: Real> RuleToken<R> {
+    /// A head's matrix takes the token, whose values are `v`, and is read.
+    pub(super) fn apply(&self, v: &[R], state: &mut [R], out: &mut [R]) {
+        let n = self.q.len();
+        for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
+            let block = j / STATE_LANES * n * STATE_LANES;
+            let column = &mut state[block + j % STATE_LANES..];
+            let seen: R = (0..n).map(|i| column[i * STATE_LANES] * self.read[i]).sum();
+            *out = R::default();
+            for i in 0..n {
+                let cell = &mut column[i * STATE_LANES];
+                *cell = self.decay[i] * *cell + self.write[i] * seen + self.k[i] * *v;
+                *out += *cell * self.q[i];
+            }
+        }
+    }
+}
+
+/// Elements of the states of heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> SequenceMemory {
+    SequenceMemory::State(StateShape {
+        index: state,
+        n_elems: n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim,
+    })
+}
+
+/// What a token of such heads costs.
+pub(super) fn rule_cost(n_heads: usize, head_dim: usize) -> OpCost {
+    let n_elems = (n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim) as f64;
+    OpCost {
+        flops: 9.0 * n_elems,
+        memory_bytes: 2.0 * 4.0 * n_elems,
+        ..OpCost::default()
+    }
+}
+
+impl KimiDelta {
+    /// Elements of all heads.
+    pub fn width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    fn compute<R: Real>(&self, row: &TokenContext<'_, R>, state: &mut [R], out: &mut [R]) {
+        let [rates, dts] = [self.rate, self.dt].map(|id| row.weights.vector(id));
+        let n = self.head_dim;
+        let root = R::from_f64(n as f64).sqrt();
+        let head_elems = n.next_multiple_of(STATE_LANES) * n;
+        let heads = out
+            .chunks_exact_mut(n)
+            .zip(state.chunks_exact_mut(head_elems));
+        for (head, (out, state)) in heads.enumerate() {
+            let [q, k, v, a] = [0, 1, 2, 3].map(|input| &row.inputs[input][head * n..][..n]);
+            let rate = match self.form {
+                DecayForm::Rate => rates[head],
+                DecayForm::Logarithm => -rates[head].exp(),
+            };
+            let strength = sigmoid(row.inputs[4][head], crate::exact);
+            let steps = a.iter().zip(&dts[head * n..]);
+            let decay: Vec<R> = steps
+                .map(|(a, dt)| (rate * softplus(*a + *dt)).exp())
+                .collect();
+            let k: Vec<R> = unit(k).collect();
+            let token = RuleToken {
+                q: unit(q).map(|x| x / root).collect(),
+                read: k.iter().zip(&decay).map(|(k, g)| *k * *g).collect(),
+                write: k.iter().map(|k| -strength * *k).collect(),
+                k: k.iter().map(|k| strength * *k).collect(),
+                decay,
+            };
+            token.apply(v, state, out);
+        }
+    }
+}
+
+impl Operation for KimiDelta {
+    fn name(&self) -> &'static str {
+        "kimi_delta"
+    }
+
+    fn arity(&self) -> usize {
+        5
+    }
+
+    fn weights(&self) -> Vec<WeightUse> {
+        let weights = [self.rate, self.dt];
+        weights
+            .map(|id| WeightUse::new(id, WeightKind::Vector))
+            .into()
+    }
+
+    fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
+        fits((1..=KEY_DIM_MAX).contains(&self.head_dim) && self.n_heads > 0)?;
+        // Files have dimensions of one around the heads.
+        let [n_experts, n, k] = shapes.weight(self.rate)?;
+        fits(n_experts * n * k == self.n_heads && n_experts.max(n).max(k) == self.n_heads)?;
+        fits(shapes.weight(self.dt)? == [1, 1, self.width()])?;
+        fits((0..4).all(|input| shapes.input(input) == self.width()))?;
+        fits(shapes.input(4) == self.n_heads && shapes.output() == self.width())
+    }
+
+    fn memory(&self) -> SequenceMemory {
+        rule_state(self.state, self.n_heads, self.head_dim)
+    }
+
+    fn cost(&self, _graph: &Graph, _depth: &Depth) -> OpCost {
+        rule_cost(self.n_heads, self.head_dim)
+    }
+
+    by_definition!();
+}
