@@ -102,8 +102,28 @@ def by_ollama(token):
     check("open-webui, Ollama's show", bool(answer.get("details")) or answer)
     answer = json.loads(ask("/ollama/api/embed", {"model": name, "input": ["a cat", "a dog"]}, token))
     check("open-webui, Ollama's embed", len(answer.get("embeddings", [])) or answer, 2)
-    # The page shows what is loaded.
-    check("open-webui, Ollama's ps", "models" in ask("/ollama/api/ps", token=token))
+    answer = json.loads(ask("/ollama/api/embeddings", {"model": name, "prompt": "a cat"}, token))
+    check("open-webui, Ollama's embeddings", len(answer.get("embedding", [])) or answer, 256)
+    said = {"model": name, "prompt": QUESTION[0]["content"], "options": {"temperature": 0}}
+    lines = [json.loads(line) for line in ask("/ollama/api/generate", said, token).splitlines()]
+    check("open-webui, Ollama's generate", "".join(line.get("response", "") for line in lines) or lines, ANSWER)
+    own = {"model": name, "messages": QUESTION, "temperature": 0, "stream": False}
+    answer = json.loads(ask("/ollama/v1/chat/completions", own, token))
+    check("open-webui, OpenAI's chat by Ollama's way", answer.get("choices", [{}])[0].get("message", {}).get("content", answer), ANSWER)
+    answer = json.loads(ask("/ollama/v1/models", token=token))
+    check("open-webui, OpenAI's models by Ollama's way", name in [model["id"] for model in answer.get("data", [])] or answer)
+    called = ask("/ollama/verify", {"url": sys.argv[1], "key": KEY}, token)
+    check("open-webui verifies Ollama's way", "version" in json.loads(called) or called)
+    called = ask("/openai/verify", {"url": sys.argv[1] + "/v1", "key": KEY}, token)
+    check("open-webui verifies OpenAI's way", "data" in json.loads(called) or called)
+    # The server fetches no models by itself; that is to be told, and to end.
+    pulled = ask("/ollama/api/pull", {"model": "other"}, token)
+    check("open-webui, Ollama's pull is refused", "/api/pull" in pulled or pulled)
+    # The page shows what is loaded, and gives it up.
+    check("open-webui, Ollama's ps", name in ask("/ollama/api/ps", token=token))
+    called = ask("/ollama/api/unload", {"model": name}, token)
+    check("open-webui, Ollama's unload", json.loads(called).get("status", called), True)
+    check("open-webui, Ollama's ps: unloaded", f'"{name}"' in ask("/ollama/api/ps", token=token), False)
 
 
 def main():
