@@ -365,7 +365,7 @@ impl<'a> GraphBuilder<'a> {
                 {
                     return spelled;
                 }
-                let hf = name.hf(catalog.hf_prefix(), self.family.hf_names());
+                let hf = catalog.hf_name(self.family, name);
                 // A role that these files have no name for is one that they lack.
                 hf.unwrap_or_else(|| name.gguf())
             }

@@ -6,8 +6,8 @@ use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
 use millrace_quant::DType;
 
 use crate::Error;
-use crate::arch::WeightConvention;
-use crate::names::HF_PREFIXES;
+use crate::arch::{Family, WeightConvention};
+use crate::names::{HF_PREFIXES, TensorName, WeightRole};
 
 /// Tensors by name.
 pub(crate) struct Catalog<'a> {
@@ -88,6 +88,17 @@ impl<'a> Catalog<'a> {
 
     pub(crate) fn hf_prefix(&self) -> &'static str {
         self.hf_prefix
+    }
+
+    /// What a weight is called here, or would be; `None` if Hugging Face files have no such tensor.
+    pub(crate) fn hf_name(&self, family: &Family, name: TensorName) -> Option<String> {
+        let usual = name.hf(self.hf_prefix, family.hf_names())?;
+        let is_other = |(role, _): &(WeightRole, &str)| *role == name.role;
+        if self.has(&usual) || !family.hf_saved_names.iter().any(is_other) {
+            return Some(usual);
+        }
+        let saved = name.hf(self.hf_prefix, family.hf_saved_names());
+        saved.filter(|saved| self.has(saved)).or(Some(usual))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

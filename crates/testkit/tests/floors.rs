@@ -1,6 +1,7 @@
 //! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and what registries show of it.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
+use crate::names::files_below;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -306,4 +307,42 @@ fn every_file_of_tests_is_in_its_program() {
     );
     let names = ["one", "two"].map(str::to_owned);
     assert_eq!(forgotten_tests(&names, "mod one;\n// mod two;\n"), ["two"]);
+}
+
+/// Whether documentation below this folder has code that tests would run.
+fn has_example(folder: &Path) -> bool {
+    const RUN: [&str; 5] = ["", "rust", "no_run", "should_panic", "compile_fail"];
+    let mut paths = Vec::new();
+    files_below(&folder.join("src"), &["rs"], &mut paths);
+    paths.iter().any(|path| {
+        let text = fs::read_to_string(path).unwrap();
+        let comments = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("///").or(line.strip_prefix("//!"))
+        });
+        let fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
+        // Every second one closes.
+        fences
+            .step_by(2)
+            .any(|language| RUN.contains(&language.trim()))
+    })
+}
+
+/// Rustdoc reads a whole crate to find that it has nothing to run.
+#[test]
+fn crates_whose_documentation_has_examples_run_them_and_no_others() {
+    let mut n_with = 0;
+    for (folder, manifest) in manifests() {
+        let lib = manifest.get("lib").and_then(Value::as_table);
+        let doctest = lib.and_then(|lib| lib.get("doctest"));
+        let runs = doctest.and_then(Value::as_bool).unwrap_or(true);
+        assert_eq!(
+            runs,
+            has_example(&folder),
+            "`doctest` in {}/Cargo.toml",
+            folder.display()
+        );
+        n_with += usize::from(runs);
+    }
+    assert!(n_with > 5, "{n_with} crates with examples");
 }

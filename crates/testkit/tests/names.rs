@@ -184,7 +184,7 @@ fn definitions_are_told_from_other_lines() {
 }
 
 /// Files below a folder whose name ends so, but for what is built.
-fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
+pub(crate) fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let is_built = ["target", "reports", "node_modules"]

@@ -117,6 +117,8 @@ pub struct Family {
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
     /// Names of its own in Hugging Face files.
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],
+    /// What transformers calls weights in folders that it saves, where published ones call them otherwise.
+    pub(crate) hf_saved_names: &'static [(WeightRole, &'static str)],
     /// Its words for experts in `config.json`; `None` where the class has none.
     pub(crate) hf_experts: Option<HfExperts>,
     /// How experts are chosen where its files leave it unsaid.
@@ -236,6 +238,7 @@ impl Family {
         gguf_activation: false,
         gguf_scale_by_width_at_layers: None,
         hf_names: &[],
+        hf_saved_names: &[],
         hf_experts: None,
         experts: ExpertDefaults {
             gating: Gating::Softmax,
@@ -292,6 +295,14 @@ impl Family {
             own: self.hf_names,
             scales: self.hf_scales,
             layers: self.hf_layers,
+        }
+    }
+
+    /// How folders that transformers saved name modules.
+    pub(crate) fn hf_saved_names(&self) -> HfNames {
+        HfNames {
+            own: self.hf_saved_names,
+            ..self.hf_names()
         }
     }
 

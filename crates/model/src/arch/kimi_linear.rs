@@ -54,6 +54,11 @@ pub(super) static FAMILY: Family = Family {
             "block_sparse_moe.shared_experts.down_proj",
         ),
     ],
+    hf_saved_names: &[
+        (WeightRole::FfnGate, "block_sparse_moe.gate_proj"),
+        (WeightRole::FfnUp, "block_sparse_moe.up_proj"),
+        (WeightRole::FfnDown, "block_sparse_moe.down_proj"),
+    ],
     hf_experts: Some(HfExperts {
         n_experts: ("num_experts", 256),
         n_used: ("num_experts_per_token", 8),

@@ -235,8 +235,11 @@ impl<'a> Mapper<'a> {
 
     /// What the source calls a tensor.
     fn spell_source(&self, name: TensorName) -> String {
-        let of = (self.family, self.catalog.hf_prefix());
-        spell(self.catalog.layout(), of, name)
+        match self.catalog.layout() {
+            WeightConvention::Gguf => name.gguf(),
+            // Only the RoPE factors have no Hugging Face name, and they are never looked up.
+            _ => self.catalog.hf_name(self.family, name).unwrap_or_default(),
+        }
     }
 
     /// What the result calls it.
