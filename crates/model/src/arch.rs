@@ -17,6 +17,7 @@ mod bloom;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
+mod deci;
 mod deepseek;
 mod deepseek2;
 mod deepseek3;
@@ -79,6 +80,7 @@ mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod openelm;
 mod orion;
 mod pangu;
 mod phi2;
@@ -208,6 +210,8 @@ static FAMILIES: &[&Family] = &[
     &mistral4::FAMILY,
     &llama4::FAMILY,
     &smallthinker::FAMILY,
+    &openelm::FAMILY,
+    &deci::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -301,7 +301,9 @@ impl ModelConfig {
     pub fn attends(&self, layer: usize) -> bool {
         let recurrent = self.recurrent.as_ref();
         let attends_too = recurrent.is_some_and(|config| config.beside_attention.is_some());
-        !self.is_network(layer) && (attends_too || self.mixer_of(layer).is_none())
+        self.has_heads(layer)
+            && !self.is_network(layer)
+            && (attends_too || self.mixer_of(layer).is_none())
     }
 
     /// Whether `layer` is a feed-forward and nothing else, in models whose layers are one thing each.

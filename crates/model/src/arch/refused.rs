@@ -127,16 +127,8 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "bounds the gates of its experts",
     },
     RefusedFamilies {
-        names: &[
-            "deci",
-            "laguna",
-            "nemotron-nas",
-            "openelm",
-            "spark2_5",
-            "step35",
-            "step3p5",
-        ],
-        models: "OpenELM, Llama Nemotron (pruned), Laguna, Step 3.5, Spark 2.5",
+        names: &["laguna", "spark2_5", "step35", "step3p5"],
+        models: "Laguna, Step 3.5, Spark 2.5",
         why: "has heads or widths that differ by layer",
     },
     RefusedFamilies {

@@ -124,7 +124,9 @@ fn heads(
     // Files say 0 where nothing attends.
     let n_heads = match family.attention_free {
         true => 1,
-        false => keys.required_uniform("attention.head_count")?,
+        false => keys
+            .leading(family, "attention.head_count")?
+            .ok_or_else(|| keys.missing("attention.head_count"))?,
     };
     let latent = latent(keys, (d_model, n_heads))?;
     let head_dim = match latent {

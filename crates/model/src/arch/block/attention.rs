@@ -28,7 +28,7 @@ impl Heads {
 /// Elements of all query heads of the layer, and of all its key heads.
 fn widths(b: &GraphBuilder<'_>) -> (usize, usize) {
     let heads = b.heads();
-    let (head_dim, n_heads) = (heads.head_dim, b.config().n_heads);
+    let (head_dim, n_heads) = (heads.head_dim, b.n_heads());
     (n_heads * head_dim, heads.n_kv_heads * head_dim)
 }
 
@@ -150,7 +150,7 @@ pub(in crate::arch) fn layer_norm_heads(
     heads: Heads,
 ) -> Result<Heads, Error> {
     let sizes = b.heads();
-    let q_shape = [b.config().n_heads, sizes.head_dim];
+    let q_shape = [b.n_heads(), sizes.head_dim];
     let k_shape = [sizes.n_kv_heads, sizes.head_dim];
     let (q, k) = (WeightRole::AttnQNorm, WeightRole::AttnKNorm);
     Ok(Heads {
@@ -286,18 +286,18 @@ fn attention(
     layer: usize,
     mut q: ValueId,
 ) -> Result<(Attention, ValueId), Error> {
-    let (config, sizes) = (b.config(), b.heads());
+    let (config, sizes, n_heads) = (b.config(), b.heads(), b.n_heads());
     let width = b.width(q);
     if let Some(temperature) = config.temperature_of(layer) {
         q = b.push("attn_temperature", temperature.into(), vec![q], width);
     }
     let sinks = match b.has_own(b.name_of(WeightRole::AttnSinks)) {
-        true => Some(b.vector(WeightRole::AttnSinks, config.n_heads)?),
+        true => Some(b.vector(WeightRole::AttnSinks, n_heads)?),
         false => None,
     };
     let attention = Attention {
         layer: config.cache_of(layer),
-        n_heads: config.n_heads,
+        n_heads,
         n_kv_heads: sizes.n_kv_heads,
         head_dim: sizes.head_dim,
         scale: config.attention_scale,
