@@ -41,6 +41,7 @@ mod glm;
 mod glm4;
 mod glm4moe;
 mod gpt2;
+mod gptj;
 mod gptneox;
 mod gptoss;
 mod granite;
@@ -103,6 +104,7 @@ mod seed_oss;
 mod smallthinker;
 mod smollm3;
 mod stablelm;
+mod starcoder;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
@@ -212,6 +214,9 @@ static FAMILIES: &[&Family] = &[
     &smallthinker::FAMILY,
     &openelm::FAMILY,
     &deci::FAMILY,
+    &starcoder::FAMILY,
+    &gptj::FAMILY,
+    &gptj::CODEGEN,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -157,8 +157,8 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has norms of heads behind their rotation, of neighbouring elements",
     },
     RefusedFamilies {
-        names: &["codegen", "codeshell", "gpt_bigcode", "gptj", "starcoder"],
-        models: "GPT-J, CodeGen, StarCoder, CodeShell",
+        names: &["codeshell"],
+        models: "CodeShell",
         why: "has blocks of before 2023 that are not computed here",
     },
     RefusedFamilies {

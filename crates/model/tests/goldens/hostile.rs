@@ -177,3 +177,22 @@ fn heads_and_widths_by_layer() {
         &["attention", "an object each"],
     );
 }
+
+#[test]
+fn shards_of_old_blocks() {
+    refused(
+        json!({"clip_qkv": -1.0}),
+        &["bound of queries", "-1"],
+    );
+    refused("starcoder", json!({"multi_query": false}), &["multi_query"]);
+    refused(
+        "codegen",
+        json!({"n_embd": 30, "n_head": 5}),
+        &["n_embd", "a multiple of 4"],
+    );
+    refused(
+        "gptj",
+        json!({"rotary_dim": 7}),
+        &["RoPE rotates", "7", "even"],
+    );
+}
