@@ -388,6 +388,10 @@ impl ModelConfig {
                 self.attention_softcap.unwrap_or(1.0),
             ),
             ("softcap of logits", self.logit_softcap.unwrap_or(1.0)),
+            (
+                "bound of queries, keys and values",
+                self.layers.qkv_bound.unwrap_or(1.0),
+            ),
         ];
         for (key, value) in positive {
             if !(value.is_finite() && value > 0.0) {

@@ -147,6 +147,8 @@ pub struct LayerConfig {
     pub windows_are_chunks: bool,
     /// Whether the factor on queries by position is that of layers whose heads do not rotate alone (Llama 4).
     pub temperature_without_rope: bool,
+    /// Bound of queries, keys and values, in models that clamp them (OLMo, MPT).
+    pub qkv_bound: Option<f32>,
     /// xIELU of each layer; empty in models without it, and where files do not say it.
     pub xielu: Vec<XieluParameters>,
 }

@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::config::HeadSizes;
 use crate::names::WeightRole;
 use millrace_graph::{
-    Attention, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
+    Attention, Clamp, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
     WeightSource,
 };
 
@@ -39,11 +39,28 @@ pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<H
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
     }
-    Ok(Heads {
+    let heads = Heads {
         q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
         k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
         v: b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?,
-    })
+    };
+    Ok(clamp(b, heads))
+}
+
+/// Queries, keys and values within the bound of the model, if it has one.
+fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+    let Some(bound) = b.config().layers.qkv_bound else {
+        return heads;
+    };
+    let mut within = |label, x| {
+        let width = b.width(x);
+        b.push(label, Clamp { bound }.into(), vec![x], width)
+    };
+    Heads {
+        q: within("attn_q_clamp", heads.q),
+        k: within("attn_k_clamp", heads.k),
+        v: within("attn_v_clamp", heads.v),
+    }
 }
 
 /// The three projections by rows of one matrix: queries, keys, values.
@@ -71,7 +88,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
         *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
-    Ok(Heads { q, k, v })
+    Ok(clamp(b, Heads { q, k, v }))
 }
 
 /// The three projections of one matrix in which each key head stands behind its query heads and before its value head.
