@@ -61,6 +61,7 @@ mod lfm2;
 mod lfm2moe;
 mod llama;
 mod llama4;
+mod maincoder;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -217,6 +218,7 @@ static FAMILIES: &[&Family] = &[
     &starcoder::FAMILY,
     &gptj::FAMILY,
     &gptj::CODEGEN,
+    &maincoder::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

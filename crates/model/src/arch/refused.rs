@@ -152,11 +152,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "adds the embedding to the stream again behind each block",
     },
     RefusedFamilies {
-        names: &["maincoder"],
-        models: "Maincoder",
-        why: "has norms of heads behind their rotation, of neighbouring elements",
-    },
-    RefusedFamilies {
         names: &["codeshell"],
         models: "CodeShell",
         why: "has blocks of before 2023 that are not computed here",
