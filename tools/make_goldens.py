@@ -50,7 +50,7 @@ UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5"
 
 
 # Types whose configurations transformers has no class for.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "nemotron-nas", "openelm", "orion", "plm", "qwen", "smallthinker", "xverse")
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "smallthinker", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64

@@ -217,3 +217,26 @@ class Deci(nn.Module):
         if hasattr(self, "mlp"):
             x = x + self.mlp(self.post_attention_layernorm(x))
         return x
+
+
+class Maincoder(nn.Module):
+    """Llama's block with norms of heads behind a rotation of neighbours."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width = config.hidden_size
+        self.input_layernorm = Norm(width, config.rms_norm_eps)
+        self.self_attn = SelfAttention(config)
+        self.self_attn.q_norm = Norm(config.head_dim, config.rms_norm_eps)
+        self.self_attn.k_norm = Norm(config.head_dim, config.rms_norm_eps)
+        self.post_attention_layernorm = Norm(width, config.rms_norm_eps)
+        self.mlp = Network(width, config.intermediate_size, ("gate_proj", "up_proj", "down_proj"))
+
+    def compute(self, x):
+        config, attention = self.config, self.self_attn
+        theta = config.rope_parameters["rope_theta"]
+        q, k, v = attention.heads(self.input_layernorm(x))
+        q = attention.q_norm(rotate(q, theta, interleaved=True))
+        k = attention.k_norm(rotate(k, theta, interleaved=True))
+        x = x + attention.o_proj(attend(q, k, v, config.head_dim**-0.5))
+        return x + self.mlp(self.post_attention_layernorm(x))

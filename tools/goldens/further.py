@@ -242,7 +242,7 @@ FIXTURES = {
         rewrite=openelm,
         publish=openelm_names,
     ),
-    # A plain block, a matrix in place of attention, no attention, other key heads, neither attention nor network.
+    # A plain block, a matrix in place of attention, neither attention nor network, no attention, other key heads.
     "deci": Fixture(
         "deci",
         37,
@@ -254,9 +254,9 @@ FIXTURES = {
             block_configs=[
                 deci_block(2, 6.0),
                 deci_block(None, 12.0, is_matrix=True),
+                deci_block(None, None),
                 deci_block(None, 6.0),
                 deci_block(4, 6.0),
-                deci_block(None, None),
             ],
             rope_parameters=rope(10000.0),
         ),
@@ -269,7 +269,7 @@ FIXTURES = {
     "starcoder": Fixture(
         "gpt_bigcode",
         37,
-        early(n_inner=160),
+        early(n_embd=64, n_inner=256),
         gguf=True,
         config_class="GPTBigCodeConfig",
     ),
@@ -301,5 +301,15 @@ FIXTURES = {
             pad_token_id=None,
         ),
         config_class="MptConfig",
+    ),
+    # Norms of heads behind a rotation of neighbours.
+    "maincoder": Fixture(
+        "maincoder",
+        33,
+        tiny(rope_parameters=rope(1000000.0)),
+        gguf=True,
+        config_class="LlamaConfig",
+        compose=by_definition(definitions.Maincoder),
+        rewrite=lambda config: said(config, "maincoder", "MaincoderForCausalLM", {}),
     ),
 }

@@ -7,6 +7,7 @@ mod all_gather;
 mod attention;
 mod causal_conv;
 mod channel_scan;
+mod clamp;
 mod combine_experts;
 mod concat_heads;
 mod delta_net;
@@ -51,6 +52,7 @@ pub use all_gather::AllGather;
 pub use attention::{Attention, distance_slopes};
 pub use causal_conv::{CausalConv, TAPS_MAX};
 pub use channel_scan::ChannelScan;
+pub use clamp::Clamp;
 pub use combine_experts::CombineExperts;
 pub use concat_heads::ConcatHeads;
 pub use delta_net::{DecayForm, DeltaNet, KEY_DIM_MAX, STATE_LANES, ValueHeadOrder};
@@ -284,6 +286,8 @@ ops! {
     Scale(Scale),
     /// A soft bound.
     Softcap(Softcap),
+    /// A hard bound.
+    Clamp(Clamp),
     /// A factor that grows with the position.
     Temperature(Temperature),
     /// A product with the sigmoid of one number a token.

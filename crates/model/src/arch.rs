@@ -17,6 +17,7 @@ mod bloom;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
+mod deci;
 mod deepseek;
 mod deepseek2;
 mod deepseek3;
@@ -40,6 +41,7 @@ mod glm;
 mod glm4;
 mod glm4moe;
 mod gpt2;
+mod gptj;
 mod gptneox;
 mod gptoss;
 mod granite;
@@ -60,6 +62,7 @@ mod lfm2;
 mod lfm2moe;
 mod llama;
 mod llama4;
+mod maincoder;
 mod mamba;
 mod mamba2;
 mod mellum;
@@ -80,6 +83,7 @@ mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod openelm;
 mod orion;
 mod pangu;
 mod phi2;
@@ -102,6 +106,7 @@ mod seed_oss;
 mod smallthinker;
 mod smollm3;
 mod stablelm;
+mod starcoder;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
@@ -210,6 +215,12 @@ static FAMILIES: &[&Family] = &[
     &llama4::FAMILY,
     &smallthinker::FAMILY,
     &kimi_linear::FAMILY,
+    &openelm::FAMILY,
+    &deci::FAMILY,
+    &starcoder::FAMILY,
+    &gptj::FAMILY,
+    &gptj::CODEGEN,
+    &maincoder::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

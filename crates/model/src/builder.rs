@@ -110,6 +110,11 @@ impl<'a> GraphBuilder<'a> {
         self.config.heads_of(self.layer.unwrap_or(0))
     }
 
+    /// Query heads of the layer that is built.
+    pub(crate) fn n_heads(&self) -> usize {
+        self.config.n_heads_of(self.layer.unwrap_or(0))
+    }
+
     /// Width of the feed-forward of the layer that is built.
     pub(crate) fn d_ff(&self) -> usize {
         self.config.d_ff_of(self.layer.unwrap_or(0))

@@ -65,6 +65,7 @@ impl<'a> Catalog<'a> {
                 .or_else(|| find("embeddings.weight"))
                 .or_else(|| find("layers.0.norm.weight"))
                 .or_else(|| find("word_embeddings.weight"))
+                .or_else(|| find("token_embeddings.weight"))
                 .or_else(|| find("wte.weight"))
                 .unwrap_or(HF_PREFIXES[0]),
         };

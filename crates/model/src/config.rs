@@ -301,7 +301,9 @@ impl ModelConfig {
     pub fn attends(&self, layer: usize) -> bool {
         let recurrent = self.recurrent.as_ref();
         let attends_too = recurrent.is_some_and(|config| config.beside_attention.is_some());
-        !self.is_network(layer) && (attends_too || self.mixer_of(layer).is_none())
+        self.has_heads(layer)
+            && !self.is_network(layer)
+            && (attends_too || self.mixer_of(layer).is_none())
     }
 
     /// Whether `layer` is a feed-forward and nothing else, in models whose layers are one thing each.
@@ -386,6 +388,10 @@ impl ModelConfig {
                 self.attention_softcap.unwrap_or(1.0),
             ),
             ("softcap of logits", self.logit_softcap.unwrap_or(1.0)),
+            (
+                "bound of queries, keys and values",
+                self.layers.qkv_bound.unwrap_or(1.0),
+            ),
         ];
         for (key, value) in positive {
             if !(value.is_finite() && value > 0.0) {

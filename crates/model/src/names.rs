@@ -60,6 +60,8 @@ pub enum WeightRole {
     AttnVB,
     /// `[d_model, n_heads·head_dim]`: projection of the attention's output.
     AttnOutput,
+    /// `[d_model, d_model]`: a matrix in place of attention.
+    AttnLinear,
     /// `[d_model]`: norm after attention, before the residual addition.
     AttnPostNorm,
     /// `[d_model]`: norm before the feed-forward.
@@ -443,7 +445,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 122] = {
+const TABLE: [NameRow; 123] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -471,6 +473,7 @@ const TABLE: [NameRow; 122] = {
         row_of(R::AttnKB, true, "attn_k_b", [None, None]),
         row_of(R::AttnVB, true, "attn_v_b", [None, None]),
         row_of(R::AttnOutput, true, "attn_output", both("self_attn.o_proj")),
+        row_of(R::AttnLinear, true, "attn_output", both("self_attn.linear_attn")),
         row_of(R::AttnPostNorm, true, "post_attention_norm", [None, Some("post_attention_layernorm")]),
         row_of(R::FfnNorm, true, "ffn_norm", [Some("post_attention_layernorm"), Some("pre_feedforward_layernorm")]),
         row_of(R::FfnPreNorm, true, "ffn_norm!", [None, None]),

@@ -333,6 +333,7 @@ fn role_by_name(role: WeightRole) -> WeightRole {
     use WeightRole::*;
     match role {
         AttnQkv | AttnKvB => AttnV,
+        AttnLinear => AttnOutput,
         ExpertsDown | SharedDown => FfnDown,
         ExpertsGate | ExpertsGateUp | SharedGate => FfnGate,
         ExpertsUp | SharedUp => FfnUp,

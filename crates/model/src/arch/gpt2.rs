@@ -11,6 +11,19 @@ use attention::Heads;
 use millrace_graph::{Activation, Derivation, ValueId, WeightSource};
 use serde_json::{Value, json};
 
+/// Names of its folders, and of StarCoder's.
+pub(super) const NAMES: &[(WeightRole, &str)] = &[
+    (WeightRole::TokenEmbedding, "wte"),
+    (WeightRole::PositionEmbedding, "wpe"),
+    (WeightRole::AttnNorm, "ln_1"),
+    (WeightRole::AttnQkv, "attn.c_attn"),
+    (WeightRole::AttnOutput, "attn.c_proj"),
+    (WeightRole::FfnNorm, "ln_2"),
+    (WeightRole::FfnUp, "mlp.c_fc"),
+    (WeightRole::FfnDown, "mlp.c_proj"),
+    (WeightRole::OutputNorm, "ln_f"),
+];
+
 pub(super) static FAMILY: Family = Family {
     name: "gpt2",
     gguf_arch: "gpt2",
@@ -18,17 +31,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["GPT2LMHeadModel"],
     hf_layers: "h",
     hf_prefix: "transformer.",
-    hf_names: &[
-        (WeightRole::TokenEmbedding, "wte"),
-        (WeightRole::PositionEmbedding, "wpe"),
-        (WeightRole::AttnNorm, "ln_1"),
-        (WeightRole::AttnQkv, "attn.c_attn"),
-        (WeightRole::AttnOutput, "attn.c_proj"),
-        (WeightRole::FfnNorm, "ln_2"),
-        (WeightRole::FfnUp, "mlp.c_fc"),
-        (WeightRole::FfnDown, "mlp.c_proj"),
-        (WeightRole::OutputNorm, "ln_f"),
-    ],
+    hf_names: NAMES,
     activation: Activation::GeluTanh,
     models: "GPT-2, DistilGPT2",
     layer_norms: true,
@@ -66,13 +69,25 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-fn set_positions(config: &mut ModelConfig) {
+/// Positions are learned, and nothing rotates.
+pub(super) fn set_positions(config: &mut ModelConfig) {
     config.layers.learned_positions = true;
     // `validate` refuses more layers after this.
     config.unrotated_layers = (0..config.n_layers.min(MAX_LAYERS)).collect();
 }
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    hf_words(text, config, &FAMILY.hf_defaults)?;
+    set_positions(config);
+    Ok(())
+}
+
+/// Sizes in the words of GPT-2 and of what took them over.
+pub(super) fn hf_words(
+    text: &ConfigObject<'_>,
+    config: &mut ModelConfig,
+    defaults: &HfDefaults,
+) -> Result<(), Error> {
     for key in ["scale_attn_by_inverse_layer_idx", "add_cross_attention"] {
         if text.bool(key)? == Some(true) {
             return Err(text.unsupported(format!("`{key}`"), "models without it"));
@@ -82,7 +97,6 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         let feature = "`scale_attn_weights` = false".into();
         return Err(text.unsupported(feature, "scores divided by the root of the head size"));
     }
-    let defaults = &FAMILY.hf_defaults;
     config.d_model = text.usize("n_embd")?.unwrap_or(defaults.d_model);
     config.n_layers = text.usize("n_layer")?.unwrap_or(defaults.n_layers);
     config.n_heads = text.usize("n_head")?.unwrap_or(defaults.n_heads);
@@ -101,15 +115,19 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(activation) = activation_of(text, "activation_function")? {
         config.activation = activation;
     }
-    set_positions(config);
     Ok(())
 }
 
 fn write_hf(config: &ModelConfig, out: &mut Value) {
+    write_words(config, &FAMILY, out);
+}
+
+/// Writes what [`hf_words`] reads.
+pub(super) fn write_words(config: &ModelConfig, family: &Family, out: &mut Value) {
     let act = activation_name(config.activation);
     *out = json!({
-        "architectures": FAMILY.hf_classes,
-        "model_type": "gpt2",
+        "architectures": family.hf_classes,
+        "model_type": family.hf_model_types[0],
         "vocab_size": config.vocab_size,
         "n_embd": config.d_model,
         "n_layer": config.n_layers,

@@ -3,7 +3,7 @@
 use super::bloom::{MAX_DISTANCE_BIAS, check_heads, set_distance_biases, set_sizes};
 use super::{Family, starcoder2};
 use crate::Error;
-use crate::config::gguf::Keys;
+use crate::config::gguf::{Keys, qkv_bound};
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
@@ -64,6 +64,7 @@ pub(super) static FAMILY: Family = Family {
 const MAX_BIAS_KEY: &str = "attention.max_alibi_bias";
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    config.layers.qkv_bound = qkv_bound(keys)?;
     match keys.f32(MAX_BIAS_KEY)?.filter(|max_bias| *max_bias > 0.0) {
         Some(max_bias) => set_distance_biases(config, max_bias),
         None => {
@@ -106,7 +107,6 @@ fn hf_attention(keys: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(),
         ("attn_type", json!("multihead_attention")),
         ("alibi", json!(true)),
         ("alibi_bias_max", json!(8)),
-        ("clip_qkv", Value::Null),
         ("prefix_lm", json!(false)),
         ("qk_ln", json!(false)),
     ];
@@ -115,6 +115,7 @@ fn hf_attention(keys: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(),
             return Err(keys.unsupported(format!("`{key}` = {found}"), &usual.to_string()));
         }
     }
+    config.layers.qkv_bound = keys.f32("clip_qkv")?;
     if let Some(scale) = keys.f32("softmax_scale")? {
         config.attention_scale = scale;
     }
@@ -143,7 +144,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
             "alibi": true,
             "alibi_bias_max": 8,
             "attn_type": "multihead_attention",
-            "clip_qkv": null,
+            "clip_qkv": config.layers.qkv_bound.map(shortest),
             "qk_ln": false,
             "softmax_scale": scale,
         },

@@ -3,7 +3,8 @@
 use super::Family;
 use crate::Error;
 use crate::config::ModelConfig;
-use crate::config::hf::{ConfigObject, HfDefaults};
+use crate::config::gguf::qkv_bound;
+use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 
 pub(super) static FAMILY: Family = Family {
     name: "olmo",
@@ -27,7 +28,16 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 10_000.0,
     },
+    gguf: |keys, config| {
+        config.layers.qkv_bound = qkv_bound(keys)?;
+        Ok(())
+    },
     hf,
+    write_hf: |config, out| {
+        if let Some(bound) = config.layers.qkv_bound {
+            out["clip_qkv"] = shortest(bound);
+        }
+    },
     ..Family::PLAIN
 };
 
@@ -35,10 +45,7 @@ pub(super) static FAMILY: Family = Family {
 const NORM_EPS: f32 = 1e-5;
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if let Some(bound) = text.f32("clip_qkv")? {
-        let feature = format!("clamped projections (`clip_qkv` = {bound})");
-        return Err(text.unsupported(feature, "`clip_qkv` = null"));
-    }
+    config.layers.qkv_bound = text.f32("clip_qkv")?;
     config.norm_eps = NORM_EPS;
     Ok(())
 }

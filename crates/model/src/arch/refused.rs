@@ -125,16 +125,8 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "bounds the gates of its experts",
     },
     RefusedFamilies {
-        names: &[
-            "deci",
-            "laguna",
-            "nemotron-nas",
-            "openelm",
-            "spark2_5",
-            "step35",
-            "step3p5",
-        ],
-        models: "OpenELM, Llama Nemotron (pruned), Laguna, Step 3.5, Spark 2.5",
+        names: &["laguna", "spark2_5", "step35", "step3p5"],
+        models: "Laguna, Step 3.5, Spark 2.5",
         why: "has heads or widths that differ by layer",
     },
     RefusedFamilies {
@@ -158,13 +150,8 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "adds the embedding to the stream again behind each block",
     },
     RefusedFamilies {
-        names: &["maincoder"],
-        models: "Maincoder",
-        why: "has norms of heads behind their rotation, of neighbouring elements",
-    },
-    RefusedFamilies {
-        names: &["codegen", "codeshell", "gpt_bigcode", "gptj", "starcoder"],
-        models: "GPT-J, CodeGen, StarCoder, CodeShell",
+        names: &["codeshell"],
+        models: "CodeShell",
         why: "has blocks of before 2023 that are not computed here",
     },
     RefusedFamilies {

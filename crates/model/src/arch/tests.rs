@@ -148,8 +148,8 @@ fn names_of_every_familys_weights_parse_back() {
         for TensorLayout { name, .. } in
             builder::layout(config, WeightConvention::Gguf, 0..config.n_layers)
         {
-            // Gate and up projection in one have the up projection's name.
-            if name.role != WeightRole::FfnGateUp {
+            // Gate and up projection in one have the up projection's name, a matrix in place of attention that of its output.
+            if ![WeightRole::FfnGateUp, WeightRole::AttnLinear].contains(&name.role) {
                 let parsed = TensorName::parse_gguf(&name.gguf());
                 assert_eq!(parsed, Some(name), "{}", family.name);
             }

@@ -24,6 +24,14 @@ use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
 
+/// Bound of queries, keys and values, which the hooks of families that have one read.
+const QKV_BOUND: &str = "attention.clamp_kqv";
+
+/// The bound of queries, keys and values that a file says.
+pub(crate) fn qkv_bound(keys: &Keys<'_>) -> Result<Option<f32>, Error> {
+    factor(keys, QKV_BOUND)
+}
+
 /// Reads the configuration of a GGUF file. `tables` are the contents of the tensors of RoPE divisors.
 pub(crate) fn read(
     metadata: &Metadata,
@@ -45,6 +53,9 @@ pub(crate) fn read(
         None => family.gguf_attention_scale(&config),
     };
     (family.gguf)(&keys, &mut config)?;
+    if config.layers.qkv_bound.is_none() {
+        refuse_factor(&keys, QKV_BOUND, "clamped projections")?;
+    }
     if let Some(encoder) = &mut config.encoder {
         read_encoder(&keys, catalog, encoder)?;
     }
@@ -124,7 +135,9 @@ fn heads(
     // Files say 0 where nothing attends.
     let n_heads = match family.attention_free {
         true => 1,
-        false => keys.required_uniform("attention.head_count")?,
+        false => keys
+            .leading(family, "attention.head_count")?
+            .ok_or_else(|| keys.missing("attention.head_count"))?,
     };
     let latent = latent(keys, (d_model, n_heads))?;
     let head_dim = match latent {
@@ -223,26 +236,27 @@ fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> 
 
 /// Features that change the function a model computes and that no family here has.
 fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
-    let neutral = [
-        ("attention.clamp_kqv", 0.0, "clamped projections"),
-        ("attention.max_alibi_bias", 0.0, "ALiBi"),
-    ];
+    let key = "attention.max_alibi_bias";
     // A family that knows biases by distance reads their key.
-    let n_refused = if family.distance_biases { 1 } else { 2 };
-    for (key, neutral, what) in neutral.into_iter().take(n_refused) {
-        if let Some(value) = keys
-            .f32(key)?
-            .filter(|value| *value != neutral && *value != 0.0)
-        {
-            let feature = format!("{what} (`{}` = {value})", keys.key(key));
-            return Err(keys.unsupported(feature, "models without it"));
-        }
+    if !family.distance_biases {
+        refuse_factor(keys, key, "ALiBi")?;
     }
     let causal = keys.key("attention.causal");
     if keys.metadata.get_bool(&causal)? == Some(false) && !family.is_encoder() {
         return Err(keys.unsupported(format!("`{causal}` = false"), "causal language models"));
     }
     Ok(())
+}
+
+/// Refuses a number other than 0.
+fn refuse_factor(keys: &Keys<'_>, key: &str, what: &str) -> Result<(), Error> {
+    match factor(keys, key)? {
+        None => Ok(()),
+        Some(value) => {
+            let feature = format!("{what} (`{}` = {value})", keys.key(key));
+            Err(keys.unsupported(feature, "models without it"))
+        }
+    }
 }
 
 fn vocab_size(catalog: &Catalog<'_>) -> Result<usize, Error> {

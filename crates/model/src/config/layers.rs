@@ -115,7 +115,12 @@ impl XieluParameters {
 pub struct LayerConfig {
     /// Heads of sliding layers, where they differ from those of the others.
     pub sliding_heads: Option<HeadSizes>,
-    /// Width of the gated feed-forward by layer; empty where all have [`ModelConfig::d_ff`].
+    /// Query heads by layer, 0 for a layer without attention; empty where all have [`ModelConfig::n_heads`].
+    pub n_heads: Vec<usize>,
+    /// Key and value heads by layer, 0 for one whose queries have none: a matrix stands in place of its attention. Empty where all
+    /// have as many.
+    pub n_kv_heads: Vec<usize>,
+    /// Width of the gated feed-forward by layer, 0 for none where heads are given by layer too; empty where all have [`ModelConfig::d_ff`].
     pub d_ff: Vec<usize>,
     /// Last layers that read keys and values of the last layer of their kind before them.
     pub n_shared_kv: usize,
@@ -142,6 +147,8 @@ pub struct LayerConfig {
     pub windows_are_chunks: bool,
     /// Whether the factor on queries by position is that of layers whose heads do not rotate alone (Llama 4).
     pub temperature_without_rope: bool,
+    /// Bound of queries, keys and values, in models that clamp them (OLMo, MPT).
+    pub qkv_bound: Option<f32>,
     /// xIELU of each layer; empty in models without it, and where files do not say it.
     pub xielu: Vec<XieluParameters>,
 }
@@ -172,11 +179,60 @@ impl ModelConfig {
         match self.layers.sliding_heads {
             Some(heads) if self.window_of(layer).is_some() => heads,
             _ => HeadSizes {
-                n_kv_heads: self.n_kv_heads,
+                n_kv_heads: self.n_kv_heads_of(layer),
                 head_dim: self.head_dim,
                 n_rot: self.n_rot,
             },
         }
+    }
+
+    /// Query heads of `layer`, 0 if it has no attention.
+    pub fn n_heads_of(&self, layer: usize) -> usize {
+        let own = self.layers.n_heads.get(layer).copied();
+        own.unwrap_or(self.n_heads)
+    }
+
+    /// Key and value heads of `layer`, which is none that slides with heads of its own.
+    fn n_kv_heads_of(&self, layer: usize) -> usize {
+        let own = self.layers.n_kv_heads.get(layer).copied();
+        own.unwrap_or(self.n_kv_heads)
+    }
+
+    /// Whether `layer` has heads of queries and of keys.
+    pub(crate) fn has_heads(&self, layer: usize) -> bool {
+        self.n_heads_of(layer) > 0 && self.n_kv_heads_of(layer) > 0
+    }
+
+    /// Refuses lists of heads that have another length than the model, or heads that do not fit each other.
+    fn check_heads_by_layer(&self) -> Result<(), (String, String, String)> {
+        let lists = [
+            ("number of query heads by layer", &self.layers.n_heads),
+            (
+                "number of key/value heads by layer",
+                &self.layers.n_kv_heads,
+            ),
+        ];
+        for (key, list) in lists {
+            if !list.is_empty() && list.len() != self.n_layers {
+                let expected = format!("one for each of the {} layers", self.n_layers);
+                return Err((key.into(), format!("{} numbers", list.len()), expected));
+            }
+        }
+        let is_listed = lists.iter().any(|(_, list)| !list.is_empty());
+        for layer in (0..self.n_layers).filter(|_| is_listed) {
+            let (n, n_kv) = (self.n_heads_of(layer), self.heads_of(layer).n_kv_heads);
+            let width = n.saturating_mul(self.heads_of(layer).head_dim);
+            if width > MAX_WIDTH {
+                let key = format!("size of all heads in layer {layer}");
+                return Err((key, width.to_string(), format!("at most {MAX_WIDTH}")));
+            }
+            if n_kv > 0 && !n.is_multiple_of(n_kv) || n_kv > n {
+                let key = format!("number of key/value heads in layer {layer}");
+                let expected = format!("a divisor of the {n} query heads, or 0");
+                return Err((key, n_kv.to_string(), expected));
+            }
+        }
+        Ok(())
     }
 
     /// The factor on queries of `layer` that grows with the position.
@@ -228,6 +284,8 @@ impl ModelConfig {
             self.check_heads(heads)
                 .map_err(|(key, found, expected)| bad(key, found, expected))?;
         }
+        self.check_heads_by_layer()
+            .map_err(|(key, found, expected)| bad(&key, found, expected))?;
         let networks = &self.layers.networks;
         if !networks.is_empty() && networks.len() != self.n_layers {
             let expected = format!("one for each of the {} layers", self.n_layers);
@@ -249,8 +307,9 @@ impl ModelConfig {
             let found = widths.len().to_string();
             return Err(bad("number of feed-forward sizes", found, expected));
         }
-        if let Some(width) = widths.iter().find(|n| **n == 0 || **n > MAX_WIDTH) {
-            let expected = format!("between 1 and {MAX_WIDTH}");
+        let least = usize::from(self.layers.n_heads.is_empty());
+        if let Some(width) = widths.iter().find(|n| !(least..=MAX_WIDTH).contains(*n)) {
+            let expected = format!("between {least} and {MAX_WIDTH}");
             return Err(bad("feed-forward size", width.to_string(), expected));
         }
         let n_shared = self.layers.n_shared_kv;

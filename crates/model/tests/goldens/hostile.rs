@@ -116,3 +116,84 @@ fn layers_of_smallthinker() {
         &["moe_enable_early_router"],
     );
 }
+
+#[test]
+fn heads_and_widths_by_layer() {
+    refused(
+        "openelm",
+        json!({"num_query_heads": [2, 4]}),
+        &["num_query_heads", "2 numbers", "3 layers"],
+    );
+    refused(
+        "openelm",
+        json!({"num_query_heads": [2, 4, 5]}),
+        &["layer 2", "divisor of the 5"],
+    );
+    refused(
+        "openelm",
+        json!({"num_kv_heads": [1, 0, 2]}),
+        &["layer 1 without attention"],
+    );
+    refused(
+        "openelm",
+        json!({"ffn_dim_divisor": 0}),
+        &["ffn_dim_divisor", "at least 1"],
+    );
+    refused(
+        "openelm",
+        json!({"num_transformer_layers": 1_u64 << 60}),
+        &["num_query_heads", "3 numbers"],
+    );
+    refused(
+        "deci",
+        json!({"block_configs": []}),
+        &["block_configs", "0 layers", "5 layers"],
+    );
+    let block = |attention: Value, ffn: Value| json!([{"attention": attention, "ffn": ffn}]);
+    let one = |block: Value| json!({"num_hidden_layers": 1, "block_configs": block});
+    let attends = json!({"n_heads_in_group": 2, "replace_with_linear": false});
+    let odd = json!({"n_heads_in_group": 3, "replace_with_linear": false});
+    refused(
+        "deci",
+        one(block(odd, json!({"ffn_mult": 1.0}))),
+        &["n_heads_in_group", "divisor of the 4"],
+    );
+    refused(
+        "deci",
+        one(block(attends.clone(), json!({"ffn_mult": 1e30}))),
+        &["ffn_mult"],
+    );
+    refused(
+        "deci",
+        one(block(
+            attends,
+            json!({"ffn_mult": null, "replace_with_linear": true}),
+        )),
+        &["replace_with_linear"],
+    );
+    refused(
+        "deci",
+        json!({"block_configs": vec![json!({}); 5]}),
+        &["attention", "an object each"],
+    );
+}
+
+#[test]
+fn bounds_and_shards_of_old_blocks() {
+    refused(
+        "olmo-clamped",
+        json!({"clip_qkv": -1.0}),
+        &["bound of queries", "-1"],
+    );
+    refused("starcoder", json!({"multi_query": false}), &["multi_query"]);
+    refused(
+        "codegen",
+        json!({"n_embd": 30, "n_head": 5}),
+        &["n_embd", "a multiple of 4"],
+    );
+    refused(
+        "gptj",
+        json!({"rotary_dim": 7}),
+        &["RoPE rotates", "7", "even"],
+    );
+}

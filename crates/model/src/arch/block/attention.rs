@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::config::HeadSizes;
 use crate::names::WeightRole;
 use millrace_graph::{
-    Attention, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
+    Attention, Clamp, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
     WeightSource,
 };
 
@@ -28,7 +28,7 @@ impl Heads {
 /// Elements of all query heads of the layer, and of all its key heads.
 fn widths(b: &GraphBuilder<'_>) -> (usize, usize) {
     let heads = b.heads();
-    let (head_dim, n_heads) = (heads.head_dim, b.config().n_heads);
+    let (head_dim, n_heads) = (heads.head_dim, b.n_heads());
     (n_heads * head_dim, heads.n_kv_heads * head_dim)
 }
 
@@ -39,11 +39,28 @@ pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<H
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
     }
-    Ok(Heads {
+    let heads = Heads {
         q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
         k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
         v: b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?,
-    })
+    };
+    Ok(clamp(b, heads))
+}
+
+/// Queries, keys and values within the bound of the model, if it has one.
+fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+    let Some(bound) = b.config().layers.qkv_bound else {
+        return heads;
+    };
+    let mut within = |label, x| {
+        let width = b.width(x);
+        b.push(label, Clamp { bound }.into(), vec![x], width)
+    };
+    Heads {
+        q: within("attn_q_clamp", heads.q),
+        k: within("attn_k_clamp", heads.k),
+        v: within("attn_v_clamp", heads.v),
+    }
 }
 
 /// The three projections by rows of one matrix: queries, keys, values.
@@ -71,7 +88,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
         *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
-    Ok(Heads { q, k, v })
+    Ok(clamp(b, Heads { q, k, v }))
 }
 
 /// The three projections of one matrix in which each key head stands behind its query heads and before its value head.
@@ -150,7 +167,7 @@ pub(in crate::arch) fn layer_norm_heads(
     heads: Heads,
 ) -> Result<Heads, Error> {
     let sizes = b.heads();
-    let q_shape = [b.config().n_heads, sizes.head_dim];
+    let q_shape = [b.n_heads(), sizes.head_dim];
     let k_shape = [sizes.n_kv_heads, sizes.head_dim];
     let (q, k) = (WeightRole::AttnQNorm, WeightRole::AttnKNorm);
     Ok(Heads {
@@ -286,18 +303,18 @@ fn attention(
     layer: usize,
     mut q: ValueId,
 ) -> Result<(Attention, ValueId), Error> {
-    let (config, sizes) = (b.config(), b.heads());
+    let (config, sizes, n_heads) = (b.config(), b.heads(), b.n_heads());
     let width = b.width(q);
     if let Some(temperature) = config.temperature_of(layer) {
         q = b.push("attn_temperature", temperature.into(), vec![q], width);
     }
     let sinks = match b.has_own(b.name_of(WeightRole::AttnSinks)) {
-        true => Some(b.vector(WeightRole::AttnSinks, config.n_heads)?),
+        true => Some(b.vector(WeightRole::AttnSinks, n_heads)?),
         false => None,
     };
     let attention = Attention {
         layer: config.cache_of(layer),
-        n_heads: config.n_heads,
+        n_heads,
         n_kv_heads: sizes.n_kv_heads,
         head_dim: sizes.head_dim,
         scale: config.attention_scale,

@@ -103,7 +103,7 @@ pub(in crate::arch) fn glu_in_one(
     biased: bool,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let (d_ff, d_model) = (b.config().d_ff, b.config().d_model);
+    let (d_ff, d_model) = (b.d_ff(), b.config().d_model);
     let fused = (b.name_of(WeightRole::FfnGateUp), 2 * d_ff);
     let parts = [(WeightRole::FfnGate, 0), (WeightRole::FfnUp, d_ff)];
     let mut values = [x; 2];
@@ -145,7 +145,7 @@ pub(in crate::arch) fn shared_in_one(
 /// One without a gate: `down · act(up · x)`.
 pub(in crate::arch) fn plain(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let biased = b.config().biases.ffn;
-    plain_of(b, DENSE, (b.config().d_ff, biased), x)
+    plain_of(b, DENSE, (b.d_ff(), biased), x)
 }
 
 /// One without a gate, of these weights.

@@ -86,14 +86,17 @@ impl<'a> Keys<'a> {
         Ok(Some(sizes.into_iter().map(|size| size as usize).collect()))
     }
 
-    /// A size of all layers; of the first one in families where layers may differ, and of those that have it in families
+    /// A size of all layers; of the first one that has it in families where layers may differ, and of those that have it in families
     /// with recurrent layers, which their hooks sort out.
     pub(super) fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
         if matches!(family.hf_windows, HfWindows::Recurrent) {
             return self.uniform_but_zeros(key);
         }
         match self.by_layer(key)? {
-            Some(sizes) if family.sizes_by_layer => Ok(sizes.first().copied()),
+            Some(sizes) if family.sizes_by_layer => {
+                let first = sizes.iter().find(|size| **size > 0);
+                Ok(first.or(sizes.first()).copied())
+            }
             _ => self.uniform(key),
         }
     }

@@ -103,6 +103,11 @@ fn write_factors(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str
             0.0,
         ),
         (
+            super::QKV_BOUND,
+            config.layers.qkv_bound.unwrap_or(0.0),
+            0.0,
+        ),
+        (
             "embedding_scale",
             config.embed_scale,
             family.embed_scale(config.d_model),

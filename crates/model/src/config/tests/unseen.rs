@@ -177,7 +177,6 @@ fn models_with_biases_by_distance_open_in_both_words() {
     assert_eq!((config.head_dim, config.context_length), (128, 65536));
     assert_eq!(read(&crate::config::hf::write(&config).unwrap()), config);
     for (key, value) in [
-        ("clip_qkv", json!(6)),
         ("alibi", json!(false)),
         ("alibi_bias_max", json!(16)),
         ("qk_ln", json!(true)),
