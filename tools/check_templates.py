@@ -8,11 +8,12 @@ FOLDER has templates, one a file (`*.jinja`); llama.cpp's repository has some se
 stay out of this repository. Of each it prints
 
 - whether conversations come out as Jinja2 with transformers' settings has them, errors among them;
-- the way in which its calls are written, which of earlier calls it writes, and whether answers with calls and thoughts that the template writes
+- the way in which its calls are written (`explained` where it shows no functions, so that the server explains them to the model in a way of its own;
+  `UNKNOWN` where it shows them and no way is known or derived), which of earlier calls it writes, and whether answers with calls and thoughts that the template writes
   are read again as they were, at once and in pieces;
 - the way in which its thoughts are.
 
-Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, or an answer is not read.
+Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, an answer is not read, or a way is unknown.
 """
 
 import argparse
@@ -43,6 +44,8 @@ ODD = {"type": "function", "function": {
                                   "list": {"type": "array", "items": {"$ref": "#/$defs/part"}, "description": "Parts."},
                                   "obj": {"type": "object", "description": "Any.", "additionalProperties": True}},
                    "required": ["text"]}}}
+# Of some families the vocabulary alone tells the way: by parts of files' names, tokens that the template does not name.
+VOCABULARIES = {"LFM2": ["<|tool_call_start|>"], "Llama-3.": ["<|python_tag|>"]}
 USER = {"role": "user", "content": "How is the weather?"}
 
 
@@ -124,6 +127,10 @@ def by_jinja(source, bos, eos):
     return out
 
 
+def vocabulary(name):
+    return [token for part, tokens in VOCABULARIES.items() if part in name for token in tokens]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
@@ -134,13 +141,14 @@ def main():
     if not files:
         sys.exit(f"{args.folder} has no *.jinja")
     tokens = {"bos": "<bos>", "eos": "<eos>"}
-    lines = [json.dumps({"source": file.read_text(), "conversations": conversations()} | tokens) for file in files]
+    lines = [json.dumps({"source": file.read_text(), "conversations": conversations(), "vocabulary": vocabulary(file.stem)} | tokens)
+             for file in files]
     done = subprocess.run([args.program], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{args.program} failed:\n{done.stderr}")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     print("| template | as Jinja2 | calls | earlier | read again | thoughts |\n|---|---|---|---|---|---|")
-    n_same = n_calls = n_read = n_unread = n_thoughts = 0
+    n_same = n_calls = n_unknown = n_read = n_unread = n_thoughts = 0
     for file, answer in zip(files, answers, strict=True):
         wanted = by_jinja(file.read_text(), tokens["bos"], tokens["eos"])
         found = answer.get("rendered", answer.get("error"))
@@ -148,11 +156,13 @@ def main():
         unread = answer.get("unread")
         n_same += same
         n_calls += answer.get("calls") is not None
+        calls = answer.get("calls") or ("UNKNOWN" if answer.get("shows_functions", True) else "explained")
+        n_unknown += calls == "UNKNOWN"
         n_read += unread == []
         n_unread += bool(unread)
         n_thoughts += answer.get("thoughts") is not None
         read = "–" if unread is None else "NO" if unread else "yes"
-        print(f"| {file.stem} | {'yes' if same else 'NO'} | {answer.get('calls') or '–'} | {answer.get('earlier') or '–'} | {read} "
+        print(f"| {file.stem} | {'yes' if same else 'NO'} | {calls} | {answer.get('earlier') or '–'} | {read} "
               f"| `{answer.get('thoughts') or '–'}` |")
         if args.failures and not same:
             for i, one in enumerate(conversations()):
@@ -161,9 +171,9 @@ def main():
                     print(f"  conversation {i}: Jinja2 {pair[0]!r}\n  here {pair[1]!r}")
         for one in (unread or []) if args.failures else []:
             print(f"  given {one['given']}\n  written {one['written']!r}\n  read {one['read']}")
-    print(f"\n{len(files)} templates: {n_same} as Jinja2; {n_calls} with calls, {n_thoughts} with thoughts; answers of {n_read} are read again, "
+    print(f"\n{len(files)} templates: {n_same} as Jinja2; {n_calls} with calls of their own, {n_unknown} of an unknown way, {n_thoughts} with thoughts; answers of {n_read} are read again, "
           f"of {n_unread} not")
-    sys.exit(n_same < len(files) or n_unread > 0)
+    sys.exit(n_same < len(files) or n_unread > 0 or n_unknown > 0)
 
 
 if __name__ == "__main__":

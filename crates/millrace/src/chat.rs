@@ -2,7 +2,7 @@
 
 use crate::images::ChatImages;
 use crate::kept::SequenceFile;
-use crate::prompt::answered;
+use crate::prompt::{answered, opening};
 use crate::session::Lease;
 use crate::stream::Stream;
 use crate::{Event, Options, Result, Session, read_image};
@@ -154,6 +154,7 @@ impl Chat {
         let named = self.messages.iter().flat_map(|message| &message.images);
         let names: Vec<String> = named.cloned().collect();
         let mut tokens = self.images.tokens(model, &tokenizer, &prompt, &names)?;
+        tokens.extend(opening(&self.template, &tokenizer, &prompt));
         // Before the vision encoder runs.
         let (n_prompt, n_new) = (tokens.len(), params.least_tokens());
         session.with_engine(|engine| engine.check_context(n_prompt, n_new))?;

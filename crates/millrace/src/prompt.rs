@@ -4,7 +4,7 @@ use crate::{Error, Model, Result};
 use millrace_runtime::vision::image::{MAX_FILE_BYTES, RgbImage};
 use millrace_runtime::vision::{EncodedImage, ImageText, Pixels, VisionRun};
 use millrace_runtime::{Image, image};
-use millrace_text::{Message, RenderOptions, Warning};
+use millrace_text::{ChatTemplate, Message, RenderOptions, RenderedPrompt, Tokenizer, Warning};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -196,7 +196,9 @@ impl PromptTokens {
                 let tokenizer = tokenizer()?;
                 let template = model.loaded().chat_template()?;
                 let prompt = template.render_prompt(&tokenizer, messages, &answered())?;
-                reader.tokens(&tokenizer, ImageText::Chat(&prompt), &shown)?
+                let mut tokens = reader.tokens(&tokenizer, ImageText::Chat(&prompt), &shown)?;
+                tokens.extend(opening(&template, &tokenizer, &prompt));
+                tokens
             }
             PromptContent::Tokens(tokens) => {
                 let n_rows = shown.iter().flat_map(|pixels| reader.n_rows(pixels));
@@ -220,7 +222,9 @@ impl PromptTokens {
                 let tokenizer = tokenizer()?;
                 let template = model.loaded().chat_template()?;
                 let prompt = template.render_prompt(&tokenizer, &messages, &answered())?;
-                (tokenizer.encode_prompt(&prompt), None)
+                let mut tokens = tokenizer.encode_prompt(&prompt);
+                tokens.extend(opening(&template, &tokenizer, &prompt));
+                (tokens, None)
             }
             PromptContent::Tokens(tokens) => (tokens, None),
         };
@@ -259,6 +263,16 @@ pub(crate) fn answered() -> RenderOptions {
         add_generation_prompt: true,
         ..RenderOptions::default()
     }
+}
+
+/// What a prompt lacks before an answer that is a text. No function is offered here, so every answer is one.
+pub(crate) fn opening(
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    prompt: &RenderedPrompt,
+) -> Vec<u32> {
+    let opening = template.text_opening(tokenizer, prompt.text());
+    opening.map_or_else(Vec::new, |opening| opening.tokens)
 }
 
 /// Tokens with a place for each row of images, of which `n_rows` has the number for each, in place of the model's own placeholder, one

@@ -1,5 +1,5 @@
 //! What chat templates show: `tools/check_templates.py` asks it. Each line of standard input is
-//! `{"source": …, "bos": …, "eos": …, "conversations": […]}`; the answer to each is a line as
+//! `{"source": …, "bos": …, "eos": …, "conversations": […], "vocabulary": […]}`; the answer to each is a line as
 //! [`template_ways`](millrace_server::template_ways) has it, or `{"error": why}`.
 
 use std::io::{BufRead, Write};
@@ -22,7 +22,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .cloned()
             .unwrap_or_default();
         let tokens = (text("bos"), text("eos"));
-        let answer = template_ways(text("source"), tokens, &conversations, &tokenizer);
+        let vocabulary = request["vocabulary"].as_array().into_iter().flatten();
+        let vocabulary: Vec<&str> = vocabulary.filter_map(Value::as_str).collect();
+        let source = text("source");
+        let answer = template_ways(source, tokens, &conversations, &vocabulary, &tokenizer);
         let answer = answer.unwrap_or_else(|error| json!({"error": error}));
         writeln!(out, "{answer}")?;
     }

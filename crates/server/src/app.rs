@@ -20,6 +20,7 @@ use crate::api::params::Caller;
 use crate::audit::{AuditLog, RequestLog};
 use crate::batch::BatchStore;
 use crate::http::HttpOptions;
+use crate::http::drain::drain;
 use crate::keys::KeyUsage;
 use crate::models::{Registry, ServedModel};
 
@@ -131,6 +132,9 @@ impl App {
         }
         // Without waiting for what will be refused.
         if announced_length(&parts.headers).is_some_and(|length| length > limit) {
+            if !parts.headers.contains_key(header::EXPECT) {
+                drain(body);
+            }
             return Err(too_long(limit));
         }
         let read = axum::body::to_bytes(body, limit);
@@ -246,7 +250,9 @@ fn announced_length(headers: &HeaderMap) -> Option<usize> {
 }
 
 fn too_long(limit: usize) -> ApiError {
-    let message = format!("the body is longer than the {limit} bytes that are accepted");
+    let message = format!(
+        "the body is longer than the {limit} bytes that are accepted; send less, or start the server with a larger --max-body"
+    );
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 

@@ -1,5 +1,6 @@
 //! Sockets, who may ask, and answers that are written while they come into being.
 
+pub(crate) mod drain;
 pub(crate) mod guard;
 mod held;
 pub(crate) mod listen;

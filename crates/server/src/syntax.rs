@@ -36,7 +36,6 @@ mod tests;
 pub(crate) use calls::CallSyntax;
 #[cfg(test)]
 pub(crate) use calls::by_template;
-pub(crate) use functionary::opening_of_text;
 pub(crate) use grammar::{CallGrammar, Callable};
 pub(crate) use kinds::resolved;
 pub(crate) use lark::Marks;

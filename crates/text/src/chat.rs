@@ -7,6 +7,7 @@
 mod adapt;
 mod builtin;
 mod clock;
+pub mod functionary;
 mod jinja;
 mod job;
 mod prompt;

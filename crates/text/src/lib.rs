@@ -47,7 +47,7 @@ mod warning;
 
 pub use chat::{
     ChatTemplate, DefaultTemplate, IMAGE_TOKEN, MAX_TEMPLATE_BYTES, Message, RenderOptions,
-    RenderedPrompt, TemplateJob, TemplateReply, render_templates_with,
+    RenderedPrompt, TemplateJob, TemplateReply, functionary, render_templates_with,
 };
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;

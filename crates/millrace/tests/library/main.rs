@@ -257,6 +257,55 @@ fn a_chat_says_what_its_messages_say_and_forgets_what_failed() {
     assert_eq!((system.len(), system[0].role.as_str()), (1, "system"));
 }
 
+/// The demo with a template that ends a prompt as Functionary 3.2 does: with the mark of a message, whose line is the model's to write.
+fn functionary(folder: &std::path::Path, signs: &str) -> Model {
+    let template = format!(
+        "{{{{bos_token}}}}{{%for m in messages%}}<|{{{{m.role}}}}|>{{{{'>>>all\n' if m.role=='assistant'}}}}{{{{m.content}}}}<|end|>{{%endfor%}}\
+         {{%if add_generation_prompt%}}<|assistant|>>>>{{%endif%}}{{#{signs}#}}"
+    );
+    let path = folder.join(format!("{}.gguf", signs.len()));
+    std::fs::write(&path, with_template(&template)).unwrap();
+    Model::open(path.to_str().unwrap()).unwrap()
+}
+
+/// The demo's file with another template, which may be as long as its own.
+fn with_template(template: &str) -> Vec<u8> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
+    let mut bytes = std::fs::read(path).unwrap();
+    let place = |text: &[u8]| bytes.windows(text.len()).position(|window| window == text);
+    let from = place(b"{{ bos_token }}{% for message in messages %}").unwrap();
+    let end = b"{{ '<|assistant|>' }}{% endif %}";
+    let to = place(end).unwrap() + end.len();
+    let space = " ".repeat(to - from - template.len() - "{##}".len());
+    bytes[from..to].copy_from_slice(format!("{template}{{#{space}#}}").as_bytes());
+    bytes
+}
+
+#[test]
+fn answers_of_functionary_are_text_to_the_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = functionary(folder.path(), ">>>${recipient}");
+    let other = functionary(folder.path(), "");
+    let prompt = || Prompt::user("What is 7 plus 5?");
+    let plain = other.prepare(prompt()).unwrap();
+    let line = model.prepare(Prompt::text("all\n")).unwrap();
+    // A text begins with the token that begins all.
+    let expected = [plain.tokens(), &line.tokens()[1..]].concat();
+    assert_eq!(model.prepare(prompt()).unwrap().tokens(), expected);
+    // A chat asks the same, and its earlier answers have the line from the template.
+    let device = || Device::named("cpu").threads(1).context(256);
+    let (session, plain) = (model.on(device()).unwrap(), other.on(device()).unwrap());
+    let options = Options::greedy().max_tokens(3);
+    let said = |session: &Session| {
+        let mut chat = session.chat().unwrap().options(&options);
+        chat.say("What is 7 plus 5?").unwrap();
+        chat.n_tokens()
+    };
+    let n_line = line.tokens().len() - 1;
+    assert!(n_line > 0);
+    assert_eq!(said(&session), said(&plain) + n_line);
+}
+
 #[test]
 fn drafts_change_no_text() {
     let options = Options::new().seed(5).max_tokens(40);

@@ -22,8 +22,7 @@ use super::turns::{ARRANGEMENTS, ids_with_names, images_after_results, later_sys
 use crate::models::ServedModel;
 use crate::scheduler::ModelInfo;
 use crate::syntax::{
-    EarlierCalls, GENERIC, Marks, ShownCalls, ThoughtSyntax, opening_of_text, shown_calls,
-    thought_syntax,
+    EarlierCalls, GENERIC, Marks, ShownCalls, ThoughtSyntax, shown_calls, thought_syntax,
 };
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
@@ -202,15 +201,10 @@ impl EncodedPrompt {
     /// Has an answer that `is_text` and no call begin as a text of this family does, by the tokens that the model would have written.
     fn begun_as_text(mut self, loaded: &ModelInfo, is_text: bool) -> EncodedPrompt {
         let template = loaded.template.as_ref().ok().filter(|_| is_text);
-        let opening = template.and_then(|of| opening_of_text(|| sources(of), &self.text));
+        let opening = template.and_then(|of| of.text_opening(&loaded.tokenizer, &self.text));
         if let Some(opening) = opening {
-            let options = EncodeOptions {
-                add_special: false,
-                parse_special: false,
-            };
-            self.tokens
-                .extend(loaded.tokenizer.encode(opening, options));
-            self.text.push_str(opening);
+            self.tokens.extend(opening.tokens);
+            self.text.push_str(opening.text);
         }
         self
     }

@@ -23,6 +23,17 @@ use crate::syntax::{CallGrammar, CallSyntax, Callable, Marks, Names};
 /// Bytes of a name at most, as in Anthropic's API; OpenAI's has 64.
 const MAX_NAME_BYTES: usize = 128;
 
+/// Functions of a request at most.
+pub(crate) const MAX_TOOLS: usize = 128;
+
+/// What is said where there are more.
+pub(crate) fn too_many() -> ApiError {
+    ApiError::field(
+        "tools",
+        format!("at most {MAX_TOOLS} functions are accepted"),
+    )
+}
+
 /// Bytes of a function's schema at most, with its prose.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 
@@ -100,6 +111,7 @@ impl Tool {
         }
         let relaxed = schema::relaxed(&self.parameters, patterns);
         if let Some(first) = relaxed.left_out.first().filter(|_| self.is_strict) {
+            let first = first.told(&self.parameters);
             let message = format!(
                 "`{name}` is strict, and the grammar cannot hold {first}; leave that out, or set strict to false"
             );
@@ -177,6 +189,25 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
+    /// Offers one more, which `fields` described.
+    ///
+    /// # Errors
+    /// There are too many, or one of that name is there: calls could not be told apart.
+    pub(crate) fn offer(&mut self, tool: Tool, fields: &Fields<'_>) -> Result<(), ApiError> {
+        if self.list.len() >= MAX_TOOLS {
+            return Err(too_many());
+        }
+        if self.list.iter().any(|other| other.name == tool.name) {
+            let name = &tool.name;
+            let message = format!(
+                "another function is named `{name}` too; give each a name of its own, or leave one out"
+            );
+            return Err(ApiError::field(&fields.path("name"), message));
+        }
+        self.list.push(tool);
+        Ok(())
+    }
+
     /// Whether the model hears of them and may call.
     pub(crate) fn are_offered(&self) -> bool {
         !self.list.is_empty() && self.choice != ToolChoice::None

@@ -1,5 +1,6 @@
 //! Grammars to constraints, for one vocabulary.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
@@ -102,8 +103,11 @@ impl Compiler {
         }
         let parsers = self.parsers.get_or_init(|| self.parsers());
         compiling();
-        let compiled = parsers.as_ref().map_err(String::clone);
-        match compiled.and_then(|parsers| compile(parsers, grammar)) {
+        let compiled = match parsers {
+            Ok(parsers) => compile(parsers, grammar).map_err(|fault| fault.to_string()),
+            Err(reason) => Err(reason.clone()),
+        };
+        match compiled {
             Ok((constraint, n_bytes)) => Some((Ok(Arc::new(constraint)), n_bytes)),
             Err(reason) => refused(GrammarError::Bad { what, reason }),
         }
@@ -152,38 +156,63 @@ impl Compiler {
 }
 
 /// A constraint, and its bytes, about.
-fn compile(parsers: &ParserFactory, grammar: &Grammar) -> Result<(Constraint, usize), String> {
-    let words = |error: &dyn ToString| first_lines(&error.to_string());
+fn compile(
+    parsers: &ParserFactory,
+    grammar: &Grammar,
+) -> Result<(Constraint, usize), GrammarFault> {
     let mut parser = parsers
         .create_parser(grammar.source())
-        .map_err(|error| words(&error))?;
+        .map_err(|error| GrammarFault::of(&error))?;
     parser.start_without_prompt();
     // Some grammars fail only when they are first asked; and what the first mask takes is found once for all answers.
-    parser.compute_mask().map_err(|error| words(&error))?;
+    parser
+        .compute_mask()
+        .map_err(|error| GrammarFault::of(&error))?;
     let n_bytes = parser.parser.lexer_stats().num_bytes + 8 * grammar.n_bytes() + (64 << 10);
     let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
     // The step's statistics are those from which an answer's are counted.
-    matcher.compute_mask().map_err(|error| words(&error))?;
+    matcher
+        .compute_mask()
+        .map_err(|error| GrammarFault::of(&error))?;
     Ok((Constraint::new(matcher), n_bytes))
 }
 
-/// What is said of a grammar that contradicts itself.
-pub(super) const NO_TEXT: &str =
-    "no text is of this form: it refers to itself without end, or excludes itself";
+/// What is wrong with a grammar, by its compiler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GrammarFault {
+    /// It contradicts itself.
+    NoText,
+    /// In the compiler's words.
+    Words(String),
+}
 
-/// The part of an error that is about the grammar.
-pub(super) fn first_lines(error: &str) -> String {
-    if error.starts_with("NoExtensionBias") {
-        return NO_TEXT.to_owned();
+impl GrammarFault {
+    /// The part of an error that is about the grammar.
+    pub(super) fn of(error: &impl ToString) -> GrammarFault {
+        let error = error.to_string();
+        if error.starts_with("NoExtensionBias") {
+            return GrammarFault::NoText;
+        }
+        let lines: Vec<&str> = error
+            .lines()
+            // What follows is about the compiler's code.
+            .take_while(|line| !line.contains("<backtrace>"))
+            .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
+            .take(3)
+            .collect();
+        GrammarFault::Words(lines.join("; "))
     }
-    let lines: Vec<&str> = error
-        .lines()
-        // What follows is about the compiler's code.
-        .take_while(|line| !line.contains("<backtrace>"))
-        .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
-        .take(3)
-        .collect();
-    lines.join("; ")
+}
+
+impl fmt::Display for GrammarFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GrammarFault::NoText => f.write_str(
+                "no text is of this form: it refers to itself without end, or excludes itself",
+            ),
+            GrammarFault::Words(words) => f.write_str(words),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -200,8 +229,10 @@ mod tests {
             ),
             ("a\nb\nc\nd", "a; b; c"),
         ] {
-            assert_eq!(first_lines(error), expected);
+            assert_eq!(GrammarFault::of(&error).to_string(), expected);
         }
-        assert!(first_lines("NoExtensionBias").contains("refers to itself"));
+        let fault = GrammarFault::of(&"NoExtensionBias");
+        assert_eq!(fault, GrammarFault::NoText);
+        assert!(fault.to_string().contains("refers to itself"));
     }
 }

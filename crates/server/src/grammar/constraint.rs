@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use llguidance::{CancellationHandle, Matcher};
 use serde_json::json;
 
-use super::compiler::{STACK_BYTES, first_lines};
+use super::compiler::{GrammarFault, STACK_BYTES};
 
 /// Struck out: finite, since a row with infinities is taken for a damaged one, and so low that no temperature
 /// or bias brings it back.
@@ -109,7 +109,7 @@ fn cost(matcher: &Matcher) -> u64 {
 fn too_hard(error: impl ToString) -> String {
     format!(
         "the grammar became too hard to follow: {}",
-        first_lines(&error.to_string())
+        GrammarFault::of(&error)
     )
 }
 

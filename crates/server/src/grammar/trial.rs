@@ -16,7 +16,7 @@ use llguidance::{Matcher, ParserFactory};
 use serde::{Deserialize, Serialize};
 
 use super::Grammar;
-use super::compiler::{NO_TEXT, STACK_BYTES, first_lines, limits};
+use super::compiler::{GrammarFault, STACK_BYTES, limits};
 
 /// Stack of a trial: half of what the same grammar gets afterwards.
 const TRIAL_STACK_BYTES: usize = STACK_BYTES / 2;
@@ -78,7 +78,7 @@ impl GrammarTrial {
 
 /// Tries a grammar on this thread; its states and its texts are looked at for `walk_time` each.
 pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
-    let bad = |error: &dyn ToString| TrialReply::Bad(first_lines(&error.to_string()));
+    let bad = |fault: GrammarFault| TrialReply::Bad(fault.to_string());
     let mut parsers = match ParserFactory::new_simple(&vocabulary()) {
         Ok(parsers) => parsers,
         Err(error) => return TrialReply::Untried(error.to_string()),
@@ -87,12 +87,12 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     limits(&mut parsers);
     let parser = match parsers.create_parser(grammar.without_tokens().source()) {
         Ok(parser) => parser,
-        Err(error) => return bad(&error),
+        Err(error) => return bad(GrammarFault::of(&error)),
     };
     let walked = walk_lexer(&parsers, &parser, walk_time);
     let mut matcher = Matcher::new(Ok(parser));
     if let Err(error) = matcher.compute_mask() {
-        return bad(&error);
+        return bad(GrammarFault::of(&error));
     }
     let written = walked.and_then(|()| {
         let end = Instant::now() + walk_time;
@@ -101,8 +101,8 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     match written {
         Ok(()) => TrialReply::Passed,
         // Met behind a beginning, such as the name of a function.
-        Err(reason) if reason == NO_TEXT => TrialReply::Bad(reason),
-        Err(reason) => TrialReply::TooHard(reason),
+        Err(fault @ GrammarFault::NoText) => bad(fault),
+        Err(GrammarFault::Words(reason)) => TrialReply::TooHard(reason),
     }
 }
 
@@ -124,7 +124,7 @@ fn walk_lexer(
     parsers: &ParserFactory,
     parser: &TokenParser,
     walk_time: Duration,
-) -> Result<(), String> {
+) -> Result<(), GrammarFault> {
     let end = Instant::now() + walk_time;
     let mut left = MAX_STATES;
     let spec = parser.parser.grammar().lexer_spec();
@@ -149,7 +149,7 @@ fn walk_lexer(
                 lexer.set_fuel(parsers.limits().step_lexer_fuel);
                 let target = lexer.transition(state, byte);
                 if let Some(error) = lexer.get_error() {
-                    return Err(error);
+                    return Err(GrammarFault::Words(error));
                 }
                 if !target.is_dead() && seen.insert(target) {
                     states.push(target);
@@ -168,14 +168,14 @@ fn walk_lexer(
 }
 
 /// Writes a text of the grammar, choosing bytes by `seed`.
-fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), String> {
+fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), GrammarFault> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for _ in 0..TEXT_BYTES {
         if matcher.is_stopped() || Instant::now() > end {
             return Ok(());
         }
         let mask = matcher.compute_mask();
-        let mask = mask.map_err(|error| first_lines(&error.to_string()))?;
+        let mask = mask.map_err(|error| GrammarFault::of(&error))?;
         let allowed: Vec<u32> = (0..256).filter(|id| mask.is_allowed(*id)).collect();
         if allowed.is_empty() {
             return Ok(());
@@ -190,7 +190,7 @@ fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), Strin
             _ => (state % allowed.len() as u64) as usize,
         };
         let taken = matcher.consume_token(allowed[choice]);
-        taken.map_err(|error| first_lines(&error.to_string()))?;
+        taken.map_err(|error| GrammarFault::of(&error))?;
     }
     Ok(())
 }

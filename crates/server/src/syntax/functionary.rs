@@ -3,38 +3,16 @@
 //! `all` is the user; another name is a function, and the message its arguments. Before the line stands a mark, which the prompt has for the
 //! first message.
 
-use serde_json::Value;
+pub(super) use millrace_text::functionary::{MARK, SIGNS};
+use millrace_text::functionary::{TO_USER, USER};
 
 use super::calls::CallSyntax;
 use super::fit::exactly;
 use super::grammar::{CallGrammar, CallRules, MAX_CALLS};
-use super::harmony::preview;
 use super::json::{CallFit, end_of};
 use super::lark::{escaped, quoted};
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names};
-
-/// What begins a message.
-pub(super) const MARK: &str = ">>>";
-
-/// The user, as a message names him.
-const USER: &str = "all";
-
-/// The line before a message to the user.
-const TO_USER: &str = "all\n";
-
-/// What templates of this way have.
-pub(super) const SIGNS: [&str; 2] = [">>>all", ">>>${recipient}"];
-
-/// What a prompt lacks before an answer that calls nothing, so that the answer is its text.
-/// `templates` gives the sources of its templates.
-pub(crate) fn opening_of_text(
-    templates: impl FnOnce() -> String,
-    prompt: &str,
-) -> Option<&'static str> {
-    let has_signs = |source: String| SIGNS.iter().all(|sign| source.contains(sign));
-    (prompt.ends_with(MARK) && has_signs(templates())).then_some(TO_USER)
-}
 
 /// Where a reader is.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,49 +63,44 @@ impl FunctionaryReader {
     /// Reads on; true if there may be more to read.
     fn step(&mut self, names: &Names, out: &mut Vec<AnswerPart>) -> bool {
         match &self.place {
-            MessagePlace::Begin => {
-                // A model may write the mark again.
-                let rest = self.held.strip_prefix(MARK).unwrap_or(&self.held);
-                let n_mark = self.held.len() - rest.len();
-                let is_amid_mark = n_mark == 0 && MARK.starts_with(self.held.as_str());
-                match recipient(rest, names) {
-                    CallFit::Full(name, n_line) => {
-                        let name = name.map(str::to_owned);
-                        self.begin(name, n_mark + n_line);
-                        true
-                    }
-                    CallFit::Partial => false,
-                    CallFit::Not if is_amid_mark => false,
-                    CallFit::Not => {
-                        self.place = MessagePlace::Text;
-                        true
-                    }
-                }
-            }
+            MessagePlace::Begin | MessagePlace::Behind => self.head(names),
             MessagePlace::Text => self.text(names, out),
             MessagePlace::Arguments(name) => {
                 let name = name.clone();
                 self.arguments(name, out)
             }
-            MessagePlace::Behind => {
-                let rest = self.held.trim_start();
-                let n_space = self.held.len() - rest.len();
-                match message(rest, names) {
-                    CallFit::Full(name, n_bytes) => {
-                        let name = name.map(str::to_owned);
-                        self.begin(name, n_space + n_bytes);
-                        true
-                    }
-                    CallFit::Partial => false,
-                    CallFit::Not => {
-                        self.place = MessagePlace::Text;
-                        true
-                    }
-                }
-            }
             MessagePlace::Form => {
                 self.tell(self.held.len(), out);
                 false
+            }
+        }
+    }
+
+    /// Reads the line that begins a message. The prompt has the mark before the first one, which a model may write again.
+    fn head(&mut self, names: &Names) -> bool {
+        let held = self.held.as_str();
+        let is_first = self.place == MessagePlace::Begin;
+        let (rest, fit) = match is_first {
+            true => {
+                let rest = held.strip_prefix(MARK).unwrap_or(held);
+                (rest, recipient(rest, names))
+            }
+            false => {
+                let rest = held.trim_start();
+                (rest, message(rest, names))
+            }
+        };
+        match fit {
+            CallFit::Full(name, n_bytes) => {
+                let (name, n_before) = (name.map(str::to_owned), held.len() - rest.len());
+                self.begin(name, n_before + n_bytes);
+                true
+            }
+            CallFit::Partial => false,
+            CallFit::Not if is_first && MARK.starts_with(held) => false,
+            CallFit::Not => {
+                self.place = MessagePlace::Text;
+                true
             }
         }
     }
@@ -168,7 +141,7 @@ impl FunctionaryReader {
     fn arguments(&mut self, name: String, out: &mut Vec<AnswerPart>) -> bool {
         let is_open = self.preview.as_ref().is_some_and(CallPreview::is_open);
         if is_open {
-            preview(&name, &self.held, &mut self.preview, out);
+            CallPreview::show(&mut self.preview, &name, &self.held, out);
             if self.preview.as_ref().is_some_and(CallPreview::is_open) {
                 return false;
             }
@@ -183,24 +156,18 @@ impl FunctionaryReader {
             false => Some(n_space),
         };
         let body = &self.held[..end.unwrap_or(self.held.len())];
-        preview(&name, body, &mut self.preview, out);
+        CallPreview::show(&mut self.preview, &name, body, out);
         let Some(end) = end else {
             return false;
         };
-        match serde_json::from_str(body) {
-            Ok(arguments @ Value::Object(_)) => {
-                CallPreview::complete(self.preview.take(), name, arguments, out);
-                self.held.drain(..end);
-                self.place = MessagePlace::Behind;
-            }
-            _ => {
-                if self.preview.take().is_some() {
-                    out.push(AnswerPart::CallBroken);
-                }
-                // Its line is part of the text that it is.
-                self.held.insert_str(0, &format!("{name}\n"));
-                self.place = MessagePlace::Text;
-            }
+        if CallPreview::end(&mut self.preview, &name, body, out) {
+            self.held.drain(..end);
+            self.place = MessagePlace::Behind;
+        } else {
+            CallPreview::give_up(&mut self.preview, out);
+            // Its line is part of the text that it is.
+            self.held.insert_str(0, &format!("{name}\n"));
+            self.place = MessagePlace::Text;
         }
         true
     }
@@ -216,10 +183,7 @@ impl FunctionaryReader {
         if let MessagePlace::Arguments(name) = &self.place {
             let text = format!("{name}\n{}", self.held);
             self.held.clear();
-            out.push(match self.preview.take() {
-                Some(_) => AnswerPart::CallCut(text),
-                None => AnswerPart::Text(text),
-            });
+            CallPreview::cut(&mut self.preview, text, out);
             return;
         }
         if self.place == MessagePlace::Behind && self.held.trim().is_empty() {
@@ -397,18 +361,6 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_lacks_the_line_of_the_user_where_its_template_is_of_this_way() {
-        let template = "{{ '>>>all\\n' }} >>>${recipient}";
-        for (template, prompt, opening) in [
-            (template, "assistant\n\n>>>", Some("all\n")),
-            (template, "assistant\n\n", None),
-            (">>>all", "assistant\n\n>>>", None),
-        ] {
-            assert_eq!(opening_of_text(|| template.to_owned(), prompt), opening);
-        }
-    }
-
-    #[test]
     fn a_hundred_functions_are_held() {
         let schema = json!({"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
                             "additionalProperties": false});
@@ -431,6 +383,8 @@ mod tests {
                 true,
             ),
             ("all\nI look.>>>switch_the_lamp_42\n{\"on\": 1}", false),
+            // The user is spoken to once, and first.
+            ("all\nI look.>>>all\nDone.", false),
             ("all\n>>>switch_the_lamp_100\nis none", true),
             ("switch_the_lamp_100\n{\"on\": true}", false),
         ] {

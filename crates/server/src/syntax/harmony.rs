@@ -1,7 +1,5 @@
 //! The messages of gpt-oss: each has a header with its channel, and perhaps whom it is for.
 
-use serde_json::Value;
-
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names, overlap};
 
@@ -79,7 +77,7 @@ impl HarmonyReader {
             .min_by_key(|(at, _)| *at);
         let n_body = end.map_or_else(|| self.n_safe(), |(at, _)| at);
         if let MessageKind::Call(name) = kind {
-            preview(name, &self.held[..n_body], &mut self.preview, out);
+            CallPreview::show(&mut self.preview, name, &self.held[..n_body], out);
         }
         match (end, kind) {
             (Some((at, end)), _) => {
@@ -144,18 +142,12 @@ impl HarmonyReader {
         }
         match &self.kind {
             Some(MessageKind::Thought) => out.push(AnswerPart::Thought(text)),
-            Some(MessageKind::Call(name)) => match serde_json::from_str(text.trim()) {
-                Ok(arguments @ Value::Object(_)) => {
-                    let preview = self.preview.take();
-                    CallPreview::complete(preview, name.clone(), arguments, out);
-                }
-                _ => {
-                    if self.preview.take().is_some() {
-                        out.push(AnswerPart::CallBroken);
-                    }
+            Some(MessageKind::Call(name)) => {
+                if !CallPreview::end(&mut self.preview, name, &text, out) {
+                    CallPreview::give_up(&mut self.preview, out);
                     out.push(AnswerPart::Text(text));
                 }
-            },
+            }
             Some(MessageKind::Answer) | None => out.push(AnswerPart::Text(text)),
         }
     }
@@ -166,29 +158,13 @@ impl HarmonyReader {
         if self.kind.is_none() && text.trim().is_empty() {
             return;
         }
-        let n_before = out.len();
-        self.tell(text, out);
-        if let [AnswerPart::CallBroken, AnswerPart::Text(text)] = &mut out[n_before..] {
-            let text = std::mem::take(text);
-            out.truncate(n_before);
-            out.push(AnswerPart::CallCut(text));
+        match &self.kind {
+            Some(MessageKind::Call(name)) => {
+                if !CallPreview::end(&mut self.preview, name, &text, out) && !text.is_empty() {
+                    CallPreview::cut(&mut self.preview, text, out);
+                }
+            }
+            _ => self.tell(text, out),
         }
-    }
-}
-
-/// Tells what is certain of a call's arguments.
-pub(super) fn preview(
-    name: &str,
-    body: &str,
-    preview: &mut Option<CallPreview>,
-    out: &mut Vec<AnswerPart>,
-) {
-    let begun = body.trim_start();
-    if preview.is_none() && begun.starts_with('{') {
-        let json_at = body.len() - begun.len();
-        *preview = Some(CallPreview::begin(name, Some(json_at), out));
-    }
-    if let Some(preview) = preview {
-        preview.follow(body, out);
     }
 }

@@ -101,6 +101,55 @@ impl CallPreview {
     }
 }
 
+/// Of a message whose body is the arguments of a call, where `preview` is of the call under way, if it has begun.
+impl CallPreview {
+    /// Tells what is certain of the arguments.
+    pub(super) fn show(
+        preview: &mut Option<CallPreview>,
+        name: &str,
+        body: &str,
+        out: &mut Vec<AnswerPart>,
+    ) {
+        let begun = body.trim_start();
+        if preview.is_none() && begun.starts_with('{') {
+            let json_at = body.len() - begun.len();
+            *preview = Some(CallPreview::begin(name, Some(json_at), out));
+        }
+        if let Some(preview) = preview {
+            preview.follow(body, out);
+        }
+    }
+
+    /// Tells the rest of the call if the body, which is complete, is an object; whether it is.
+    pub(super) fn end(
+        preview: &mut Option<CallPreview>,
+        name: &str,
+        body: &str,
+        out: &mut Vec<AnswerPart>,
+    ) -> bool {
+        let Ok(arguments @ Value::Object(_)) = serde_json::from_str(body.trim()) else {
+            return false;
+        };
+        CallPreview::complete(preview.take(), name.to_owned(), arguments, out);
+        true
+    }
+
+    /// The body is complete and no object: what was told is no call.
+    pub(super) fn give_up(preview: &mut Option<CallPreview>, out: &mut Vec<AnswerPart>) {
+        if preview.take().is_some() {
+            out.push(AnswerPart::CallBroken);
+        }
+    }
+
+    /// The answer has ended within the body. `text` is all that is not told of the message.
+    pub(super) fn cut(preview: &mut Option<CallPreview>, text: String, out: &mut Vec<AnswerPart>) {
+        out.push(match preview.take() {
+            Some(_) => AnswerPart::CallCut(text),
+            None => AnswerPart::Text(text),
+        });
+    }
+}
+
 fn tell(text: &str, out: &mut Vec<AnswerPart>) {
     if !text.is_empty() {
         out.push(AnswerPart::CallArguments(text.to_owned()));

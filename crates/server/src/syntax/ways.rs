@@ -42,8 +42,8 @@ const ENDS: [&str; 19] = [
 const UNSEEN: [&str; 1] = ["<|content|>"];
 
 /// What a template shows, for `tools/check_templates.py`: `source` is the template's, `conversations` a list of objects with `messages`, and perhaps
-/// `tools`, `variables` and `add_generation_prompt`. The answer has `rendered`, a text or `null` for each; `calls` and `thoughts`, the names of
-/// the ways; `earlier`, which calls of earlier answers it writes (`all`, `one` or `none`); and `unread`, a list of what the template writes and is not read
+/// `tools`, `variables` and `add_generation_prompt`, `vocabulary` texts of the model's tokens beside those that the template names. The answer has `rendered`, a text or `null` for each; `calls` and `thoughts`, the names of
+/// the ways; `shows_functions`, whether it writes those that are offered, without which they are explained to the model in the usual way; `earlier`, which calls of earlier answers it writes (`all`, `one` or `none`); and `unread`, a list of what the template writes and is not read
 /// again as it was, with what was found (`null` where it writes no calls).
 ///
 /// # Errors
@@ -52,6 +52,7 @@ pub fn template_ways(
     source: &str,
     (bos, eos): (&str, &str),
     conversations: &[Value],
+    vocabulary: &[&str],
     tokenizer: &Tokenizer,
 ) -> Result<Value, String> {
     let template = ChatTemplate::new("the template", source, Some(bos), Some(eos));
@@ -69,11 +70,17 @@ pub fn template_ways(
         })
         .collect();
     // The vocabulary has what the template names.
-    let has_token = |text: &str| source.contains(text);
+    let has_token = |text: &str| source.contains(text) || vocabulary.contains(&text);
     let calls = shown_calls(source, has_token, |messages, options| {
         template.render(messages, options)
     });
     let calls = calls.ok().flatten();
+    let offered = RenderOptions {
+        tools: Some(functions()),
+        ..RenderOptions::default()
+    };
+    let shown = template.render(&[Message::user("?")], &offered);
+    let shows_functions = shown.is_ok_and(|text| text.contains("weather"));
     let reading = TemplateReading {
         template: &template,
         tokenizer,
@@ -81,7 +88,7 @@ pub fn template_ways(
         thoughts: thought_syntax(source, tokenizer),
     };
     Ok(json!({
-        "rendered": rendered, "calls": calls.map(|calls| calls.syntax.name),
+        "rendered": rendered, "shows_functions": shows_functions, "calls": calls.map(|calls| calls.syntax.name),
         "thoughts": reading.thoughts.map(|thoughts| thoughts.open),
         "earlier": calls.map(|calls| match calls.earlier {
             EarlierCalls::All => "all",

@@ -191,3 +191,61 @@ fn many_described_functions_fit() {
     );
     assert_eq!(shared().post("/v1/messages", &one).status, 200);
 }
+
+/// Whoever sends two cannot tell their calls apart.
+#[test]
+fn two_functions_of_one_name_are_refused_by_name() {
+    let schema = json!({"type": "object", "properties": {}});
+    let openai = function("lamp", &json!({}), false);
+    let of_response = json!({"type": "function", "name": "lamp", "parameters": schema});
+    let custom = json!({"type": "custom", "name": "lamp"});
+    let anthropic = |name: &str| json!({"name": name, "input_schema": schema});
+    let space = |names: [&str; 2]| {
+        let inner = names.map(|name| json!({"type": "function", "name": name}));
+        json!({"type": "namespace", "name": "home", "tools": inner})
+    };
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let ask = |path: &str, tools: &Value| {
+        let fields = json!({"model": "demo", "max_tokens": 2, "max_output_tokens": 2, "stream": false, "tools": tools});
+        let asked = match path {
+            "/v1/responses" => json!({"input": messages}),
+            _ => json!({"messages": messages}),
+        };
+        shared().post(path, &with(fields, asked))
+    };
+    for (path, tools, place) in [
+        (CHAT, json!([openai, openai]), "tools[1].function.name"),
+        (
+            "/api/chat",
+            json!([openai, openai]),
+            "tools[1].function.name",
+        ),
+        (
+            "/v1/responses",
+            json!([of_response, custom]),
+            "tools[1].name",
+        ),
+        (
+            "/v1/responses",
+            json!([space(["lamp", "lamp"])]),
+            "tools[0].tools[1].name",
+        ),
+        (
+            "/v1/messages",
+            json!(["lamp", "door", "lamp"].map(anthropic)),
+            "tools[2].name",
+        ),
+    ] {
+        let reply = ask(path, &tools);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.body);
+        for words in [place, "another function is named `", "lamp` too"] {
+            assert!(reply.body.contains(words), "{path}: {}", reply.body);
+        }
+    }
+    // One name in a namespace and outside it is two.
+    let reply = ask(
+        "/v1/responses",
+        &json!([of_response, space(["lamp", "door"])]),
+    );
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}

@@ -277,6 +277,22 @@ fn bodies_have_a_limit_and_must_be_json() {
     let mut answer = [0; 64];
     let n = stream.read(&mut answer).unwrap();
     assert!(String::from_utf8_lossy(&answer[..n]).starts_with("HTTP/1.1 413"));
+    // Whoever sends it all the same, and reads only then, finds the answer: more than sockets hold on their way.
+    let body = vec![b' '; 64 << 20];
+    for kept in ["close", "keep-alive"] {
+        let mut stream = server.connect();
+        let length = body.len();
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: {kept}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&body).unwrap();
+        let mut answer = [0; 1024];
+        let n = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..n]);
+        assert!(answer.starts_with("HTTP/1.1 413"), "{kept}: {answer}");
+        assert!(answer.contains("--max-body"), "{kept}: {answer}");
+    }
     // Not announced, it is read up to the limit.
     let mut stream = server.connect();
     let head = format!(

@@ -7,11 +7,10 @@ use super::content::{message, system};
 use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::api::openai::messages::MAX_MESSAGES;
-use crate::api::openai::tools::MAX_TOOLS;
 use crate::api::params::{default_sampling, response_format, seed, set, stop_texts, top_k};
 use crate::api::prompt::Conversation;
 use crate::api::thinking::ThinkingRequest;
-use crate::api::tools::{Tool, ToolChoice, Tools};
+use crate::api::tools::{MAX_TOOLS, Tool, ToolChoice, Tools, too_many};
 use crate::scheduler::ModelInfo;
 
 pub(super) fn params(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<GenerateParams, ApiError> {
@@ -68,8 +67,7 @@ pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
 fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
     let given = fields.list("tools")?.unwrap_or_default();
     if given.len() > MAX_TOOLS {
-        let message = format!("at most {MAX_TOOLS} tools are accepted");
-        return Err(ApiError::field("tools", message));
+        return Err(too_many());
     }
     let mut tools = Tools {
         parallel: true,
@@ -81,7 +79,7 @@ fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
         match tool.text("type")?.filter(|kind| *kind != "custom") {
             None => {
                 tool.need("input_schema", tool.get("input_schema"))?;
-                tools.list.push(Tool::new(&tool, "input_schema")?);
+                tools.offer(Tool::new(&tool, "input_schema")?, &tool)?;
             }
             Some(kind) => {
                 let message = format!("this server runs no tools itself, such as \"{kind}\"");

@@ -2,11 +2,8 @@
 
 use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
-use crate::api::tools::{CallKind, Tool, ToolChoice, Tools, name_of};
+use crate::api::tools::{CallKind, MAX_TOOLS, Tool, ToolChoice, Tools, name_of, too_many};
 use serde_json::{Value, json};
-
-/// Functions of a request at most.
-pub(crate) const MAX_TOOLS: usize = 128;
 
 /// `tools`, `tool_choice`, `parallel_tool_calls`. In responses a function's fields stand beside its type. Tools that the
 /// server itself would have to run are left out: clients name them in every request, and go on without.
@@ -16,12 +13,11 @@ pub(crate) fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
         ..Tools::default()
     };
     let given = fields.list("tools")?.unwrap_or_default();
+    if given.len() > MAX_TOOLS {
+        return Err(too_many());
+    }
     for (i, value) in given.iter().enumerate() {
         add(Fields::at(value, format!("tools[{i}]"))?, &mut tools)?;
-    }
-    if given.len().max(tools.list.len()) > MAX_TOOLS {
-        let message = format!("at most {MAX_TOOLS} functions are accepted");
-        return Err(ApiError::field("tools", message));
     }
     choose(fields, &mut tools)?;
     Ok(tools)
@@ -31,12 +27,12 @@ fn add(tool: Fields<'_>, tools: &mut Tools) -> Result<(), ApiError> {
     match tool.text("type")?.unwrap_or("function") {
         "function" => {
             let function = tool.object("function")?.unwrap_or(tool);
-            tools.list.push(Tool::new(&function, "parameters")?);
+            tools.offer(Tool::new(&function, "parameters")?, &function)?;
         }
         "custom" => {
             let custom = tool.object("custom")?.unwrap_or(tool);
             let (tool, left_out) = custom_tool(&custom)?;
-            tools.list.push(tool);
+            tools.offer(tool, &custom)?;
             tools.left_out.extend(left_out);
         }
         "namespace" => namespace(&tool, tools)?,
@@ -92,13 +88,14 @@ fn namespace(tool: &Fields<'_>, tools: &mut Tools) -> Result<(), ApiError> {
                 continue;
             }
         }
-        let mut function = Tool::new(&function, "parameters")?;
+        let fields = function;
+        let mut function = Tool::new(&fields, "parameters")?;
         function.kind = CallKind::InNamespace {
             namespace: namespace.to_owned(),
             name: function.name.clone(),
         };
         function.name = qualified(Some(namespace), &function.name);
-        tools.list.push(function);
+        tools.offer(function, &fields)?;
     }
     Ok(())
 }

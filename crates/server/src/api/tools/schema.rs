@@ -26,6 +26,9 @@ const MAX_SCHEMAS: usize = 65_536;
 /// What is told at most.
 const MAX_LEFT_OUT: usize = 64;
 
+/// Characters of a value that are shown.
+const MAX_SHOWN: usize = 80;
+
 /// What the grammar goes without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
@@ -40,6 +43,45 @@ impl fmt::Display for LeftOut {
         match self.at.as_str() {
             "" => write!(f, "`{}`", self.keyword),
             at => write!(f, "`{}` at {at}", self.keyword),
+        }
+    }
+}
+
+impl LeftOut {
+    /// The keyword and its place, and what is wrong with the value that `root` has there, if it is that and not the keyword.
+    pub(crate) fn told(&self, root: &Value) -> String {
+        let value = root
+            .pointer(&self.at)
+            .and_then(|schema| schema.get(&self.keyword));
+        let hint = value.and_then(|value| self.hint(value));
+        let value = value.map(Value::to_string).unwrap_or_default();
+        let shown: String = value.chars().take(MAX_SHOWN).collect();
+        hint.map_or_else(
+            || self.to_string(),
+            |hint| format!("{self}, {shown}: {hint}"),
+        )
+    }
+
+    fn hint(&self, value: &Value) -> Option<String> {
+        match self.keyword.as_str() {
+            "type" if keywords::are_types(value) => {
+                Some("no value of its `enum` is of this type".to_owned())
+            }
+            "type" => Some(format!("expected one of {}", keywords::TYPES.join(", "))),
+            "format" => Some(format!(
+                "expected one of {}",
+                keywords::formats().join(", ")
+            )),
+            "pattern" => {
+                Some("expected a regular expression of ECMAScript, not too long".to_owned())
+            }
+            "$ref" => {
+                Some("expected the place of one schema in this one; nothing is fetched".to_owned())
+            }
+            "properties" | "patternProperties" if !value.is_object() => {
+                Some("expected an object".to_owned())
+            }
+            _ => None,
         }
     }
 }
@@ -87,7 +129,7 @@ pub fn whole(schema: &Value) -> Result<Value, String> {
     };
     match held.left_out.first() {
         None => Ok(held.schema),
-        Some(first) => Err(format!("the grammar cannot hold {first}")),
+        Some(first) => Err(format!("the grammar cannot hold {}", first.told(schema))),
     }
 }
 

@@ -20,7 +20,7 @@ const FORMATS: [&str; 11] = [
     "unknown",
 ];
 
-const TYPES: [&str; 7] = [
+pub(super) const TYPES: [&str; 7] = [
     "null", "boolean", "integer", "number", "string", "array", "object",
 ];
 
@@ -45,6 +45,12 @@ const NARROWING: [&str; 17] = [
     "extends",
     "divisibleBy",
 ];
+
+/// Formats as people are told them: llguidance's `unknown` is anything.
+pub(super) fn formats() -> Vec<&'static str> {
+    let known = FORMATS.into_iter();
+    known.filter(|name| *name != "unknown").collect()
+}
 
 impl<'a> SchemaWalk<'a, '_> {
     /// What `key` becomes in `out`, of the schema `of` at `at`.
@@ -267,18 +273,27 @@ fn listed(value: &Value) -> Option<Value> {
     (!list.is_empty()).then(|| value.clone())
 }
 
-/// The names of types, in lower case. `None` for one that JSON Schema does not have, such as `any`, and where no value of an
-/// `enum` beside it is of the type.
-fn types(value: &Value, of: &Map<String, Value>) -> Option<Value> {
+/// Whether a `type` names types, and no other.
+pub(super) fn are_types(value: &Value) -> bool {
+    names_of_types(value).is_some()
+}
+
+fn names_of_types(value: &Value) -> Option<Vec<String>> {
     let name = |value: &Value| {
         let name = value.as_str()?.to_ascii_lowercase();
         TYPES.contains(&name.as_str()).then_some(name)
     };
-    let names: Vec<String> = match value {
-        Value::Array(list) if list.is_empty() => return None,
-        Value::Array(list) => list.iter().map(name).collect::<Option<_>>()?,
-        one => vec![name(one)?],
-    };
+    match value {
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) => list.iter().map(name).collect(),
+        one => Some(vec![name(one)?]),
+    }
+}
+
+/// The names of types, in lower case. `None` for one that JSON Schema does not have, such as `any`, and where no value of an
+/// `enum` beside it is of the type.
+fn types(value: &Value, of: &Map<String, Value>) -> Option<Value> {
+    let names = names_of_types(value)?;
     if let Some(Value::Array(values)) = of.get("enum").filter(|values| *values != &json!([])) {
         let fits = |value: &Value| names.iter().any(|name| is_of_type(value, name));
         if !values.iter().any(fits) {

@@ -193,13 +193,35 @@ fn a_whole_schema_is_held_or_named() {
         ),
         (
             json!({"$ref": "#/$defs/x", "$defs": {"x": {"format": "phone"}}}),
-            "`format` at /$defs/x",
+            "`format` at /$defs/x, \"phone\": expected one of date-time, time, date, duration, email, hostname, ipv4, ipv6, uuid, uri",
         ),
-        (json!({"$ref": "https://example.org/x.json"}), "`$ref`"),
+        (
+            json!({"properties": {"a": {"type": "text"}}}),
+            "`type` at /properties/a, \"text\": expected one of null, boolean, integer, number, string, array, object",
+        ),
+        (
+            json!({"type": "string", "enum": [1]}),
+            "`type`, \"string\": no value of its `enum` is of this type",
+        ),
+        (
+            json!({"pattern": format!("({}", "é".repeat(100))}),
+            &format!(
+                "`pattern`, \"({}: expected a regular expression of ECMAScript, not too long",
+                "é".repeat(78)
+            ),
+        ),
+        (
+            json!({"type": "object", "properties": []}),
+            "`properties`, []: expected an object",
+        ),
+        (
+            json!({"$ref": "https://example.org/x.json"}),
+            "`$ref`, \"https://example.org/x.json\": expected the place of one schema in this one; nothing is fetched",
+        ),
         // Two schemas have this name.
         (
             json!({"$ref": "#x", "$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x", "type": "null"}}}),
-            "`$ref`",
+            "`$ref`, \"#x\": expected the place of one schema in this one; nothing is fetched",
         ),
     ] {
         let error = super::whole(&schema).unwrap_err();

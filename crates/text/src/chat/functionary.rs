@@ -1,0 +1,47 @@
+//! The messages of Functionary 3.2: each begins with a line that says whom it is for.
+//!
+//! A prompt ends with the mark before that line, which is the model's to write: `all` is the user, another name a function. Where no function
+//! may be called there is one line that it can be.
+
+use super::ChatTemplate;
+use crate::{EncodeOptions, Tokenizer};
+
+/// What begins a message.
+pub const MARK: &str = ">>>";
+
+/// The user, as a message names him.
+pub const USER: &str = "all";
+
+/// The line before a message to the user.
+pub const TO_USER: &str = "all\n";
+
+/// What templates of this way have.
+pub const SIGNS: [&str; 2] = [">>>all", ">>>${recipient}"];
+
+/// What a prompt lacks before an answer that is a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextOpening {
+    /// As a model would have written it.
+    pub text: &'static str,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+}
+
+impl ChatTemplate {
+    /// What `prompt`, which this template rendered, lacks before an answer that calls no function, so that the answer is its text and nothing else.
+    /// Most prompts lack nothing.
+    pub fn text_opening(&self, tokenizer: &Tokenizer, prompt: &str) -> Option<TextOpening> {
+        let has_sign = |sign: &&str| self.sources().any(|source| source.contains(*sign));
+        if !prompt.ends_with(MARK) || !SIGNS.iter().all(has_sign) {
+            return None;
+        }
+        let options = EncodeOptions {
+            add_special: false,
+            parse_special: false,
+        };
+        Some(TextOpening {
+            text: TO_USER,
+            tokens: tokenizer.encode(TO_USER, options),
+        })
+    }
+}
