@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     models: "Llama Nemotron 49B, 51B, 253B; DeciLM 7B",
     permuted_in_gguf: true,
     sizes_by_layer: true,
-    hf_widths_by_layer: true,
+    hf_own_keys: &["intermediate_size"],
     hf_biases: Some(Biases::NONE),
     hf_norm_eps: 1e-5,
     hf_defaults: HfDefaults {
