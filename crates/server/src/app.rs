@@ -300,6 +300,11 @@ impl Dialect {
             let value = HeaderValue::from(seconds);
             response.headers_mut().insert(header::RETRY_AFTER, value);
         }
+        if error.status == StatusCode::NOT_IMPLEMENTED {
+            // Clients of OpenAI and Anthropic try again after 5xx, unless they are told not to.
+            let never = HeaderValue::from_static("false");
+            response.headers_mut().insert("x-should-retry", never);
+        }
         response
     }
 

@@ -173,7 +173,9 @@ fn what_is_wrong_with_a_batch_is_told() {
     }
     assert_eq!(upload(&server, None, "").status, 200);
     assert_eq!(server.post("/v1/files", &json!({})).status, 400);
-    assert_eq!(crate::shared().get("/v1/files").status, 501);
+    let none = crate::shared().get("/v1/files");
+    let told = (none.status, none.header("x-should-retry"));
+    assert_eq!(told, (501, Some("false")));
 }
 
 #[test]
