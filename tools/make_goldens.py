@@ -77,6 +77,12 @@ FIXTURES = {
         41,
         common(num_attention_heads=2, num_key_value_heads=2, rope_parameters=rope()),
     ),
+    # Heads of 4, as models for tests of other programs have them.
+    "llama-narrow": Fixture(
+        "llama",
+        41,
+        common(hidden_size=16, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=4, rope_parameters=rope()),
+    ),
     # Llama 3.2: llama3 scaling whose three ranges all occur, tied head.
     "llama-llama3": Fixture(
         "llama",

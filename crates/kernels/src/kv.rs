@@ -143,7 +143,7 @@ pub struct KvLayout {
     pub dtype: KvType,
     /// KV heads of the layer.
     pub n_kv_heads: usize,
-    /// Dimensions of a head, a multiple of 8.
+    /// Dimensions of a head, a multiple of 4.
     pub head_dim: usize,
     /// Positions in a page, a multiple of [`TILE_TOKENS`].
     pub page_tokens: usize,
@@ -159,8 +159,8 @@ impl KvLayout {
         if self.n_kv_heads == 0 {
             return geometry("n_kv_heads", 0, "at least one".to_owned());
         }
-        if self.head_dim == 0 || !self.head_dim.is_multiple_of(8) || self.head_dim > MAX_HEAD_DIM {
-            let needs = format!("a multiple of 8 up to {MAX_HEAD_DIM}");
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(4) || self.head_dim > MAX_HEAD_DIM {
+            let needs = format!("a multiple of 4 up to {MAX_HEAD_DIM}");
             return geometry("head_dim", self.head_dim, needs);
         }
         let narrow = self.dtype.narrow_bits();

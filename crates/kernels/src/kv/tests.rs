@@ -161,7 +161,7 @@ fn unusable_layouts_are_named() {
         ),
         (
             KvLayout {
-                head_dim: 60,
+                head_dim: 62,
                 ..good
             },
             "head_dim",

@@ -2,7 +2,7 @@
 //!
 //! All but attention is by row and goes over [`CHUNK_ROWS`] rows at a time, so the widest values of a
 //! image never exist at once. Attention is the kernel of text models: all rows are one block of
-//! one sequence that see each other, in a cache of f32. Its kernels take heads of a multiple of 8 elements: others stand in rows with zeros behind
+//! one sequence that see each other, in a cache of f32. Its kernels take heads of whole vectors of 4 elements: heads that are no multiple of 8 stand in rows with zeros behind
 //! each head, which add nothing to any score or sum.
 
 use std::ops::ControlFlow;

@@ -138,6 +138,10 @@ fn shapes_windows_and_types() {
         shape(2, 1, 256, Some(17)),
         shape(9, 3, 8, None),
         shape(2, 2, 72, Some(40)),
+        shape(4, 2, 4, None),
+        shape(3, 1, 12, Some(17)),
+        shape(6, 3, 20, None),
+        shape(2, 1, 36, Some(40)),
     ];
     for level in levels() {
         let cpu = cpu(level, 2);

@@ -27,6 +27,8 @@ fn tiles_attend_as_the_oracle_does() {
         shape(9, 3, 8, None),
         shape(2, 2, 72, Some(40)),
         shape(3, 3, 24, None),
+        shape(4, 2, 4, None),
+        shape(3, 1, 20, Some(17)),
         AttentionShape {
             softcap: Some(0.75),
             scale: 1.0,
