@@ -37,7 +37,7 @@ from goldens import attention, dense, experts, further, gemma3n, gemma4, mixture
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
-GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "mlp.gate.": 3.0, "mixer.gate.": 3.0, "router": 3.0}
+GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "attn.x_": 4.0, "mlp.gate.": 3.0, "mixer.gate.": 3.0, "router": 3.0}
 EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
@@ -50,7 +50,7 @@ UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5"
 
 
 # Types whose configurations transformers has no class for.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "smallthinker", "xverse")
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "smallthinker", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64

@@ -1,6 +1,8 @@
 """Blocks of families that transformers has no class for, by their definition. `tools/check_llama_cpp.py` compares the
 models that they make with llama.cpp, which has these families."""
 
+import math
+
 import torch
 import transformers
 from torch import nn
@@ -240,3 +242,82 @@ class Maincoder(nn.Module):
         k = attention.k_norm(rotate(k, theta, interleaved=True))
         x = x + attention.o_proj(attend(q, k, v, config.head_dim**-0.5))
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Rwkv7(nn.Module):
+    """RWKV 7's recurrence and network, with the names of flash-linear-attention. Blocks compute in turn: the first leaves its
+    values to the others."""
+
+    first_values = None
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        if layer == 0:
+            self.pre_norm = nn.LayerNorm(width, eps)
+        self.attn_norm, self.ffn_norm = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+        attn = nn.Module()
+        for name in "rwkvag":
+            attn.register_parameter(f"x_{name}", nn.Parameter(torch.zeros(1, 1, width)))
+        for name in ("k_k", "k_a"):
+            attn.register_parameter(name, nn.Parameter(torch.zeros(width)))
+        attn.r_k = nn.Parameter(torch.zeros(width // config.rwkv_head_dim, config.rwkv_head_dim))
+        for name in "rkvo":
+            attn.add_module(f"{name}_proj", matrix(width, width))
+        between = {"w": nn.Tanh(), "a": nn.Identity(), "v": nn.Identity(), "g": nn.Sigmoid()}
+        for name, rank in config.rwkv_ranks.items():
+            if name != "v" or layer > 0:
+                low_rank = nn.Module()
+                up = matrix(rank, width, bias=name != "g")
+                low_rank.lora = nn.Sequential(matrix(width, rank), between[name], up)
+                attn.add_module(f"{name}_lora", low_rank)
+        attn.g_norm = nn.LayerNorm(width)
+        self.attn = attn
+        ffn = nn.Module()
+        ffn.x_k = nn.Parameter(torch.zeros(width))
+        ffn.key, ffn.value = matrix(width, config.intermediate_size), matrix(config.intermediate_size, width)
+        self.ffn = ffn
+
+    def compute(self, x):
+        if self.layer == 0:
+            x = self.pre_norm(x)
+        x = x + Rwkv7.mix(self.attn, self.config, self.layer, self.attn_norm(x))
+        normed = self.ffn_norm(x)
+        before = functional.pad(normed, (0, 0, 1, 0))[:-1]
+        rows = normed + (before - normed) * self.ffn.x_k
+        return x + self.ffn.value(functional.relu(self.ffn.key(rows)) ** 2)
+
+    @staticmethod
+    def mix(attn, config, layer, x):
+        before = functional.pad(x, (0, 0, 1, 0))[:-1]
+        row = {name: x + (before - x) * getattr(attn, f"x_{name}")[0] for name in "rwkvag"}
+        r, k, v = attn.r_proj(row["r"]), attn.k_proj(row["k"]), attn.v_proj(row["v"])
+        decay = torch.exp(-math.exp(-0.5) * attn.w_lora.lora(row["w"]).sigmoid())
+        rate = attn.a_lora.lora(row["a"]).sigmoid()
+        if layer == 0:
+            Rwkv7.first_values = v
+        else:
+            v = torch.lerp(v, Rwkv7.first_values, attn.v_lora.lora(row["v"]).sigmoid())
+        heads = lambda rows: rows.unflatten(-1, (-1, config.rwkv_head_dim))
+        lost = functional.normalize(heads(k * attn.k_k), dim=-1)
+        r, k, v, decay, rate = map(heads, (r, k * (1 + (rate - 1) * attn.k_a), v, decay, rate))
+        state = torch.zeros(*k.shape[1:], k.shape[-1], dtype=x.dtype)
+        rows = []
+        for t in range(len(x)):
+            # `[heads, keys, values]`.
+            seen = torch.einsum("hkv,hk->hv", state, lost[t])
+            state = decay[t][..., None] * state
+            state = state - torch.einsum("hk,hv->hkv", lost[t] * rate[t], seen)
+            state = state + torch.einsum("hk,hv->hkv", k[t], v[t])
+            rows.append(torch.einsum("hkv,hk->hv", state, r[t]))
+        out = functional.layer_norm(torch.stack(rows), (config.rwkv_head_dim,), eps=64e-5).flatten(1)
+        out = out * attn.g_norm.weight + attn.g_norm.bias
+        out = out + ((r * k * attn.r_k).sum(-1, keepdim=True) * v).flatten(1)
+        return attn.o_proj(out * attn.g_lora.lora(row["g"]))
+
+
+def rwkv7(config):
+    """RWKV 7: its blocks, and a LayerNorm at the end."""
+    model = of_blocks(config, Rwkv7)
+    model.model.norm = nn.LayerNorm(config.hidden_size, config.rms_norm_eps)
+    return model

@@ -41,6 +41,32 @@ def openelm_names(tensors):
     return renamed({key: x for key, x in tensors.items() if key != "lm_head.weight"}, words)
 
 
+def rwkv7(config):
+    ranks = config["rwkv_ranks"]
+    return dict(
+        model_type="rwkv7",
+        architectures=["RWKV7ForCausalLM"],
+        vocab_size=config["vocab_size"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_hidden_layers=config["num_hidden_layers"],
+        num_heads=config["hidden_size"] // config["rwkv_head_dim"],
+        head_dim=config["rwkv_head_dim"],
+        value_dim=[config["hidden_size"]] * config["num_hidden_layers"],
+        decay_low_rank_dim=ranks["w"],
+        a_low_rank_dim=ranks["a"],
+        v_low_rank_dim=ranks["v"],
+        gate_low_rank_dim=ranks["g"],
+        norm_eps=config["rms_norm_eps"],
+        norm_first=True,
+        norm_bias=True,
+        hidden_act="sqrelu",
+        attn=None,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+    )
+
+
 def deci(config):
     return said(config, "nemotron-nas", "DeciLMForCausalLM", {})
 
@@ -264,6 +290,24 @@ FIXTURES = {
         config_class="LlamaConfig",
         compose=by_definition(definitions.Deci),
         rewrite=deci,
+    ),
+    # No attention: a recurrence of heads, shares of the row before, values of the first layer.
+    "rwkv7": Fixture(
+        "rwkv7",
+        71,
+        tiny(
+            hidden_size=128,
+            intermediate_size=72,
+            # Of smaller heads llama.cpp reads beyond the end.
+            rwkv_head_dim=64,
+            rwkv_ranks=dict(w=8, a=12, v=4, g=20),
+            rope_parameters=rope(10000.0),
+        ),
+        gguf=True,
+        config_class="LlamaConfig",
+        compose=definitions.rwkv7,
+        rewrite=rwkv7,
+        publish=lambda tensors: renamed(tensors, {"model.embed_tokens": "model.embeddings"}),
     ),
     # One head of keys and values, learned positions.
     "starcoder": Fixture(

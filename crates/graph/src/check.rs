@@ -104,6 +104,9 @@ fn check_memory(node: &Node, n_states: &mut usize, caches: &mut Caches) -> Resul
         SequenceMemory::KvCache(kv) if has(caches, kv.layer) => {
             return Err(format!("layer {} has its cache already", kv.layer));
         }
+        SequenceMemory::KvCache(kv) if kv.layer != caches.len() => {
+            return Err(format!("cache {} where {} is next", kv.layer, caches.len()));
+        }
         SequenceMemory::KvCache(kv) => caches.push((kv, appended())),
         SequenceMemory::SharedKv(kv) => {
             if !caches.contains(&(kv, appended())) {

@@ -29,6 +29,8 @@ mod rms_norm;
 mod role;
 mod rope;
 mod route;
+mod rwkv7;
+mod rwkv7_output;
 mod scale;
 mod scale_by_gate;
 mod scale_by_weight;
@@ -41,6 +43,7 @@ mod target_state;
 mod temperature;
 #[cfg(test)]
 mod tests;
+mod token_shift;
 mod token_types;
 mod weigh_experts;
 mod xielu;
@@ -77,6 +80,8 @@ pub use route::{
     EXPERTS_MAX, Gating, Route, RouteGroups, RouteScratch, SPARSE_MIXER_REACH, choice_weights,
     chosen_experts,
 };
+pub use rwkv7::Rwkv7;
+pub use rwkv7_output::Rwkv7Output;
 pub use scale::Scale;
 pub use scale_by_gate::ScaleByGate;
 pub use scale_by_weight::ScaleByWeight;
@@ -87,6 +92,7 @@ pub use ssm_scan::SsmScan;
 pub use table_row::TableRow;
 pub use target_state::TargetState;
 pub use temperature::Temperature;
+pub use token_shift::TokenShift;
 pub use token_types::TokenTypes;
 pub use weigh_experts::WeighExperts;
 pub use xielu::Xielu;
@@ -318,6 +324,12 @@ ops! {
     DeltaNet(DeltaNet),
     /// A gated delta net with a decay for each element of a key.
     KimiDelta(KimiDelta),
+    /// Mixtures with the row of the token before.
+    TokenShift(TokenShift),
+    /// RWKV 7's recurrence.
+    Rwkv7(Rwkv7),
+    /// The norm behind it, and what goes past its state.
+    Rwkv7Output(Rwkv7Output),
     /// A selective scan.
     SsmScan(SsmScan),
     /// A selective scan of channels with a vector each.

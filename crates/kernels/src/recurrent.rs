@@ -11,6 +11,7 @@ mod heads;
 mod kimi;
 mod leaves;
 mod rule;
+mod rwkv;
 mod ssm;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub(crate) use leaves::{
 pub(crate) use leaves::{absorb_body, correct_body, revise_body};
 
 pub use kimi::{KimiDeltaInput, KimiDeltaShape, kimi_delta};
+pub use rwkv::{Rwkv7Input, Rwkv7Shape, rwkv7};
 pub use ssm::{SsmInput, SsmShape, ssm_scan};
 
 use crate::pool::DisjointMut;

@@ -102,6 +102,7 @@ mod qwen3next;
 mod qwen3vl;
 mod qwen3vlmoe;
 mod refused;
+mod rwkv7;
 mod seed_oss;
 mod smallthinker;
 mod smollm3;
@@ -221,6 +222,7 @@ static FAMILIES: &[&Family] = &[
     &gptj::FAMILY,
     &gptj::CODEGEN,
     &maincoder::FAMILY,
+    &rwkv7::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -19,7 +19,7 @@ pub use latent::LatentConfig;
 pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig, XieluParameters};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, KimiDeltaConfig, MambaConfig, MambaNorm,
-    RecurrentConfig, RecurrentMixer, ScanNorms,
+    RecurrentConfig, RecurrentMixer, Rwkv7Config, ScanNorms,
 };
 pub use streams::StreamConfig;
 pub(crate) use streams::{deviations_of, share_below};

@@ -247,6 +247,65 @@ pub enum WeightRole {
     SsmPreNorm,
     /// `[d_model, v_width]`: projection of a recurrent layer's output.
     SsmOut,
+    /// `[6, 1, 1, d_model]`: of RWKV, shares of the token before in the rows that its projections read: of receptance, decay, key,
+    /// value, rate and gate.
+    TimeMixLerp,
+    /// `[d_model]`: that of receptance, a row of [`TimeMixLerp`](WeightRole::TimeMixLerp).
+    TimeMixLerpR,
+    /// `[d_model]`: of the decay, the row behind.
+    TimeMixLerpW,
+    /// `[d_model]`: of the key.
+    TimeMixLerpK,
+    /// `[d_model]`: of the value.
+    TimeMixLerpV,
+    /// `[d_model]`: of the rate.
+    TimeMixLerpA,
+    /// `[d_model]`: of the gate.
+    TimeMixLerpG,
+    /// `[d_model]`: added to what its decays are made of.
+    TimeMixDecayOffset,
+    /// `[rank, d_model]`: inputs for its decays, down.
+    TimeMixDecayA,
+    /// `[d_model, rank]`: up.
+    TimeMixDecayB,
+    /// `[d_model]`: added to what its rates of learning are made of.
+    TimeMixRateOffset,
+    /// `[rank, d_model]`: inputs for its rates, down.
+    TimeMixRateA,
+    /// `[d_model, rank]`: up.
+    TimeMixRateB,
+    /// `[d_model]`: added to what the shares of the first layer's values are made of.
+    TimeMixValueOffset,
+    /// `[rank, d_model]`: inputs for these shares, down.
+    TimeMixValueA,
+    /// `[d_model, rank]`: up.
+    TimeMixValueB,
+    /// `[rank, d_model]`: its gate, down.
+    TimeMixGateA,
+    /// `[d_model, rank]`: up.
+    TimeMixGateB,
+    /// `[d_model]`: factors on keys for the direction that its state loses.
+    TimeMixRemoval,
+    /// `[d_model]`: how far the rate weakens keys.
+    TimeMixWeakening,
+    /// `[d_model]`, in folders `[n_heads, head_dim]`: factors on products of receptance and keys that go past the state.
+    TimeMixBonus,
+    /// `[d_model, d_model]`: its keys.
+    TimeMixKey,
+    /// `[d_model, d_model]`: its values.
+    TimeMixValue,
+    /// `[d_model, d_model]`: its receptance, where states are read.
+    TimeMixReceptance,
+    /// `[d_model]`: norm of its heads, which has a factor for each element.
+    TimeMixNorm,
+    /// `[d_model, d_model]`: projection of its output.
+    TimeMixOutput,
+    /// `[d_model]`: the share of the token before in the row that its network reads.
+    ChannelMixLerp,
+    /// `[d_ff, d_model]`: its network, up.
+    ChannelMixKey,
+    /// `[d_model, d_ff]`: its network, down.
+    ChannelMixValue,
     /// `[d_model, 2·d_model]`: of a draft layer, projection of a token's embedding beside a hidden state.
     DraftProj,
     /// `[d_model]`: norm of that embedding.
@@ -299,6 +358,7 @@ impl WeightRole {
                 | SsmDtNorm
                 | SsmBNorm
                 | SsmCNorm
+                | TimeMixNorm
                 | DraftEmbedNorm
                 | DraftStateNorm
                 | DraftHeadNorm
@@ -337,6 +397,28 @@ impl WeightRole {
                 | SsmSkip
                 | SsmNorm
                 | SsmPreNorm
+                | TimeMixLerp
+                | TimeMixLerpR
+                | TimeMixLerpW
+                | TimeMixLerpK
+                | TimeMixLerpV
+                | TimeMixLerpA
+                | TimeMixLerpG
+                | TimeMixDecayOffset
+                | TimeMixDecayA
+                | TimeMixDecayB
+                | TimeMixRateOffset
+                | TimeMixRateA
+                | TimeMixRateB
+                | TimeMixValueOffset
+                | TimeMixValueA
+                | TimeMixValueB
+                | TimeMixGateA
+                | TimeMixGateB
+                | TimeMixRemoval
+                | TimeMixWeakening
+                | TimeMixBonus
+                | ChannelMixLerp
         )
     }
 
@@ -445,7 +527,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-const TABLE: [NameRow; 123] = {
+const TABLE: [NameRow; 152] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -565,6 +647,35 @@ const TABLE: [NameRow; 123] = {
         row_of(R::SsmNorm, true, "ssm_norm", [None, None]),
         row_of(R::SsmPreNorm, true, "ssm_pre_norm", [None, None]),
         row_of(R::SsmOut, true, "ssm_out", [None, None]),
+        row_of(R::TimeMixLerp, true, "time_mix_lerp_fused", [None, None]),
+        row_of(R::TimeMixLerpR, true, "time_mix_lerp_fused.r", [None, None]),
+        row_of(R::TimeMixLerpW, true, "time_mix_lerp_fused.w", [None, None]),
+        row_of(R::TimeMixLerpK, true, "time_mix_lerp_fused.k", [None, None]),
+        row_of(R::TimeMixLerpV, true, "time_mix_lerp_fused.v", [None, None]),
+        row_of(R::TimeMixLerpA, true, "time_mix_lerp_fused.a", [None, None]),
+        row_of(R::TimeMixLerpG, true, "time_mix_lerp_fused.g", [None, None]),
+        row_of(R::TimeMixDecayOffset, true, "time_mix_w0", [None, None]),
+        row_of(R::TimeMixDecayA, true, "time_mix_w1", [None, None]),
+        row_of(R::TimeMixDecayB, true, "time_mix_w2", [None, None]),
+        row_of(R::TimeMixRateOffset, true, "time_mix_a0", [None, None]),
+        row_of(R::TimeMixRateA, true, "time_mix_a1", [None, None]),
+        row_of(R::TimeMixRateB, true, "time_mix_a2", [None, None]),
+        row_of(R::TimeMixValueOffset, true, "time_mix_v0", [None, None]),
+        row_of(R::TimeMixValueA, true, "time_mix_v1", [None, None]),
+        row_of(R::TimeMixValueB, true, "time_mix_v2", [None, None]),
+        row_of(R::TimeMixGateA, true, "time_mix_g1", [None, None]),
+        row_of(R::TimeMixGateB, true, "time_mix_g2", [None, None]),
+        row_of(R::TimeMixRemoval, true, "time_mix_k_k", [None, None]),
+        row_of(R::TimeMixWeakening, true, "time_mix_k_a", [None, None]),
+        row_of(R::TimeMixBonus, true, "time_mix_r_k", [None, None]),
+        row_of(R::TimeMixKey, true, "time_mix_key", [None, None]),
+        row_of(R::TimeMixValue, true, "time_mix_value", [None, None]),
+        row_of(R::TimeMixReceptance, true, "time_mix_receptance", [None, None]),
+        row_of(R::TimeMixNorm, true, "time_mix_ln", [None, None]),
+        row_of(R::TimeMixOutput, true, "time_mix_output", [None, None]),
+        row_of(R::ChannelMixLerp, true, "channel_mix_lerp_k", [None, None]),
+        row_of(R::ChannelMixKey, true, "channel_mix_key", [None, None]),
+        row_of(R::ChannelMixValue, true, "channel_mix_value", [None, None]),
         row_of(R::DraftProj, true, "nextn.eh_proj", both("eh_proj")),
         row_of(R::DraftEmbedNorm, true, "nextn.enorm", both("enorm")),
         row_of(R::DraftStateNorm, true, "nextn.hnorm", both("hnorm")),

@@ -1,6 +1,7 @@
 //! Tokenizers from the metadata of GGUF files.
 
 mod bpe;
+mod rwkv;
 mod sentencepiece;
 mod wordpiece;
 
@@ -19,7 +20,7 @@ use std::collections::HashSet;
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
     /// `model`: `gpt2` (byte-level BPE), `gemma4` and `whitespace` (BPE over characters), `llama`
-    /// (SentencePiece's BPE), `t5` (Unigram) or `bert` (WordPiece).
+    /// (SentencePiece's BPE), `t5` (Unigram), `bert` (WordPiece) or `rwkv` (the longest byte strings).
     pub model: &'a str,
     /// `pre`: the name of the splitting rules of a vocabulary with merges.
     pub pre: Option<&'a str>,
@@ -72,7 +73,7 @@ pub struct GgufVocab<'a> {
     pub metaspace_prepend_scheme: Option<&'a str>,
 }
 
-const KNOWN_MODELS: &str = "gpt2, llama, gemma4, t5, bert, whitespace";
+const KNOWN_MODELS: &str = "gpt2, llama, gemma4, t5, bert, whitespace, rwkv";
 
 impl Tokenizer {
     /// Builds a tokenizer from the metadata of a GGUF file.
@@ -103,6 +104,7 @@ impl Tokenizer {
             "llama" => sentencepiece::by_score(&gguf),
             "t5" => sentencepiece::unigram(&gguf),
             "bert" => wordpiece::build(&gguf),
+            "rwkv" => rwkv::build(&gguf),
             other => Err(Error::UnsupportedModel {
                 found: other.to_owned(),
                 known: KNOWN_MODELS,

@@ -1,6 +1,7 @@
 //! The models that turn a piece of text into token ids.
 
 pub(crate) mod bpe;
+pub(crate) mod longest;
 pub(crate) mod merge;
 mod prefixes;
 pub(crate) mod spm;
@@ -27,6 +28,8 @@ pub(crate) enum TokenModel {
     Unigram(unigram::Unigram),
     /// The longest tokens from the left (BERT).
     WordPiece(wordpiece::WordPiece),
+    /// The longest byte strings from the left (RWKV).
+    Longest(longest::Longest),
 }
 
 impl TokenModel {
@@ -48,6 +51,7 @@ impl TokenModel {
                 TokenModel::Spm(model) => model.encode(vocab, part, scratch, out),
                 TokenModel::Unigram(model) => model.encode(vocab, part, scratch, out),
                 TokenModel::WordPiece(model) => model.encode(vocab, part, scratch, out),
+                TokenModel::Longest(model) => model.encode(vocab, part, out),
             }
         }
     }

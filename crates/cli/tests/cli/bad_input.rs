@@ -45,20 +45,20 @@ fn files_that_are_no_models() {
 fn an_architecture_that_is_not_supported_is_named() {
     let home = home();
     let mut metadata = gguf::Metadata::new();
-    metadata.insert("general.architecture", gguf::GgufValue::Str("rwkv7".into()));
+    metadata.insert("general.architecture", gguf::GgufValue::Str("rwkv6".into()));
     let specs = [TensorSpec::new("token_embd.weight", DType::F32, &[4, 8])];
     let path = home.path().join("other.gguf");
     let mut writer = gguf::Writer::create(&path, &metadata, &specs).expect("create");
     writer.write("token_embd.weight", &[0; 128]).expect("write");
     writer.commit().expect("commit");
     finish(&mut command(&home, &["run", "other.gguf", "Hello"]))
-        .expect_error(BAD_INPUT, &["rwkv7", "llama", "gemma3"]);
+        .expect_error(BAD_INPUT, &["rwkv6", "llama", "gemma3"]);
     // Looking inside is possible all the same.
     let info = finish(&mut command(&home, &["info", "other.gguf"]))
         .expect(OK)
         .stdout;
     assert!(
-        info.contains("rwkv7") && info.contains("runs here"),
+        info.contains("rwkv6") && info.contains("runs here"),
         "{info}"
     );
 }

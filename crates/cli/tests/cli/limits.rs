@@ -150,7 +150,7 @@ fn a_vocabulary_of_any_architecture_without_weights() {
     let strings = |texts: &[&str]| {
         GgufValue::Array(GgufArray::Str(texts.iter().map(|t| (*t).into()).collect()))
     };
-    metadata.insert("general.architecture", GgufValue::Str("rwkv7".into()));
+    metadata.insert("general.architecture", GgufValue::Str("rwkv6".into()));
     metadata.insert("tokenizer.ggml.model", GgufValue::Str("gpt2".into()));
     metadata.insert("tokenizer.ggml.pre", GgufValue::Str("gpt-2".into()));
     metadata.insert("tokenizer.ggml.tokens", strings(&["a", "b", "ab"]));

@@ -2,7 +2,7 @@
 
 use crate::recurrent::{
     ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,
-    KimiDeltaShape, SsmInput, SsmShape,
+    KimiDeltaShape, Rwkv7Input, Rwkv7Shape, SsmInput, SsmShape,
 };
 
 /// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
@@ -111,6 +111,36 @@ pub fn kimi_delta(shape: &KimiDeltaShape, input: &KimiDeltaInput<'_>) -> Vec<f64
                 for ((row, k), q) in state.iter_mut().zip(&k).zip(&q) {
                     row[j] += k * correction;
                     out[at * n + j] += row[j] * q / (n as f64).sqrt();
+                }
+            }
+        }
+    }
+    out
+}
+
+/// See [`crate::recurrent::rwkv7`]: of all tokens of a sequence.
+#[must_use]
+pub fn rwkv7(shape: &Rwkv7Shape, input: &Rwkv7Input<'_>) -> Vec<f64> {
+    let (n_heads, n) = (shape.n_heads, shape.head_dim);
+    let mut out = vec![0.0; input.v.len()];
+    for head in 0..n_heads {
+        let mut state = vec![vec![0.0; n]; n];
+        for token in 0..input.v.len() / shape.width() {
+            let at = (token * n_heads + head) * n;
+            let of =
+                |x: &[f32]| -> Vec<f64> { x[at..][..n].iter().map(|x| f64::from(*x)).collect() };
+            let [r, fade, k, v, rate] = [input.r, input.fade, input.k, input.v, input.rate].map(of);
+            let weight = |x: &[f32], i: usize| f64::from(x[head * n + i]);
+            let lost: Vec<f64> = (0..n).map(|i| k[i] * weight(input.removal, i)).collect();
+            let length = lost.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-12);
+            for (j, v) in v.iter().enumerate() {
+                let read = state.iter().zip(&lost);
+                let seen: f64 = read.map(|(row, x)| row[j] * x / length).sum();
+                for (i, row) in state.iter_mut().enumerate() {
+                    let decay = (-(-0.5_f64).exp() * fade[i]).exp();
+                    let key = k[i] * (1.0 + (rate[i] - 1.0) * weight(input.weakening, i));
+                    row[j] = decay * row[j] - lost[i] / length * rate[i] * seen + key * v;
+                    out[at + j] += row[j] * r[i];
                 }
             }
         }

@@ -231,6 +231,51 @@ fn kimi_delta_attention_is_its_recurrence_however_a_sequence_is_cut() {
 }
 
 #[test]
+fn rwkv_7_is_its_recurrence_however_a_sequence_is_cut() {
+    const N_TOKENS: usize = 19;
+    for (n_heads, head_dim) in [(1, 1), (2, 16), (3, 24), (2, 64), (1, MAX_KEY_DIM)] {
+        let shape = Rwkv7Shape { n_heads, head_dim };
+        let width = shape.width();
+        // Sums over keys of long heads stay near 1, and shares between 0 and 1.
+        let of = |seed: u64, scale: f32, offset: f32| -> Vec<f32> {
+            let numbers = numbers(N_TOKENS * width, seed).into_iter();
+            numbers.map(|x| scale * x + offset).collect()
+        };
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let (r, k, v) = (of(1, scale, 0.0), of(2, scale, 0.0), of(3, 1.0, 0.0));
+        let (fade, rate) = (of(4, 0.5, 0.5), of(5, 0.5, 0.5));
+        let (removal, weakening) = (numbers(width, 6), numbers(width, 7));
+        let input = |rows: Range<usize>| {
+            let of = rows.start * width..rows.end * width;
+            Rwkv7Input {
+                r: &r[of.clone()],
+                fade: &fade[of.clone()],
+                k: &k[of.clone()],
+                v: &v[of.clone()],
+                rate: &rate[of],
+                removal: &removal,
+                weakening: &weakening,
+            }
+        };
+        let expected = oracle::rwkv7(&shape, &input(0..N_TOKENS));
+        for_each_cpu(|cpu| {
+            let run = |cuts: &[usize]| {
+                let sizes = (n_heads * shape.head_elems(), width);
+                in_parts(N_TOKENS, cuts, sizes, &|states, runs, rows, out| {
+                    rwkv7(cpu, &shape, input(rows), states, runs, out);
+                })
+            };
+            let what = format!("{shape:?}, {}", cpu.level());
+            let whole = run(&[]);
+            assert_close(&whole, &expected, &what);
+            for cuts in CUTS {
+                assert!(run(cuts) == whole, "{what}, cut at {cuts:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn selective_scans_are_their_recurrence_however_a_sequence_is_cut() {
     const N_TOKENS: usize = 19;
     for (n_heads, n_groups, head_dim, d_state) in [

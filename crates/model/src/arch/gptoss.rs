@@ -9,6 +9,7 @@ use crate::config::gguf::{Keys, YARN_TRUNCATE};
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
 use crate::config::{ModelConfig, RopeScaling, YarnScaling};
 use crate::names::WeightRole;
+use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, GluClamp};
 
 /// The activation of the published models; `config.json` may repeat it.
@@ -67,6 +68,11 @@ pub(super) static FAMILY: Family = Family {
             yarn.truncates = keys.bool(YARN_TRUNCATE)?.unwrap_or(false);
         }
         Ok(())
+    },
+    write_gguf: |config, set| {
+        if let RopeScaling::Yarn(yarn) = &config.rope.scaling {
+            set(YARN_TRUNCATE, GgufValue::Bool(yarn.truncates));
+        }
     },
     hf,
     build,

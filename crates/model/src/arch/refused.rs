@@ -29,12 +29,11 @@ static REFUSED: &[RefusedFamilies] = &[
             "rwkv",
             "rwkv6",
             "rwkv6qwen2",
-            "rwkv7",
             "xlstm",
             "zamba",
             "zamba2",
         ],
-        models: "RWKV, Zamba, Kimi K3, Ling 3, MiniMax 01, PLaMo 2, Qwen 4 (experimental)",
+        models: "RWKV 4 to 6, Zamba, Kimi K3, Ling 3, MiniMax 01, PLaMo 2, Qwen 4 (experimental)",
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {

@@ -98,7 +98,11 @@ pub(super) fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize>
     let mut stored = shape.to_vec();
     match source {
         WeightSource::Rows { n_rows, .. } => {
-            let rows = stored.len().saturating_sub(2);
+            // Rows of vectors may have dimensions of one between them.
+            let rows = match stored.len() {
+                4 => 0,
+                n => n.saturating_sub(2),
+            };
             stored[rows] = *n_rows;
             stored
         }

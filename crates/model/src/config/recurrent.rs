@@ -29,6 +29,8 @@ pub enum RecurrentMixer {
     DeltaNet(DeltaConfig),
     /// Kimi delta attention: a gated delta net with a decay for each element of a key (Kimi Linear).
     KimiDelta(KimiDeltaConfig),
+    /// RWKV 7's recurrence.
+    Rwkv7(Rwkv7Config),
     /// A selective scan (Mamba-2).
     Mamba(MambaConfig),
     /// A selective scan with a rate for each channel and element of the state (Mamba).
@@ -59,6 +61,23 @@ pub struct KimiDeltaConfig {
     pub n_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+}
+
+/// Sizes of RWKV 7's recurrence, and ranks of what it is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rwkv7Config {
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Rank of decays.
+    pub decay_rank: usize,
+    /// Rank of rates of learning.
+    pub rate_rank: usize,
+    /// Rank of the shares of the first layer's values.
+    pub value_rank: usize,
+    /// Rank of gates.
+    pub gate_rank: usize,
 }
 
 /// Sizes of a selective scan, and what stands around it.
@@ -304,6 +323,21 @@ impl KimiDeltaConfig {
     }
 }
 
+impl Rwkv7Config {
+    fn sizes(&self) -> Vec<NamedSize> {
+        let width = self.n_heads.saturating_mul(self.head_dim);
+        vec![
+            ("heads of recurrent layers", self.n_heads, 1, MAX_WIDTH),
+            ("size of their heads", self.head_dim, 1, KEY_DIM_MAX),
+            ("size of all their heads", width, 1, MAX_WIDTH),
+            ("rank of their decays", self.decay_rank, 1, MAX_WIDTH),
+            ("rank of their rates", self.rate_rank, 1, MAX_WIDTH),
+            ("rank of their values", self.value_rank, 1, MAX_WIDTH),
+            ("rank of their gates", self.gate_rank, 1, MAX_WIDTH),
+        ]
+    }
+}
+
 impl RecurrentConfig {
     /// Sizes of its gated delta nets, if those are what it has.
     pub fn delta(&self) -> Option<&DeltaConfig> {
@@ -352,13 +386,15 @@ impl RecurrentConfig {
             return bad("number of layer types", self.layers.len(), expected);
         }
         let (n_taps, mut sizes) = match &self.mixer {
-            RecurrentMixer::ShortConv { n_taps, .. } => (*n_taps, Vec::new()),
-            RecurrentMixer::DeltaNet(delta) => (delta.n_taps, delta.sizes()),
-            RecurrentMixer::KimiDelta(delta) => (delta.n_taps, delta.sizes()),
-            RecurrentMixer::Mamba(mamba) => (mamba.n_taps, mamba.sizes()),
-            RecurrentMixer::ChannelScan(scan) => (scan.n_taps, scan.sizes()),
+            RecurrentMixer::ShortConv { n_taps, .. } => (Some(*n_taps), Vec::new()),
+            RecurrentMixer::DeltaNet(delta) => (Some(delta.n_taps), delta.sizes()),
+            RecurrentMixer::KimiDelta(delta) => (Some(delta.n_taps), delta.sizes()),
+            RecurrentMixer::Rwkv7(rwkv) => (None, rwkv.sizes()),
+            RecurrentMixer::Mamba(mamba) => (Some(mamba.n_taps), mamba.sizes()),
+            RecurrentMixer::ChannelScan(scan) => (Some(scan.n_taps), scan.sizes()),
         };
-        sizes.push(("length of the convolution", n_taps, 2, TAPS_MAX));
+        let taps = n_taps.map(|n_taps| ("length of the convolution", n_taps, 2, TAPS_MAX));
+        sizes.extend(taps);
         for (key, found, least, most) in sizes {
             if !(least..=most).contains(&found) {
                 return bad(key, found, format!("between {least} and {most}"));
@@ -367,6 +403,7 @@ impl RecurrentConfig {
         let (n_heads, n_groups) = match &self.mixer {
             RecurrentMixer::ShortConv { .. }
             | RecurrentMixer::ChannelScan(_)
+            | RecurrentMixer::Rwkv7(_)
             | RecurrentMixer::KimiDelta(_) => (1, 1),
             RecurrentMixer::DeltaNet(delta) => (delta.n_v_heads, delta.n_k_heads),
             RecurrentMixer::Mamba(mamba) => (mamba.n_heads, mamba.n_groups),

@@ -20,6 +20,7 @@ mod older;
 mod recurrent;
 mod refusals;
 mod rope;
+mod rwkv7;
 mod scans_alone;
 mod streams;
 mod unseen;

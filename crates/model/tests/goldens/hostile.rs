@@ -197,3 +197,43 @@ fn bounds_and_shards_of_old_blocks() {
         &["RoPE rotates", "7", "even"],
     );
 }
+
+#[test]
+fn heads_and_norms_of_rwkv_7() {
+    for (changes, words) in [
+        (json!({"head_dim": 0}), &["head_dim", "0", "divisor"][..]),
+        (json!({"head_dim": 24}), &["head_dim", "24", "128"]),
+        (json!({"num_heads": 4}), &["num_heads", "4", "2, of"]),
+        (
+            json!({"hidden_size": 0, "num_heads": null, "value_dim": null}),
+            &["embedding size", "0"],
+        ),
+        (
+            json!({"hidden_size": 1024, "head_dim": 512, "num_heads": 2, "value_dim": 1024, "norm_eps": 1.25e-6}),
+            &["size of their heads", "512"],
+        ),
+        (json!({"norm_eps": 2e-5}), &["norm_eps", "0.00128"]),
+        (json!({"norm_bias": false}), &["norm_bias"]),
+        (json!({"norm_first": false}), &["norm_first"]),
+        (json!({"hidden_act": "silu"}), &["hidden_act", "sqrelu"]),
+        (json!({"attn": {"layers": [1]}}), &["attn"]),
+        (
+            json!({"value_dim": [64, 128, 64]}),
+            &["value_dim", "128", "64"],
+        ),
+        (
+            json!({"gate_low_rank_dim": 0}),
+            &["rank of their gates", "0"],
+        ),
+        (
+            json!({"intermediate_size": null, "hidden_ratio": 1e30}),
+            &["feed-forward"],
+        ),
+        (
+            json!({"num_hidden_layers": 1_u64 << 60, "value_dim": null}),
+            &["layers"],
+        ),
+    ] {
+        refused("rwkv7", changes, words);
+    }
+}

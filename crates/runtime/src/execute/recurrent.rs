@@ -4,16 +4,16 @@ use super::ops::Ops;
 use crate::kv::{PAGE_TOKENS, PageTables, StateSlab};
 use crate::sequences::SeqId;
 use millrace_graph::{
-    Activation, CausalConv, ChannelScan, DecayForm, DeltaNet, KimiDelta, Op, SsmScan,
+    Activation, CausalConv, ChannelScan, DecayForm, DeltaNet, KimiDelta, Op, Rwkv7, SsmScan,
     ValueHeadOrder,
 };
 use millrace_kernels::{
     self as kernels, ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape,
-    KimiDeltaInput, KimiDeltaShape, SsmInput, SsmShape, StateRun,
+    KimiDeltaInput, KimiDeltaShape, Rwkv7Input, Rwkv7Shape, SsmInput, SsmShape, StateRun,
 };
 use std::ops::Range;
 
-/// Most inputs of an op that [has a kernel](has_state_kernel): those of Kimi delta attention.
+/// Most inputs of an op that [has a kernel](has_state_kernel): those of Kimi delta attention and of RWKV 7.
 pub(super) const STATE_KERNEL_INPUTS: usize = 5;
 
 /// Neighbouring tokens of a sequence, as a kernel takes them.
@@ -82,6 +82,7 @@ state_kernels! { |ops, call|
     },
     Op::DeltaNet(op) => ops.delta_net(op, call),
     Op::KimiDelta(op) => ops.kimi_delta(op, call),
+    Op::Rwkv7(op) => ops.rwkv7(op, call),
     Op::SsmScan(op) => ops.ssm_scan(op, call),
     Op::ChannelScan(op) => ops.channel_scan(op, call),
 }
@@ -137,6 +138,24 @@ impl Ops<'_> {
         };
         let slots = call.states.slots(net.state, PAGE_TOKENS);
         kernels::kimi_delta(self.cpu, &shape, input, slots, call.runs, call.out);
+    }
+
+    fn rwkv7(&self, rwkv: &Rwkv7, call: StateCall<'_, '_>) {
+        let shape = Rwkv7Shape {
+            n_heads: rwkv.n_heads,
+            head_dim: rwkv.head_dim,
+        };
+        let input = Rwkv7Input {
+            r: call.inputs[0],
+            fade: call.inputs[1],
+            k: call.inputs[2],
+            v: call.inputs[3],
+            rate: call.inputs[4],
+            removal: &self.vectors[rwkv.removal.0],
+            weakening: &self.vectors[rwkv.weakening.0],
+        };
+        let slots = call.states.slots(rwkv.state, PAGE_TOKENS);
+        kernels::rwkv7(self.cpu, &shape, input, slots, call.runs, call.out);
     }
 
     fn ssm_scan(&self, scan: &SsmScan, call: StateCall<'_, '_>) {

@@ -1,4 +1,4 @@
-//! Which tokens a text begins with.
+//! Which tokens a text begins with, by their texts or by what they print.
 
 use crate::vocab::Vocab;
 
@@ -7,6 +7,8 @@ use crate::vocab::Vocab;
 #[derive(Debug)]
 pub(crate) struct PrefixTable {
     ids: Vec<u32>,
+    /// What of a token the table goes by.
+    of: fn(&Vocab, u32) -> &[u8],
     /// Where in `ids` the texts with each first byte begin; 257 places.
     starts: Vec<u32>,
 }
@@ -14,16 +16,28 @@ pub(crate) struct PrefixTable {
 impl PrefixTable {
     /// The table of some tokens. Of two with the same text the first stays.
     pub(crate) fn new(vocab: &Vocab, ids: impl Iterator<Item = u32>) -> PrefixTable {
-        let text = |id: &u32| vocab.text(*id);
-        let mut ids: Vec<u32> = ids.filter(|id| !vocab.text(*id).is_empty()).collect();
-        ids.sort_by(|a, b| text(a).cmp(text(b)));
-        ids.dedup_by(|a, b| text(a) == text(b));
-        let start = |byte: usize| {
-            ids.partition_point(|id| usize::from(vocab.text(*id).as_bytes()[0]) < byte) as u32
-        };
+        PrefixTable::of(vocab, |vocab, id| vocab.text(id).as_bytes(), ids)
+    }
+
+    /// The same by what tokens print.
+    pub(crate) fn of_pieces(vocab: &Vocab, ids: impl Iterator<Item = u32>) -> PrefixTable {
+        PrefixTable::of(vocab, Vocab::piece, ids)
+    }
+
+    fn of(
+        vocab: &Vocab,
+        of: fn(&Vocab, u32) -> &[u8],
+        ids: impl Iterator<Item = u32>,
+    ) -> PrefixTable {
+        let mut ids: Vec<u32> = ids.filter(|id| !of(vocab, *id).is_empty()).collect();
+        ids.sort_by(|a, b| of(vocab, *a).cmp(of(vocab, *b)));
+        ids.dedup_by(|a, b| of(vocab, *a) == of(vocab, *b));
+        let start =
+            |byte: usize| ids.partition_point(|id| usize::from(of(vocab, *id)[0]) < byte) as u32;
         PrefixTable {
             starts: (0..=256).map(start).collect(),
             ids,
+            of,
         }
     }
 
@@ -33,7 +47,7 @@ impl PrefixTable {
         let Some(&first) = text.first() else { return };
         let place = |byte: usize| self.starts[byte] as usize;
         let mut range = &self.ids[place(usize::from(first))..place(usize::from(first) + 1)];
-        let token = |id: u32| vocab.text(id).as_bytes();
+        let token = |id: u32| (self.of)(vocab, id);
         // Every token of the range begins with the first `depth` bytes of the text.
         let mut depth = 1;
         loop {

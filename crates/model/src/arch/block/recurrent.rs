@@ -286,7 +286,7 @@ pub(in crate::arch) fn write_gguf_delta(config: &ModelConfig, set: &mut SetKey<'
     }
 }
 
-pub(super) fn number(size: usize) -> GgufValue {
+pub(in crate::arch) fn number(size: usize) -> GgufValue {
     GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX))
 }
 
