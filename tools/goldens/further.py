@@ -229,8 +229,8 @@ FIXTURES = {
         37,
         tiny(**SMALLTHINKER, sliding_window_size=11),
         config_class="LlamaConfig",
-        # Of eight tried the one whose choices of experts bf16 turns over least: seldom do the best two stand far apart.
-        salt="-7",
+        # With half of all numbers bf16 or a cache of 8 bits turns too many choices of experts over; these stand.
+        salt="-22",
         compose=by_definition(definitions.SmallThinker),
         rewrite=smallthinker,
     ),
