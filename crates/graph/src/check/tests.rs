@@ -108,6 +108,17 @@ fn a_layer_has_one_cache() {
     }
     let found = check(&graph).expect_err("two of a layer").to_string();
     assert_eq!(found, "node 4 (attn): layer 0 has its cache already");
+    // A number beyond those that there are has no memory.
+    for (layer, is_next) in [(2, false), (1, true)] {
+        graph.nodes[4].op = Attention {
+            layer,
+            ..attention.clone()
+        }
+        .into();
+        let found = check(&graph).err().map(|error| error.to_string());
+        let said = format!("node 4 (attn): cache {layer} where 1 is next");
+        assert_eq!(found, (!is_next).then_some(said));
+    }
 }
 
 #[test]
