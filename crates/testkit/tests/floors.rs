@@ -229,7 +229,7 @@ fn what_a_crate_lacks_is_named() {
 
 #[test]
 fn every_violation_is_named() {
-    let page = "\n## The rooms\n\n| crate | holds | uses |\n|---|---|---|\n| `low` | it | – |\n| `high` | it | low |\n\
+    let page = "\n## Crates\n\n| crate | holds | uses |\n|---|---|---|\n| `low` | it | – |\n| `high` | it | low |\n\
                 | `verify` | it | high |\n| `gone` | it | – |\n\n## Next\n\n| `other` | it | high |\n";
     let room = |name: &str, manifest: &str| Room {
         name: name.to_owned(),
