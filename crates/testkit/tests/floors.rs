@@ -23,9 +23,7 @@ fn root() -> PathBuf {
 
 /// Rows of the table, in its order: ``| `name` | what it holds | a, b |``, with a dash for none.
 fn table(page: &str) -> Vec<Room> {
-    let rooms = page
-        .split("\n## ")
-        .find(|part| part.starts_with("The rooms"));
+    let rooms = page.split("\n## ").find(|part| part.starts_with("Crates"));
     let rows = rooms
         .unwrap()
         .lines()
