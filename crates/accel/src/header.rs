@@ -1,7 +1,7 @@
 //! Structures compared with the kernel's headers by a C compiler, for tests of drivers.
 //!
-//! The headers of the system that builds may be older than the driver, so where they are is said by the
-//! environment: [`VARIABLE`]. `tools/drm_headers.sh` fetches some.
+//! The headers of the building system may be older than the driver, so an environment variable names their folder:
+//! [`VARIABLE`]. `tools/drm_headers.sh` fetches some.
 
 use std::fmt::Write;
 use std::process::Command;
