@@ -1,12 +1,11 @@
 //! A toy NPU: an imaginary device that multiplies matrices and does nothing else.
 //!
-//! It is the least that a [`Target`] can be, for who writes a real one, and the proof that a kind of NPU is
-//! one crate and one row: its tests run every command of the command line on it, and nothing outside this
-//! crate knows of it.
+//! It is the smallest possible [`Target`], a pattern for writing a real one. It also proves that a kind of NPU is one crate and one row:
+//! its tests run every command of the command line on it, and nothing outside this crate knows of it.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`program`] | its programs: one product each, as bytes; what is refused |
+//! | [`program`] | its programs: one product each, as bytes; limits |
 //! | [`device`] | the virtual device: loads, binds, runs, fails on purpose |
 //! | [`planner`] | plans and prices |
 #![forbid(unsafe_code)]
@@ -20,7 +19,7 @@ use std::sync::Arc;
 
 /// Its name.
 pub const NAME: &str = "toy";
-/// A toy that leaves wide products to another.
+/// Simulator that leaves wide products to the whole toy.
 const NARROW: &str = "narrow";
 
 /// The registry's row.
