@@ -1,4 +1,4 @@
-//! Buffers as calls come to need them.
+//! Makes buffers when calls first need them.
 
 use super::{BufferKind, Content, Life, PlannedBuffer, SlotUse, size_bytes};
 use crate::Binding;
@@ -80,7 +80,7 @@ impl Maker {
         self.buffers.len() - 1
     }
 
-    /// The buffer of a slot with content of its own; `taken` are the call's other slots.
+    /// The buffer of a slot with static content; `taken` are the call's other slots.
     pub(super) fn fixed(&mut self, slot: &Slot, kind: BufferKind, taken: &[SlotUse]) -> usize {
         let content = match &kind {
             BufferKind::Static(Binding::Weight { weight, layout }) => {
@@ -117,7 +117,7 @@ impl Maker {
     }
 }
 
-/// Whether other sets know the buffer of a life. The sets of a layer's experts do.
+/// Whether other sets know the buffer of a life by name. The sets of a layer's experts do.
 fn is_named(alias: bool, life: &Life<'_>) -> bool {
     alias || life.content == Content::Chosen
 }

@@ -4,7 +4,7 @@ use super::{CallCost, Prediction, ProgramCost, StepCost};
 use millrace_npu::trace::Trace;
 use std::collections::BTreeMap;
 
-/// What a program's cores and channels do over time.
+/// Activity of a program's cores and channels over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramDetail {
     /// The program's name.
@@ -20,15 +20,15 @@ pub struct ProgramDetail {
 pub struct ProgramSpan {
     /// The launch that it belongs to: index among the program's physical launches.
     pub physical: usize,
-    /// Kind of what it happened on (`cores`).
+    /// Kind of its track (`cores`).
     pub group: &'static str,
-    /// What it happened on (`core 0,3`).
+    /// Its track (`core 0,3`).
     pub track: String,
-    /// Tells tracks of one name apart.
+    /// Distinguishes tracks of the same name.
     pub lane: usize,
     /// Whether other programs use the same track.
     pub shared: bool,
-    /// What happened.
+    /// Name of the activity.
     pub name: String,
     /// Since the physical launch's start.
     pub start_ns: f64,
