@@ -126,7 +126,7 @@ pub struct Reg {
     pub offset: u16,
 }
 
-/// A row of the table.
+/// A row of the register table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     /// Where it is.
