@@ -1,16 +1,16 @@
-//! What software attains on the machine: constants with their origin, apart from the facts.
+//! Constants that software attains on the machine, with their origin, apart from the facts.
 
 pub(crate) use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 use millrace_npu::Provenance;
 
-/// Calibrated constants. The default is all zeros: what files are read into.
+/// Calibrated constants. The default is all zeros, as the start for reading files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// What it stands for, in a line.
+    /// Description, in a line.
     pub summary: String,
     /// Share of the memory's peak rate that long reads attain.
     pub hbm_efficiency: f64,
@@ -108,7 +108,7 @@ impl Profile {
         millrace_facts::calibration_rows(&self.facts)
     }
 
-    /// What times made with it say of themselves. No error is stated: too few rows are held out.
+    /// Provenance of times made with it. No error is stated: too few rows are held out.
     pub fn provenance(&self) -> Provenance {
         Provenance::Modelled {
             profile: self.name.clone(),

@@ -73,7 +73,7 @@ impl Module<'_> {
         Ok(())
     }
 
-    /// What of a table's row is left when an axis is taken out, and what has one index.
+    /// The rest of a table's row when an axis is taken out, and the part with one index.
     fn without(&self, layout: &Mapping, axis: &str) -> ExportResult<Mapping> {
         Ok(match layout {
             Mapping::Symbol(name) if name == axis => Mapping::one(),

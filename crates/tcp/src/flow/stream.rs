@@ -3,7 +3,7 @@
 use crate::Element;
 use crate::axes::{Axes, AxesError, Digit, DigitLayout, Shape, Source, cover};
 
-/// What flows: which values where and when.
+/// A stream: its values by place and time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FlowStream {
     /// Type of an element.
@@ -18,7 +18,7 @@ pub(crate) struct FlowStream {
     pub time: DigitLayout,
     /// Within a packet.
     pub packet: DigitLayout,
-    /// Axes being reduced: what is left of them over slices numbers partial results.
+    /// Axes being reduced: their remainder over slices numbers partial results.
     pub partial: Vec<usize>,
 }
 

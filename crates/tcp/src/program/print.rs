@@ -6,7 +6,7 @@ use super::{
 };
 use std::fmt::Write;
 
-/// Words of an enum that text knows by name.
+/// Words for the variants of an enum in the text form.
 macro_rules! words {
     ($type:ident { $($variant:ident $word:literal,)* }) => {
         impl $type {

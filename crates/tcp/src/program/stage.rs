@@ -9,7 +9,7 @@ use crate::axes::Mapping;
 pub enum Stage {
     /// Reads data memory as a stream of packets.
     Fetch {
-        /// What.
+        /// Source.
         view: View,
         /// A second tensor of the same mapping, interleaved.
         with: Option<View>,
@@ -24,7 +24,7 @@ pub enum Stage {
     Switch {
         /// How.
         topology: Topology,
-        /// What arrives in which slice.
+        /// Content of each slice after the switch.
         slice: Mapping,
         /// Order of the packets then.
         time: Mapping,
@@ -36,7 +36,7 @@ pub enum Stage {
         /// A flit.
         packet: Mapping,
     },
-    /// Multiplies with what a register file holds.
+    /// Multiplies with the content of a register file.
     Outer {
         /// The tensor in the register file.
         trf: usize,
@@ -47,17 +47,17 @@ pub enum Stage {
     },
     /// Adds within packets, by a tree.
     Packet {
-        /// What is left of a packet.
+        /// The rest of a packet.
         packet: Mapping,
     },
     /// Adds over time.
     Time {
-        /// What is left of time.
+        /// The rest of time.
         time: Mapping,
     },
     /// Folds lanes into time and packets.
     Lane {
-        /// Which way.
+        /// The mode.
         mode: LaneMode,
         /// Order of the results.
         time: Mapping,
@@ -68,30 +68,30 @@ pub enum Stage {
     Stash,
     /// An operation of the vector engine, element by element.
     Vector {
-        /// Which.
+        /// The operation.
         op: VectorOp,
-        /// With what.
+        /// Its operand.
         operand: VectorOperand,
     },
     /// Reduces within a slice.
     Reduce {
-        /// By what.
+        /// The reduction.
         op: ReduceOp,
-        /// What is left of time.
+        /// The rest of time.
         time: Mapping,
-        /// What is left of a packet.
+        /// The rest of a packet.
         packet: Mapping,
     },
     /// Reduces over slices, around a ring.
     Ring {
-        /// By what.
+        /// The reduction.
         op: ReduceOp,
-        /// What is left over slices.
+        /// The rest over slices.
         slice: Mapping,
     },
     /// Narrows elements.
     Cast {
-        /// To what.
+        /// The new element.
         to: Element,
     },
     /// Exchanges time and packet.
@@ -103,7 +103,7 @@ pub enum Stage {
     },
     /// Writes data memory.
     Commit {
-        /// What.
+        /// Destination.
         to: View,
     },
     /// Writes a register file.
@@ -172,7 +172,7 @@ pub enum VectorOp {
     FloatToFixed,
 }
 
-/// What an operation of the vector engine takes beside the stream.
+/// Operand of the vector engine beside the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VectorOperand {
     /// Nothing.
@@ -181,7 +181,7 @@ pub enum VectorOperand {
     Constant(f32),
     /// The stream itself.
     Stream,
-    /// What was stashed.
+    /// The stashed stream.
     Stash,
     /// The second tensor of an interleaved fetch.
     Second,
