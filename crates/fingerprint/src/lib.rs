@@ -1,8 +1,8 @@
 //! For build scripts: a hash of the files that a crate is built from.
 //!
-//! A target's plans and programs are cached on disk. Only the very compiler that made them may use them, so the
-//! compiler needs a name that changes with every source and every table of facts: the crate's version alone stays the same while
-//! somebody works on it.
+//! A target's plans and programs are cached on disk. Only the very compiler that made them may use them. So the compiler needs a
+//! name that changes with every source and every table of facts: the crate's version alone stays the same while somebody works
+//! on it.
 //!
 //! ```no_run
 //! // build.rs

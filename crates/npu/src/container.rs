@@ -72,7 +72,7 @@ impl std::fmt::Debug for ContentHash {
 /// Why bytes are not a container, or a program cannot be put into one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
-    /// Other bytes.
+    /// Bytes without the signature of a container.
     #[error("not a program container: it does not begin with `MILLNPU`")]
     Magic,
     /// Another version of the format.
@@ -86,7 +86,7 @@ pub enum ContainerError {
         "the container ends within the {field} at byte {offset}: {need} bytes needed, {have} left"
     )]
     Truncated {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it begins.
         offset: usize,
@@ -114,7 +114,7 @@ pub enum ContainerError {
     /// A field that is not UTF-8.
     #[error("the {field} at byte {offset} is not UTF-8")]
     Text {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it begins.
         offset: usize,
@@ -122,7 +122,7 @@ pub enum ContainerError {
     /// A code without meaning.
     #[error("{field} {found} at byte {offset} has no meaning")]
     Code {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it is.
         offset: usize,
@@ -132,7 +132,7 @@ pub enum ContainerError {
     /// A number beyond the limits of the format.
     #[error("{field}: {found}; at most {limit} fit")]
     Limit {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The limit.
         limit: usize,

@@ -67,7 +67,7 @@ pub enum Corruption {
 }
 
 impl Corruption {
-    /// Those that touch every element.
+    /// The corruptions that touch every element.
     pub const WHOLE: [Corruption; 4] = [
         Corruption::Double,
         Corruption::Zero,

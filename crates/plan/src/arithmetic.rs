@@ -24,7 +24,7 @@ pub struct Arithmetic {
     pub quantised: Option<QuantisedRows>,
     /// How a weight and activations are narrowed before a product, each by its own rule, in any pass.
     pub narrowed: Option<NarrowOperands>,
-    /// Of attention.
+    /// Steps of attention.
     pub attention: Option<AttentionSteps>,
 }
 
@@ -35,11 +35,11 @@ pub struct Arithmetic {
 /// [activations'](NarrowOperands::activations): to nearest, ties to even; larger magnitudes saturate. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NarrowOperands {
-    /// Of weights.
+    /// Element type of weights.
     pub weights: Element,
     /// Value that the largest magnitude of a row is scaled to.
     pub largest: f32,
-    /// Of activations.
+    /// Element type of activations.
     pub activations: Element,
     /// Factor that activations are multiplied by.
     pub factor: Factor,
@@ -48,14 +48,14 @@ pub struct NarrowOperands {
 /// Factor that activations are multiplied by before they are rounded to few bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Factor {
-    /// One number.
+    /// The same number for all.
     Constant(f32),
     /// With this number L, f = L / max∣x∣ over a token's row; it and the products x·f are in f32. Rows of zeros
     /// stay so.
     OfRow(f32),
 }
 
-/// How attention goes along its keys.
+/// Steps in which attention goes along its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionSteps {
     /// Steps of a query's running state: tiles of keys that a stage takes, then merges of stages.

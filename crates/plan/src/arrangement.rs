@@ -24,9 +24,9 @@ pub struct InputId(pub u32);
 /// Arrangement of an operand of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperandArrangement {
-    /// Of a weight.
+    /// That of a weight.
     Weight(WeightArrangement),
-    /// Of a value.
+    /// That of a value.
     Value(ValueArrangement),
 }
 
@@ -83,7 +83,7 @@ pub struct WeightSource<'a> {
     pub half_split: Option<usize>,
 }
 
-/// Where a pass is in its sequence.
+/// Position of a pass in its sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct PassPosition<'a> {
     /// The model.
@@ -96,8 +96,8 @@ pub struct PassPosition<'a> {
     pub first: usize,
 }
 
-/// Data that the host keeps from writing a slot because it needs them to read the program's results: scales of
-/// quantised rows. Empty where there are none.
+/// Data that the host keeps after it wrote a slot, to read the program's results later: scales of quantised rows. Empty
+/// where there are none.
 pub type Scales = Arc<[f32]>;
 
 /// A weight as a launch multiplies with it, read back from a slot whose layout is the target's own.

@@ -22,9 +22,9 @@ use std::ops::Range;
 /// The buffers of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffers {
-    /// Each buffer once.
+    /// All buffers, each once.
     pub buffers: Vec<PlannedBuffer>,
-    /// By call, in order, and by slot.
+    /// Use of each slot: by call, in order, and by slot.
     pub calls: Vec<Vec<SlotUse>>,
 }
 

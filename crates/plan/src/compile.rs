@@ -1,8 +1,8 @@
 //! Compilation ahead of time: plans and their programs come from a [`ProgramCache`], or are lowered and put there.
 //!
-//! A plan is an artifact as a program is: a container whose payload is JSON, found by the hash of everything that
-//! lowering depends on (graph, kind of pass, and the planner's [identity](Lowering::identity), its compiler's
-//! included). It names its programs by their content hashes, which are their keys, so that plans share the programs
+//! A plan is an artifact as a program is: a container whose payload is JSON. It is found by the hash of everything that
+//! lowering depends on: graph, kind of pass, and the planner's [identity](Lowering::identity), which includes its
+//! compiler's. It names its programs by their content hashes, which are their keys, so that plans share the programs
 //! they have in common. This very compiler verified each artifact before it put it into the cache, and the container's
 //! hash guards the bytes; so nothing is lowered or verified again. A device verifies every program it loads all the
 //! same: it trusts no cache.

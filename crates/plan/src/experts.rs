@@ -42,9 +42,9 @@ impl ExpertCall {
         weight.map_or(0, |weight| weight.n_experts)
     }
 
-    /// Dispatches of a pass over so many tokens, on average where each chooses among all experts evenly. For an expert
-    /// that x of n tokens chose it is the mean of ⌈x / rows⌉, where x has the binomial distribution of n and `n_used /
-    /// n_experts`.
+    /// Dispatches of a pass over so many tokens, on average where each chooses among all experts evenly. An expert that
+    /// x of n tokens chose has the mean of ⌈x / rows⌉ dispatches; x has the binomial distribution of n and
+    /// `n_used / n_experts`.
     pub fn dispatches(&self, graph: &Graph, n_tokens: u64) -> f64 {
         let Some((_, linear)) = self.op(graph) else {
             return 0.0;

@@ -17,7 +17,7 @@ pub enum WeightLayout {
     },
     /// `[k, n]`: B of a GEMM.
     Transposed {
-        /// As above; it orders the columns here.
+        /// As in [`AsStored`](WeightLayout::AsStored); it orders the columns here.
         half_split: Option<usize>,
     },
     /// Rows `start .. start + len` of a matrix, then zeros to `padded_to` rows.
@@ -31,7 +31,7 @@ pub enum WeightLayout {
     },
     /// A vector, `offset` added to each element before it is rounded (a norm's weight).
     Vector {
-        /// Added.
+        /// Addend of each element.
         offset: f32,
     },
     /// One of the target's own arrangements: [`Arrangement::fill`](crate::Arrangement::fill) makes it from the
@@ -39,7 +39,7 @@ pub enum WeightLayout {
     Own {
         /// The arrangement.
         id: WeightArrangement,
-        /// As above.
+        /// As in [`AsStored`](WeightLayout::AsStored).
         half_split: Option<usize>,
     },
 }

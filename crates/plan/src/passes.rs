@@ -1,5 +1,6 @@
 //! How a sequence is cut into passes, and which plan each takes. This is the only such rule: sessions follow it,
-//! predictions and explanations report it, and compilation ahead of time covers exactly the plans that it will ask for.
+//! predictions and explanations report it, and compilation ahead of time covers exactly the plans that they will ask
+//! for.
 
 use crate::{Lowering, Phase};
 use millrace_graph::Graph;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Lengths(Vec<u64>);
 
 impl Lengths {
-    /// Those lengths; of none, one token.
+    /// The given lengths; without any, the single length 1.
     pub fn new(lengths: &[u64]) -> Lengths {
         let mut lengths: Vec<u64> = lengths.iter().map(|&n| n.max(1)).collect();
         lengths.sort_unstable();
@@ -243,7 +244,7 @@ impl Sequences<'_> {
     }
 }
 
-/// Each once, in order.
+/// Removes repetitions and keeps the order.
 fn distinct(all: impl Iterator<Item = PassKind>) -> Vec<PassKind> {
     let mut found: Vec<PassKind> = Vec::new();
     for kind in all {

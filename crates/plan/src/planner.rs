@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// Makes plans of a model's graph for one machine of a target, and opens devices that run them.
 ///
-/// It is the sum of small traits. A caller that needs only one of them takes that one: a `&dyn Planner` is a `&dyn
-/// Lowering` too.
+/// It is the sum of small traits. A caller that needs only one of them takes that one: a `&dyn Planner` is a
+/// `&dyn Lowering` too.
 pub trait Planner: Lowering + Arrangement + Numerics + Explain {
     /// A device of that machine: hardware where there is some and it can be opened, otherwise a virtual
     /// one, whose name says so. Simulations run on the CPU's threads.

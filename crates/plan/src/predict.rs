@@ -1,8 +1,8 @@
 //! Cost of a model on a device: a pass of a [`Plan`] as times, bytes and counts.
 //!
-//! A target's [`Pricer`] gives the cost of a program on its machine, of a call and of a step of the host, and the
-//! origin of those times. Everything that follows from the plan itself (transfers, buffers that stay, sums and rates)
-//! is computed here, the same for every target.
+//! A target's [`Pricer`] gives the cost of a program on its machine, of a call and of a step of the host. It also gives
+//! the origin of those times. Everything that follows from the plan itself (transfers, buffers that stay, sums and
+//! rates) is computed here, the same for every target.
 //!
 //! # Work
 //! Operations are counted by program, by pass and by part of the model, over the time they take, with the share of the
@@ -72,7 +72,7 @@ pub trait Pricer {
         None
     }
 
-    /// Whose host works between the calls, in a word.
+    /// Owner of the host that works between the calls, in a word.
     fn host(&self) -> &'static str;
 
     /// Where whole passes' times come from, and how far they were off.
@@ -130,9 +130,9 @@ pub struct MachineFacts {
 /// Errors of whole models that no constant was fitted on, in percent: medians over published rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ModelError {
-    /// Of prompts.
+    /// Error of prompts.
     pub prompt_percent: f64,
-    /// Of tokens.
+    /// Error of tokens.
     pub token_percent: f64,
 }
 
@@ -184,7 +184,7 @@ impl PromptWorkload {
 pub struct Prediction {
     /// The improvements in force.
     pub features: Vec<&'static str>,
-    /// Whose host it is.
+    /// Owner of the host.
     pub host: &'static str,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
@@ -192,7 +192,7 @@ pub struct Prediction {
     pub context: u64,
     /// The prompt's passes, chunk by chunk.
     pub prefill: Vec<PassCost>,
-    /// One token's.
+    /// The pass of one token.
     pub token: PassCost,
     /// From the prompt to its logits: time to the first token, without sampling.
     pub ttft_ns: f64,

@@ -70,9 +70,9 @@ pub enum VisionMatrix {
     Up,
     /// Its second.
     Down,
-    /// That of patches, before all blocks.
+    /// The matrix of patches, before all blocks.
     Patches,
-    /// That into the text model's width, behind them.
+    /// The matrix into the text model's width, behind all blocks.
     Projection,
 }
 
@@ -89,7 +89,7 @@ pub enum VisionSlot {
     },
     /// A matrix `[n, k]`, outputs by inputs, zeros beyond its own.
     Matrix {
-        /// Which.
+        /// The matrix.
         of: VisionMatrix,
         /// Rows.
         n: u64,
@@ -136,9 +136,9 @@ pub struct VisionPlan {
 pub struct VisionCost {
     /// Launches at work.
     pub work_ns: f64,
-    /// Of these, products of matrices.
+    /// The part of it for products of matrices.
     pub products_ns: f64,
-    /// Of these, attention.
+    /// The part of it for attention.
     pub attention_ns: f64,
     /// Loading cores.
     pub load_ns: f64,
@@ -151,7 +151,7 @@ pub struct VisionCost {
 }
 
 impl VisionCost {
-    /// All of it.
+    /// Sum of work, loading, calls and the host.
     pub fn total_ns(&self) -> f64 {
         self.work_ns + self.load_ns + self.call_ns + self.host_ns
     }
@@ -169,7 +169,7 @@ impl VisionPlan {
     }
 
     /// Cost of an image with `n_layers` blocks. The host's norms and sums count as the bytes that they read and write, each
-    /// once, at the rate at which the pricer's host writes rows into a buffer.
+    /// once. Their rate is that of the pricer's host when it writes rows into a buffer.
     ///
     /// # Errors
     /// A program that has no time.

@@ -100,7 +100,7 @@ pub struct KernelReport {
     pub heading: String,
     /// Lines of the report.
     pub lines: Vec<ReportLine>,
-    /// All of it for programs.
+    /// The whole report for programs.
     pub json: Value,
     /// Trace of the run, if asked for.
     pub trace: Option<Trace>,
@@ -166,11 +166,11 @@ pub struct Sweep {
     pub kernel: String,
     /// The shape, as its dimensions.
     pub shape: String,
-    /// Where times come from.
+    /// Profile that times come from.
     pub profile: String,
     /// Tilings with their predictions.
     pub tilings: Vec<RankedTiling>,
-    /// How many the verifier refused.
+    /// Number of tilings that the verifier refused.
     pub n_refused: usize,
 }
 

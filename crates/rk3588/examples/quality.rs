@@ -1,6 +1,7 @@
 //! Quality lost by 8-bit products in a model: perplexity and divergence of its predictions of a text, and the signal
-//! over noise of every product's results, for each way to multiply: `cargo run --release -p millrace-rk3588 --example
-//! quality [MODEL [TEXT]]`.
+//! over noise of every product's results, for each way to multiply:
+//!
+//! `cargo run --release -p millrace-rk3588 --example quality [MODEL [TEXT]]`.
 #![allow(clippy::unwrap_used)] // An example may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};

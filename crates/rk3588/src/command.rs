@@ -82,7 +82,7 @@ pub enum WordProblem {
         register: &'static str,
         /// The value.
         value: u32,
-        /// Those of its bits that no field takes.
+        /// The part of its bits that belong to no field.
         reserved: u32,
     },
     /// A marker with a value or a register.

@@ -125,7 +125,7 @@ impl RkDevice {
         })
     }
 
-    /// With so much memory for buffers.
+    /// The same device with so much memory for buffers.
     #[must_use]
     pub fn with_memory(mut self, memory_bytes: u64) -> RkDevice {
         self.info.memory_bytes = memory_bytes;

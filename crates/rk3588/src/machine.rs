@@ -7,7 +7,7 @@ pub use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record, Value};
 
-/// Facts about the NPU. The default is all zeros, as the start for reading files.
+/// Facts about the NPU. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Name (`rk3588`).

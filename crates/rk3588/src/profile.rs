@@ -8,7 +8,7 @@ pub use millrace_facts::{Fact, FactsError, Origin};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// The constants of one software stack. The default is all zeros, as the start for reading files.
+/// The constants of one software stack. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Name (`rocket-600`).

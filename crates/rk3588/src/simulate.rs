@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How the virtual kernel answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoardMode {
-    /// As Linux.
+    /// As Linux does.
     #[default]
     Faithful,
     /// SUBMIT answers EINVAL where a job would not run as intended; the log has the reason.

@@ -25,7 +25,7 @@ pub struct TaskCost {
     pub fixed_ns: f64,
     /// The array's work.
     pub mac_ns: f64,
-    /// Bytes that move.
+    /// Bytes that it moves.
     pub dma_bytes: f64,
 }
 

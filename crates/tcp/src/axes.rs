@@ -2,9 +2,9 @@
 //!
 //! A tensor is a function from named indices to values. A *mapping expression* gives the index at each position of one
 //! dimension (cluster, slice, lane, time, packet, element of a memory). It is built from symbols, ordered products,
-//! copies, padding, resizing, strides and remainders, and written in the vendor's notation: `m![N / 8 % 256]`, `m![T, K
-//! # 64]`, `m![B = 2 # 4]`. The vendor's skewed and sliding axes are left out, and padding is always behind the values.
-//! An axis that is resized (`B = 300`) ends there for every factor of it in the same tensor.
+//! copies, padding, resizing, strides and remainders, and is written in the vendor's notation: `m![N / 8 % 256]`,
+//! `m![T, K # 64]`, `m![B = 2 # 4]`. The vendor's skewed and sliding axes are left out, and padding is always behind
+//! the values. An axis that is resized (`B = 300`) ends there for every factor of it in the same tensor.
 //!
 //! [`Mapping::at`] is the definition, position by position. [`DigitLayout`] is the same as a list of [`Digit`]s; the
 //! verifier and the simulators use this form. A property test compares the two.
@@ -56,7 +56,7 @@ pub enum AxesError {
         n: u64,
         /// The factor's size.
         size: u64,
-        /// An even form.
+        /// A padded expression that divides evenly.
         hint: String,
     },
     /// A resize that enlarges, or a padding that shrinks.

@@ -40,7 +40,7 @@ pub enum EinsumError {
     /// Data of another size than its axes say.
     #[error("operand {operand} has {found} values, its axes {expected}")]
     Data {
-        /// Which operand.
+        /// The operand.
         operand: usize,
         /// Values that its axes require.
         expected: u64,

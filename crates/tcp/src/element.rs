@@ -181,7 +181,7 @@ pub(crate) fn from_e4m3(code: u8) -> f32 {
     if code & 0x80 == 0 { size } else { -size }
 }
 
-/// All of them.
+/// Values of all E4M3 codes.
 fn e4m3_table() -> &'static [f32; 256] {
     static TABLE: std::sync::OnceLock<[f32; 256]> = std::sync::OnceLock::new();
     TABLE.get_or_init(|| std::array::from_fn(|code| from_e4m3(code as u8)))

@@ -27,7 +27,7 @@ pub struct FlowViolation {
 /// A kernel's streams: `streams[i]` leaves stage `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Flow {
-    /// After each stage.
+    /// The stream after each stage.
     pub streams: Vec<FlowStream>,
 }
 

@@ -9,7 +9,7 @@
 //! *streamed*: weights are stationary, tokens stream past. The parts of a row of weights are reduced in packets and
 //! over time. Where a lane's registers do not hold a whole row, they are also reduced around rings of slices.
 //!
-//! A command's plan has other programs: [`ops`], one each, or a [`chain`] of consecutive ops.
+//! Plans of the [target](crate::target) have other programs: [`ops`], one each, or a [`chain`] of consecutive ops.
 //!
 //! Pure: the same arguments give the same programs.
 

@@ -6,7 +6,7 @@ pub use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// A chip. The default is all zeros, as the start for reading files.
+/// A chip. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Its name (`rngd`).
@@ -27,7 +27,7 @@ pub struct Machine {
     pub vrf_bytes: u64,
     /// Part of the vector register file that a kernel takes if it stashes.
     pub vrf_stash_bytes: u64,
-    /// A flit.
+    /// Bytes of a flit.
     pub flit_bytes: u64,
     /// Largest packet of a contraction.
     pub packet_bytes: u64,
@@ -75,7 +75,7 @@ pub struct Machine {
     pub chips: u64,
     /// Board power.
     pub tdp_watts: f64,
-    /// All of it with sources.
+    /// All facts with their sources.
     pub facts: Vec<Fact>,
 }
 

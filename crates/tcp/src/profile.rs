@@ -5,7 +5,7 @@ pub(crate) use millrace_facts::{Fact, FactsError};
 use millrace_facts::{Builtin, Key, Kind, Record};
 use millrace_npu::Provenance;
 
-/// Calibrated constants. The default is all zeros, as the start for reading files.
+/// Calibrated constants. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Its name.
@@ -16,23 +16,23 @@ pub struct Profile {
     pub hbm_efficiency: f64,
     /// Share of the contraction engine's peak that long contractions attain.
     pub contraction_efficiency: f64,
-    /// Before a contraction's first result.
+    /// Cycles before a contraction's first result.
     pub contract_start_cycles: f64,
-    /// Before a vector pass's first result.
+    /// Cycles before a vector pass's first result.
     pub vector_start_cycles: f64,
-    /// Before the switch's first flit.
+    /// Cycles before the switch's first flit.
     pub switch_start_cycles: f64,
-    /// Before a kernel of the sub context fills a register file.
+    /// Cycles before a kernel of the sub context fills a register file.
     pub sub_start_cycles: f64,
-    /// Before a DMA command's first byte.
+    /// Cycles before a DMA command's first byte.
     pub dma_start_cycles: f64,
     /// Bytes a cycle that a DMA engine attains.
     pub dma_engine_bytes: f64,
-    /// Between two programs.
+    /// Time between two programs.
     pub dispatch_ns: f64,
-    /// A hop between chips, beside its bytes.
+    /// Time of a hop between chips, beside its bytes.
     pub hop_ns: f64,
-    /// All of it with origins.
+    /// All constants with their origins.
     pub facts: Vec<Fact>,
 }
 

@@ -46,7 +46,7 @@ pub struct Tensor {
     pub name: String,
     /// Type of its elements.
     pub element: Element,
-    /// Where it is.
+    /// Its place.
     pub place: Place,
 }
 
@@ -94,9 +94,9 @@ pub enum Place {
 /// Distribution of a tensor over clusters and slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSharding {
-    /// Over clusters.
+    /// Mapping over clusters.
     pub cluster: Mapping,
-    /// Over the slices of a cluster.
+    /// Mapping over the slices of a cluster.
     pub slice: Mapping,
 }
 

@@ -1,9 +1,9 @@
 //! When a program's commands run: discrete events without data.
 //!
-//! Each context runs its commands in order. A command begins when it is at the head of its context, its inputs have
-//! been written, the data that it overwrites has been read, and its engines are free. Moves that touch HBM share its
-//! rate evenly, within what their engines carry. So overlap, prefetch and waiting follow from buffers and addresses,
-//! and the time of a decode step is that of its moves because nothing else is as slow.
+//! Each context runs its commands in order. A command begins at the head of its context once its engines are free, its
+//! inputs have been written, and the data that it overwrites has been read. Moves that touch HBM share its rate evenly,
+//! within what their engines carry. So overlap, prefetch and waiting follow from buffers and addresses. The time of a
+//! decode step is that of its moves because nothing else is as slow.
 //!
 //! [`cost`] gives the time of one command; [`closed`] has the same as formulas, which tests compare.
 

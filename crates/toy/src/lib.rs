@@ -17,7 +17,7 @@ pub mod program;
 use millrace_plan::{Choice, Planner, SettingError, Settings, Target, TargetOptions};
 use std::sync::Arc;
 
-/// Its name.
+/// The toy's name.
 pub const NAME: &str = "toy";
 /// Simulator that leaves wide products to the whole toy.
 const NARROW: &str = "narrow";

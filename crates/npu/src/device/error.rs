@@ -92,7 +92,7 @@ pub enum DeviceError {
     Target {
         /// The device's target.
         expected: String,
-        /// The program's.
+        /// The program's target.
         found: String,
     },
     /// A program that the device refuses.
@@ -137,7 +137,7 @@ pub enum DeviceError {
     /// The program failed while it ran.
     #[error("{place} failed: {reason}")]
     Fault {
-        /// Where.
+        /// The place in the program.
         place: Box<ErrorPlace>,
         /// Description of the failure.
         reason: String,

@@ -9,18 +9,18 @@ use std::collections::HashMap;
 pub(super) struct Maker {
     alias: bool,
     pub(super) buffers: Vec<PlannedBuffer>,
-    /// By name.
+    /// Index of each static buffer, by name.
     statics: HashMap<String, usize>,
-    /// By size: registers that hold nothing.
+    /// Registers that hold nothing, by size.
     free: HashMap<u64, Vec<usize>>,
-    /// By size: registers made.
+    /// Number of registers made, by size.
     n_registers: HashMap<u64, usize>,
-    /// By life, its buffer while it lasts.
+    /// Buffer of each life while it lasts.
     of_life: Vec<Option<usize>>,
 }
 
 impl Maker {
-    /// For so many lives.
+    /// A maker for so many lives.
     pub(super) fn new(alias: bool, n_lives: usize) -> Maker {
         Maker {
             alias,

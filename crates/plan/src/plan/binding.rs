@@ -11,28 +11,28 @@ pub enum Binding {
     /// is the target's own. It is `static`; as `input` it is arranged anew for every call, in a buffer that other
     /// weights share.
     Weight {
-        /// Which.
+        /// The weight.
         weight: WeightId,
-        /// How.
+        /// Its layout in the slot.
         layout: WeightLayout,
     },
     /// Cosines and sines ([`rope_table`](crate::rope_table)): `static` in a prefill, where they
     /// hold from the chunk's first position, `input` in decode.
     RopeTable {
-        /// Which frequencies.
+        /// The rotation, with its frequencies.
         rope: RopeId,
-        /// Which rows.
+        /// The rows of the table.
         rows: TableRows,
     },
     /// A value: an `input` slot is written from the host's copy, an `output` slot read to it.
     Value(ValueId),
     /// Elements `start .. start + len` of each of a value's rows; the rest of each row of the slot is padding.
     Part {
-        /// Which.
+        /// The value.
         value: ValueId,
         /// First element.
         start: usize,
-        /// How many.
+        /// Number of elements.
         len: usize,
     },
     /// A layer's cached keys or values, `[n_kv_heads, max_tokens, head_dim]`: the sequence's own, never written as a whole. Rows that were
@@ -42,29 +42,29 @@ pub enum Binding {
     Cache {
         /// The cache's layer.
         layer: usize,
-        /// Which of its two arrays.
+        /// Which of the layer's two arrays.
         of: CachePart,
     },
-    /// The rows of a layer's cached keys or values that the pass [reaches](KeyRange), its own among them, `[n_kv_heads, n_rows,
-    /// head_dim]`. The host writes them after [`HostStep::AppendKv`](super::HostStep::AppendKv); they are zeros where there is no
-    /// token. `input`.
+    /// The rows of a layer's cached keys or values that the pass [reaches](KeyRange), its own among them,
+    /// `[n_kv_heads, n_rows, head_dim]`. The host writes them after [`HostStep::AppendKv`](super::HostStep::AppendKv);
+    /// they are zeros where there is no token. `input`.
     CacheRange {
         /// The cache's layer.
         layer: usize,
-        /// Which of its two arrays.
+        /// Which of the layer's two arrays.
         of: CachePart,
-        /// Which rows.
+        /// The rows.
         range: KeyRange,
     },
     /// Position of the pass among such rows ([`KeyRange::slot`]). `input`.
     RangePosition {
-        /// Which rows.
+        /// The rows.
         range: KeyRange,
     },
     /// A value in one of the target's own arrangements: the target [packs](crate::Arrangement::pack) the host's rows
     /// into it, and [unpacks](crate::Arrangement::unpack) the rows that the host reads.
     Packed {
-        /// Which.
+        /// The value.
         value: ValueId,
         /// The arrangement.
         id: ValueArrangement,
@@ -79,7 +79,7 @@ pub enum Binding {
         node: usize,
         /// The key-value head.
         kv_head: usize,
-        /// Which.
+        /// The operand or result.
         of: AttentionPart,
         /// Keys of the product.
         n_keys: usize,

@@ -93,15 +93,15 @@ pub fn title(pass: &PassCost, number: usize, n_passes: usize) -> String {
 pub struct PassLine {
     /// The program, or the kind of step.
     pub name: String,
-    /// How often.
+    /// Number of calls or steps.
     pub calls: u64,
     /// Kernels of a call.
     pub launches: u64,
     /// BO write, NPU run, BO read, the call.
     pub parts: [f64; 4],
-    /// All of them.
+    /// Sum of the parts.
     pub total: f64,
-    /// Written and read.
+    /// Bytes written and read.
     pub bytes: [u64; 2],
     /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none of the host's.
     pub rate: Option<[f64; 2]>,

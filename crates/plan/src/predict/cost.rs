@@ -44,7 +44,7 @@ pub struct SlotBytes {
 }
 
 impl SlotBytes {
-    /// Of an argument list.
+    /// Sizes of an argument list.
     pub fn of(slots: &[Slot]) -> SlotBytes {
         let mut bytes = SlotBytes::default();
         for slot in slots {
@@ -76,7 +76,7 @@ pub struct LaunchCost {
     pub tiling: String,
     /// Launches of the program that it takes.
     pub physical: u64,
-    /// From its first task to its last token.
+    /// Time from its first task to its last token.
     pub ns: f64,
     /// Loading its cores' programs.
     pub load_ns: f64,

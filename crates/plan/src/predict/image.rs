@@ -5,8 +5,8 @@ use crate::{AttentionOn, Lowering, PassKind, VisionCost, VisionShape};
 use millrace_graph::Graph;
 use millrace_model::VisionConfig;
 
-/// Cost of an image's vision encoder, and of the first pass of a prompt of so many tokens that has the image's rows, as
-/// the engine runs it.
+/// Cost of an image's vision encoder, and of the first pass of a prompt of so many tokens. That pass has the image's
+/// rows, as the engine runs it.
 #[derive(Clone, Debug)]
 pub struct ImagePass {
     /// The vision encoder's programs, and the host's work between them.

@@ -51,9 +51,9 @@ pub struct CallCost {
     pub n_dispatches: u64,
     /// The transformer block of its first node.
     pub layer: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub start_ns: f64,
-    /// In all.
+    /// Time in all.
     pub ns: f64,
     /// The call on the host, beside buffers and run.
     pub call_ns: f64,
@@ -90,9 +90,9 @@ pub struct HostCost {
     pub name: &'static str,
     /// The transformer block.
     pub layer: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub start_ns: f64,
-    /// How long.
+    /// Duration.
     pub ns: f64,
     /// Bytes of its operands.
     pub bytes: u64,
@@ -106,7 +106,7 @@ pub struct Totals {
     pub n_calls: u64,
     /// Kernels in them.
     pub n_launches: u64,
-    /// From the first step to the last.
+    /// Time from the first step to the last.
     pub total_ns: f64,
     /// NPU runs.
     pub run_ns: f64,
@@ -201,7 +201,7 @@ struct PassPricing<'a> {
     programs: Vec<ProgramCost>,
     /// The program of the call before.
     before: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     now_ns: f64,
 }
 
@@ -250,7 +250,7 @@ impl PassPricing<'_> {
 }
 
 impl StepCost {
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub fn start_ns(&self) -> f64 {
         match self {
             StepCost::Call(call) => call.start_ns,
@@ -258,7 +258,7 @@ impl StepCost {
         }
     }
 
-    /// How long.
+    /// Duration.
     pub fn ns(&self) -> f64 {
         match self {
             StepCost::Call(call) => call.ns,
@@ -332,7 +332,7 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
 }
 
 impl Crossing {
-    /// The same of so many dispatches.
+    /// Traffic of so many dispatches.
     fn times(self, n: u64) -> Crossing {
         Crossing {
             written_bytes: n * self.written_bytes,

@@ -30,9 +30,9 @@ pub struct ProgramSpan {
     pub shared: bool,
     /// Name of the activity.
     pub name: String,
-    /// Since the physical launch's start.
+    /// Start, since the physical launch's start.
     pub start_ns: f64,
-    /// Since the physical launch's start.
+    /// End, since the physical launch's start.
     pub end_ns: f64,
 }
 
@@ -136,7 +136,7 @@ fn add_call(
         }
         now_ns += ns;
     }
-    // Of experts, all dispatches one after the other.
+    // For experts, all dispatches one after the other.
     let n = call.n_dispatches as f64;
     let dispatch_ns = n * program.dispatch_ns;
     let mut now_ns = start_ns + call.call_ns + call.write_ns;

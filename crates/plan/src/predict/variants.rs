@@ -66,8 +66,8 @@ pub fn with_settings(
     model(graph, &*planner, &mut *pricer, work)
 }
 
-/// The prediction asked for, then one for each improvement in force without it, then the configurations that it is
-/// compared with ([`Evidence::comparisons`](crate::Evidence::comparisons)), on the same machine.
+/// The prediction asked for, then one for each improvement in force without it, then the configurations to compare with
+/// ([`Evidence::comparisons`](crate::Evidence::comparisons)). All are on the same machine.
 ///
 /// # Errors
 /// As [`with_settings`].

@@ -18,7 +18,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many operations in that time, on a machine of that peak.
+    /// The rate of so many operations in that time, on a machine of that peak.
     pub fn new(flops: u64, ns: f64, peak_flops_per_s: f64) -> Rate {
         let flops_per_s = if ns > 0.0 {
             flops as f64 * 1e9 / ns
@@ -40,7 +40,7 @@ pub struct PartCost {
     pub name: &'static str,
     /// Its launches, loading their cores included.
     pub ns: f64,
-    /// Of the pass's NPU runs.
+    /// Share of the pass's NPU runs.
     pub run_share: f64,
     /// Its operations over that time.
     #[serde(flatten)]

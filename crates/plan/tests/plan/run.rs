@@ -1,7 +1,7 @@
 //! Runs a plan without data: the content of every buffer and of the host, by name.
 //!
-//! It shares no code with [`Buffers`]. It is an error, reported with its step, if a buffer loses a value before its
-//! last reader, a step runs before its operands exist, or the host does not read a row that it needs.
+//! It shares no code with [`Buffers`]. Three faults are errors, reported with the step: a buffer loses a value before
+//! its last reader, a step runs before its operands exist, or the host does not read a row that it needs.
 
 use millrace_graph::{Graph, Op, SequenceMemory, ValueId};
 use millrace_npu::Role;

@@ -24,12 +24,12 @@ pub(super) struct ObjectPart {
     pub(super) bo: Bo,
 }
 
-/// Where the device's content is.
+/// Place of the device's content.
 enum ContentPlace {
     Zeros,
     /// No program was bound yet.
     Memory(Vec<u8>),
-    /// In objects, whose ranges cover the buffer.
+    /// Objects, whose ranges cover the buffer.
     Parts(Arc<Vec<ObjectPart>>),
 }
 

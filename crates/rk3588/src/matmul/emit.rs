@@ -30,12 +30,12 @@ impl Emit {
         form: Form::Rocket,
         quantised: true,
     };
-    /// As mtx512/rk3588-npu writes it.
+    /// The choices of mtx512/rk3588-npu.
     pub const MTX512: Emit = Emit {
         form: Form::Vendor,
         quantised: false,
     };
-    /// As gregordinary/rocket-userspace writes it.
+    /// The choices of gregordinary/rocket-userspace.
     pub const ROCKET_USERSPACE: Emit = Emit {
         form: Form::Rocket,
         quantised: false,

@@ -25,9 +25,9 @@ pub(super) struct TaskStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
     Well,
-    /// With wrong numbers.
+    /// It leaves wrong numbers.
     Garbage,
-    /// With an output that it left unchanged.
+    /// It leaves its output unchanged.
     Unwritten,
 }
 

@@ -25,7 +25,7 @@ pub enum AttentionBy {
 }
 
 impl AttentionBy {
-    /// All, the default first.
+    /// All choices, the default first.
     pub const ALL: [AttentionBy; 3] = [AttentionBy::Predicted, AttentionBy::Host, AttentionBy::Npu];
 
     /// Its name as a value of `--set attention=`.

@@ -90,21 +90,21 @@ impl Rk3588 {
         }
     }
 
-    /// With or without a rotation of k.
+    /// The same planner with or without a rotation of k.
     #[must_use]
     pub(super) fn with_rotation(mut self, has_rotation: bool) -> Rk3588 {
         self.has_rotation = has_rotation;
         self
     }
 
-    /// With nodes in fp16.
+    /// The same planner with nodes in fp16.
     #[must_use]
     pub(super) fn with_fp16(mut self, nodes: Vec<String>) -> Rk3588 {
         self.fp16 = nodes;
         self
     }
 
-    /// With attention computed as that says.
+    /// The same planner with that choice for attention.
     #[must_use]
     pub(super) fn with_attention(mut self, attention: AttentionBy) -> Rk3588 {
         self.attention = attention;

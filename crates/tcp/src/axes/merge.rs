@@ -52,8 +52,8 @@ impl DigitLayout {
         DigitLayout { digits }
     }
 
-    /// Content of each position where this layout and `other` belong to two operands: copies of one take the axis of
-    /// the other. `None` where the two contradict each other or differ in size.
+    /// Merges the layouts of two operands, position by position: copies of one take the axis of the other. `None` where
+    /// the two contradict each other or differ in size.
     pub fn merge(&self, other: &DigitLayout) -> Option<DigitLayout> {
         if self.size() != other.size() {
             return None;

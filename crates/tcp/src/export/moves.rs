@@ -73,7 +73,7 @@ impl Module<'_> {
         Ok(())
     }
 
-    /// The rest of a table's row when an axis is taken out, and the part with one index.
+    /// A table's layout without an axis, and without factors of size 1.
     fn without(&self, layout: &Mapping, axis: &str) -> ExportResult<Mapping> {
         Ok(match layout {
             Mapping::Symbol(name) if name == axis => Mapping::one(),

@@ -6,7 +6,7 @@ use crate::axes::{Digit, DigitLayout, Mapping, Source};
 use crate::program::Place;
 use crate::verify::Rule;
 
-/// Whether `left` remains of `before` when whole digits are reduced: the rest in its order.
+/// Whether `left` is the rest of `before`, in its order, after whole digits were reduced.
 pub(super) fn within(before: &DigitLayout, left: &DigitLayout, what: &str) -> FlowResult<()> {
     // Padding to a whole flit does not count.
     let padding = |digit: &Digit| digit.source == Source::Copies && digit.valid == 1;

@@ -8,15 +8,15 @@ use crate::axes::{Axes, AxesError, Digit, DigitLayout, Shape, Source, cover};
 pub(crate) struct FlowStream {
     /// Type of an element.
     pub element: Element,
-    /// Over clusters.
+    /// Layout over clusters.
     pub cluster: DigitLayout,
-    /// Over slices of a cluster.
+    /// Layout over slices of a cluster.
     pub slice: DigitLayout,
-    /// Over lanes.
+    /// Layout over lanes.
     pub lane: DigitLayout,
-    /// Over cycles, the outermost loop first.
+    /// Layout over cycles, the outermost loop first.
     pub time: DigitLayout,
-    /// Within a packet.
+    /// Layout within a packet.
     pub packet: DigitLayout,
     /// Axes being reduced: their remainder over slices numbers partial results.
     pub partial: Vec<usize>,

@@ -56,7 +56,7 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    /// The content of all query heads of a key head, over the ring.
+    /// Width of all query heads of a key head, over the ring: mapping and size.
     fn query_width(&self) -> (Mapping, u64) {
         let dims = self.target.dims;
         let mapping = list([ax("G"), ax("r"), ax("d_k_prime")]);
@@ -229,8 +229,9 @@ impl Builder<'_> {
         Ok(weights)
     }
 
-    /// Room for a chunk of keys or values, and the moves that bring it. It is the region of weights, with its moves. Or
-    /// it is elsewhere, with other moves, where data memory has room, so that weights are read meanwhile.
+    /// Room for a chunk of keys or values, and the lane of the moves that bring it. Where data memory has room, the
+    /// chunk is outside the region of weights, so that weights are read meanwhile. Otherwise it takes that region and
+    /// its lane.
     fn chunk_room(
         &mut self,
         at: &TensorSharding,
@@ -244,7 +245,7 @@ impl Builder<'_> {
         Ok((self.weights(Element::Bf16, at, layout)?, Lane::Weights))
     }
 
-    /// A chunk of keys or values out of the cache, from key `first` on, and the moves that bring it.
+    /// Loads a chunk of keys or values from the cache, from key `first` on. Gives its tensor and the lane of the move.
     fn load_chunk(
         &mut self,
         (name, cache): (&str, usize),

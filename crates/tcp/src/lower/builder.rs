@@ -47,7 +47,7 @@ pub(super) struct Builder<'t> {
     retired: VecDeque<usize>,
 }
 
-/// Most tensors that are retired at once.
+/// Largest number of retired tensors.
 const MAX_RETIRED: usize = 6;
 
 impl<'t> Builder<'t> {
@@ -277,7 +277,7 @@ impl<'t> Builder<'t> {
         self.trf_at(stem, element, spread, (lane, layout), 0)
     }
 
-    /// A register file tensor, in one half of the registers after the other.
+    /// A tensor in the tensor registers, alternately in either half of them.
     pub(super) fn trf_alternating(
         &mut self,
         stem: &str,

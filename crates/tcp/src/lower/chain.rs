@@ -107,7 +107,7 @@ impl Chain<'_> {
     /// Lowers the chain to its program.
     ///
     /// # Errors
-    /// [`ChainError`]: the first op that does not fit. Data memory is full, its sizes are not taken, or its axes differ
+    /// [`ChainError`]: the first op that does not fit: data memory is full, its sizes are not taken, or its axes differ
     /// from those of the others.
     pub fn lower(
         &self,

@@ -208,7 +208,7 @@ fn lowering_is_pure() {
     };
     let first = text();
     assert_eq!(first, text());
-    // The printed numbers are the program's.
+    // The container gives back the same program.
     let all = lower_all(
         "llama-3.2-1b",
         call(1, 4, 64),

@@ -15,7 +15,7 @@ macro_rules! words {
                 match self { $($type::$variant => $word,)* }
             }
 
-            /// The one of that word.
+            /// The variant of that word.
             pub(crate) fn from_word(word: &str) -> Option<$type> {
                 [$($type::$variant,)*].into_iter().find(|one| one.word() == word)
             }

@@ -17,12 +17,12 @@ pub enum Stage {
         cast: Option<Element>,
         /// Order of the packets.
         time: Mapping,
-        /// A packet.
+        /// Content of a packet.
         packet: Mapping,
     },
     /// Moves packets between slices.
     Switch {
-        /// How.
+        /// The way in which packets move.
         topology: Topology,
         /// Content of each slice after the switch.
         slice: Mapping,
@@ -33,7 +33,7 @@ pub enum Stage {
     Collect {
         /// Order of the flits.
         time: Mapping,
-        /// A flit.
+        /// Content of a flit.
         packet: Mapping,
     },
     /// Multiplies with the content of a register file.
@@ -47,12 +47,12 @@ pub enum Stage {
     },
     /// Adds within packets, by a tree.
     Packet {
-        /// The rest of a packet.
+        /// The packet that remains.
         packet: Mapping,
     },
     /// Adds over time.
     Time {
-        /// The rest of time.
+        /// The time that remains.
         time: Mapping,
     },
     /// Folds lanes into time and packets.
@@ -61,7 +61,7 @@ pub enum Stage {
         mode: LaneMode,
         /// Order of the results.
         time: Mapping,
-        /// A result flit.
+        /// Content of a result flit.
         packet: Mapping,
     },
     /// Keeps the stream as it is here for one later operand.
@@ -77,16 +77,16 @@ pub enum Stage {
     Reduce {
         /// The reduction.
         op: ReduceOp,
-        /// The rest of time.
+        /// The time that remains.
         time: Mapping,
-        /// The rest of a packet.
+        /// The packet that remains.
         packet: Mapping,
     },
     /// Reduces over slices, around a ring.
     Ring {
         /// The reduction.
         op: ReduceOp,
-        /// The rest over slices.
+        /// The slices that remain.
         slice: Mapping,
     },
     /// Narrows elements.
@@ -98,7 +98,7 @@ pub enum Stage {
     Transpose {
         /// Order of the packets then.
         time: Mapping,
-        /// A packet then.
+        /// Content of a packet then.
         packet: Mapping,
     },
     /// Writes data memory.

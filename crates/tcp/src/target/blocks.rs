@@ -1,9 +1,9 @@
 //! Plans in which consecutive ops are one program: a block.
 //!
-//! A block ends at the end of a layer, so that layers share a program. It also ends at an op of the host, where the
-//! number of rows changes, at norms of heads, which have other rows, and where data memory is full. Attention in a
-//! block appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host.
-//! So a token of Llama takes one call a layer, from its first norm to its second residual.
+//! A block ends at the end of a layer, so that layers share a program. It also ends at an op of the host, at norms of
+//! heads, which have other rows, and where the number of rows changes or data memory is full. Attention in a block
+//! appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host. So a
+//! token of Llama takes one call a layer, from its first norm to its second residual.
 
 use super::inputs::SlotInput;
 use super::nodes::{NodeLowering, launch, line};

@@ -24,7 +24,7 @@ pub(super) struct TcpPrices<'a> {
 }
 
 impl<'a> TcpPrices<'a> {
-    /// Those of a planner.
+    /// The prices of a planner.
     pub(super) fn new(tcp: &'a Tcp) -> TcpPrices<'a> {
         TcpPrices {
             tcp,

@@ -169,12 +169,12 @@ impl KernelPipeline<'_> {
 
 /// Cycles of each part of a kernel's pipeline; the slowest decides.
 struct PipelineCycles {
-    /// Before the first result.
+    /// Cycles before the first result.
     start: f64,
-    /// Around a ring of slices.
+    /// Cycles around a ring of slices.
     ring: f64,
     fetch: f64,
-    /// Of products.
+    /// Cycles of products.
     outer: f64,
     /// The slowest of the other parts, and its name.
     slowest: (f64, &'static str),

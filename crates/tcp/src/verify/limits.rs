@@ -165,7 +165,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Results in flight: the rest of time within the outermost loop that is summed.
+    /// Results in flight: the remaining time within the outermost loop that is summed.
     fn accumulators(&mut self, at: usize) {
         let (before, after) = (&self.streams[at - 1], &self.streams[at]);
         let slots = in_flight(&before.time, &after.time);
@@ -276,7 +276,7 @@ impl Checker<'_> {
     }
 }
 
-/// Sizes of the rest of time within the outermost loop that is reduced.
+/// Sizes of the remaining time within the outermost loop that is reduced.
 fn in_flight(before: &DigitLayout, after: &DigitLayout) -> u64 {
     let (all, left) = (before.size(), after.size());
     if all == left {

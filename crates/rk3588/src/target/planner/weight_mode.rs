@@ -10,7 +10,7 @@ pub enum WeightMode {
 }
 
 impl WeightMode {
-    /// All, the default first.
+    /// All modes, the default first.
     pub const ALL: [WeightMode; 2] = [WeightMode::AtLoad, WeightMode::PerCall];
 
     /// Its name as a value of `--mode`.
