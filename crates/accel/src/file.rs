@@ -69,7 +69,7 @@ pub struct AccelFile {
 }
 
 impl AccelFile {
-    /// Opens a node anew: another open file with objects of its own.
+    /// Opens a node anew: another open file with separate objects.
     ///
     /// # Errors
     /// As `open(2)`.

@@ -2,12 +2,12 @@
 //!
 //! | layer | holds | key | lives |
 //! |---|---|---|---|
-//! | artifacts | compiled programs, on disk | hash of their sources | until deleted |
+//! | artifacts | compiled programs, on disk | hash of the inputs of compilation | until deleted |
 //! | handles | programs loaded on the device | content hash | as long as the cache |
 //! | buffer sets | a buffer for each slot | `bo_key`, one a layer of a model | until forgotten |
 //!
-//! [`ProgramCache::load_and_run`] moves bytes by the roles of the slots and no others: `static` slots cross once for
-//! each `bo_key`, `input` slots at every call, `output` slots back after it, `intermediate` slots never.
+//! [`ProgramCache::load_and_run`] moves the bytes that the roles of the slots ask for, and no others: `static` slots
+//! cross once for each `bo_key`, `input` slots at every call, `output` slots back after it, `intermediate` slots never.
 //! [`ProgramCache::run_moving`] moves the bytes that the caller selects for each slot: fewer where values stay in
 //! buffers that several programs share.
 

@@ -40,7 +40,7 @@ pub trait LoadedProgram: Send + Sync {
     /// Its argument list.
     fn slots(&self) -> &[Slot];
 
-    /// Why something else executes it than the device was opened for; `None` where nothing does. Its run then says
+    /// Why it runs on something else than the device was opened for; `None` where it does not. Its run then says
     /// nothing about the simulator or hardware that was to be tried.
     fn substitute(&self) -> Option<&str> {
         None

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Power of one rail over a stretch of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rail {
-    /// The consumer: `npu`, `soc`, `dram`, `package`. Rails may contain each other.
+    /// The part that it supplies: `npu`, `soc`, `dram`, `package`. Rails may contain each other.
     pub name: String,
     /// Mean power in watts.
     pub power_w: f64,

@@ -35,7 +35,7 @@ pub trait Simulator: Send + Sync + 'static {
     /// Every reason why it is refused, in words.
     fn accept(&self, container: &Container) -> Result<Self::Program, String>;
 
-    /// Why something else executes the program than the simulator that was asked for; [`LoadedProgram::substitute`]
+    /// Why the program runs on something else than the simulator that was asked for; [`LoadedProgram::substitute`]
     /// passes it on.
     fn substitute(&self, program: &Self::Program) -> Option<String> {
         let _ = program;

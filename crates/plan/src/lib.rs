@@ -1,9 +1,9 @@
 //! Common parts of every NPU *plan*, and the contract of a kind of NPU with the rest of the workspace.
 //!
-//! A [`Target`] is a kind of NPU: one row in a registry, one crate behind it. Its [`Planner`] lowers a
-//! model's graph for a [kind of pass](PassKind) to a [`Plan`]: calls of programs and steps of the host,
-//! with the content of every slot, and where every op runs and why. The same plan is run (by the runtime's
-//! sessions), compiled ahead of time ([`compile()`]), predicted ([`predict`]) and explained.
+//! A [`Target`] is a kind of NPU: one row in a registry, one crate behind it. Its [`Planner`] lowers a model's graph
+//! for a [kind of pass](PassKind) to a [`Plan`]: calls of programs and steps of the host, with the content of every
+//! slot, and where every op runs and why. The same plan is run (by the runtime's sessions), compiled ahead of time
+//! ([`compile()`]), predicted ([`predict`]) and explained.
 //!
 //! | module | holds |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | `buffers` | the buffer of each slot, and the host's transfers |
 //! | `inspect`, `stored` | looking into a plan; checks of a plan from a cache |
 //! | [`graph`] | graphs that make sense |
-//! | [`offload`] | plans in which each op is the device's or the host's |
+//! | [`offload`] | plans in which each op runs on the device or on the host |
 //! | [`experts`] | calls that multiply with the experts that tokens chose |
 //! | `compile` | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |

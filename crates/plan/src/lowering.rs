@@ -39,8 +39,8 @@ pub trait Lowering: Send + Sync {
         n_ctx
     }
 
-    /// The kind of pass that a chunk takes, where a sequence's cache has `cache_rows` rows. Without a
-    /// mapping over the cache, attention of later chunks is the host's.
+    /// The kind of pass that a chunk takes, where a sequence's cache has `cache_rows` rows. Without a mapping over the
+    /// cache, attention of later chunks runs on the host.
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let _ = (graph, cache_rows);
         PassKind {

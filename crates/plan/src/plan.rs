@@ -35,8 +35,8 @@ pub struct Plan {
     pub phase: Phase,
     /// Tokens it takes; 1 in decode.
     pub n_tokens: u64,
-    /// Whether a value stays in one buffer from the program that writes it to the last that reads it;
-    /// otherwise each call has buffers of its own, and the host carries values between them.
+    /// Whether a value stays in one buffer from the program that writes it to the last that reads it; otherwise each
+    /// call has separate buffers, and the host carries values between them.
     pub alias: bool,
     /// Which rows of logits the caller takes.
     pub head: HeadRows,

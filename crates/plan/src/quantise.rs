@@ -88,7 +88,7 @@ pub fn quantise_row(row: &[f32], out: &mut [i8]) -> f32 {
         return f32::NAN;
     }
     let scale = if largest > 0.0 { largest / MAX } else { 1.0 };
-    // Tiny rows: the inverse of a subnormal scale is infinite.
+    // Tiny rows: the inverse of a subnormal scale can be infinite.
     let inverse = 1.0 / scale;
     if !inverse.is_finite() {
         out.fill(0);

@@ -1,8 +1,8 @@
 //! A vision encoder on a device.
 //!
-//! A block is two programs: all of its attention behind the norm, and all of its feed-forward network. The normed rows cross
-//! to the device, and the addends of the residual stream come back. The host computes norms and sums, and keeps that stream in
-//! f32. The products of patches before the blocks and of pooled rows behind them are programs of their own.
+//! A block is two programs: all of its attention behind the norm, and all of its feed-forward network. The normed rows
+//! cross to the device, and the addends of the residual stream come back. The host computes norms and sums, and keeps
+//! that stream in f32. The products of patches before the blocks and of pooled rows behind them are separate programs.
 //!
 //! ```text
 //!  host    n = norm1 x ─┐                        ┌─ x += y + b ; n = norm2 x ─┐                     ┌─ x += y + b

@@ -41,7 +41,7 @@ pub enum Command {
     Filler,
 }
 
-/// A word that is no command.
+/// A word that is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {position} ({word:#018x}): {problem}")]
 pub struct DecodeError {
@@ -164,7 +164,7 @@ pub fn encode(commands: &[Command]) -> Vec<u64> {
 /// Decodes words into commands.
 ///
 /// # Errors
-/// [`DecodeError`]: the first word that is no command, and why.
+/// [`DecodeError`]: the first word that is not a command, and why.
 pub fn decode(words: &[u64]) -> Result<Vec<Command>, DecodeError> {
     let words = words.iter().enumerate();
     words

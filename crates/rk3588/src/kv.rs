@@ -87,7 +87,7 @@ impl LayerAttention {
         self.n_heads.div_ceil(self.n_kv_heads.max(1))
     }
 
-    /// The two products of a key-value head: its query heads' rows are rows of one product each.
+    /// The two products of a key-value head, each over the rows of all its query heads.
     pub fn products(&self) -> [Matmul; 2] {
         let product = |n, k| Matmul {
             kind: KIND,

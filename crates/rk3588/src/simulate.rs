@@ -2,18 +2,18 @@
 //!
 //! It behaves as Linux does, traps included, and keeps its own clock:
 //!
-//! - SUBMIT answers success whatever the faults of single jobs;
+//! - SUBMIT answers success regardless of faults in single jobs;
 //! - a job that hangs is reset after 500 ms, and waiting for it succeeds with its output untouched;
 //! - deadlines are absolute; only outputs can be waited for;
 //! - an open file is one entity of the scheduler, so it never runs on two cores at once;
 //! - addresses begin at 0 in every open file, and a handle means nothing in another;
 //! - PREP_BO answers 0 or the remaining time, as kernels differ.
 //!
-//! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host
-//! holds) it is an error here. [`BoardMode::Strict`] also reports errors that Linux would hide.
+//! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host holds) it is an
+//! error here. [`BoardMode::Strict`] also reports errors that Linux would hide.
 //!
-//! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task
-//! and compute real numbers.
+//! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task and
+//! compute real numbers.
 
 mod compute;
 mod descriptor;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl ProgramCache {
-    /// Loaded programs that something else executes than the device was opened for: name and reason, each pair once, in
+    /// Loaded programs that run on something else than the device was opened for: name and reason, each pair once, in
     /// order.
     pub fn substitutes(&self) -> Vec<(String, String)> {
         let loaded = lock(&self.loaded);

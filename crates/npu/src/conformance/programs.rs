@@ -102,7 +102,7 @@ pub(super) fn target(factory: Factory<'_>) -> Result<(), String> {
     }
 }
 
-/// A payload that is not the program it claims to be is refused, for any bytes.
+/// A payload that is not the program it claims to be is refused, whatever its bytes.
 pub(super) fn payload(factory: Factory<'_>) -> Result<(), String> {
     each(factory, |subject, sample| {
         let good = &sample.container;
@@ -171,7 +171,7 @@ pub(super) fn foreign(factory: Factory<'_>) -> Result<(), String> {
     }
 }
 
-/// Each fence is answered for its own work, in any order, and need not be answered.
+/// Each fence answers for its own work, in any order. A fence may also stay unanswered.
 pub(super) fn fences(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
     let device = &*subject.device;

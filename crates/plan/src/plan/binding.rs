@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Binding {
     /// A weight in the slot's element type, arranged as the layout says; quantised ones are decoded unless the layout
-    /// is the target's own. It is `static`; as `input` it is arranged anew for every call, in a buffer that other
-    /// weights share.
+    /// is the target's own. It is `static`; as `input` it is arranged anew for every call, in a buffer that other slots
+    /// use too.
     Weight {
         /// The weight.
         weight: WeightId,

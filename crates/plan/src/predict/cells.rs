@@ -103,9 +103,9 @@ pub struct PassLine {
     pub total: f64,
     /// Bytes written and read.
     pub bytes: [u64; 2],
-    /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none of the host's.
+    /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none for the host.
     pub rate: Option<[f64; 2]>,
-    /// Whether it is the host's.
+    /// Whether the host does it.
     pub is_host: bool,
 }
 

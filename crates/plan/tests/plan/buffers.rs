@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// Static buffers are one for each content, have names of their own, and are never moved.
+    /// Static buffers are one for each content, have unique names, and are never moved.
     #[test]
     fn static_contents_are_there_once(
         sizes in Sizes::any(),

@@ -14,7 +14,7 @@ use super::Command;
 use crate::regs::Block;
 use std::fmt::Write;
 
-/// A line that is no command.
+/// A line that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
@@ -67,7 +67,7 @@ pub fn print(commands: &[Command]) -> String {
 /// Parses a text into commands.
 ///
 /// # Errors
-/// [`TextError`]: the first line that is no command, and why.
+/// [`TextError`]: the first line that is not a command, and why.
 pub fn parse(text: &str) -> Result<Vec<Command>, TextError> {
     let mut commands = Vec::new();
     for (at, full) in text.lines().enumerate() {

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Content of the last bytes of every task's output before it runs. As a 32-bit integer it is beyond any sum of
 /// products of bytes with k up to 16,384. As a float of 32 or 16 bits it is a NaN with a payload that no arithmetic
-/// makes. As a 16-bit integer it is beyond any sum of 4-bit products with k up to 500; for larger k it is an accident
-/// of 128 bits.
+/// makes. As a 16-bit integer it is beyond any sum of 4-bit products with k up to 500; for larger k a match is a
+/// coincidence of 128 bits.
 const MARK: [u8; 16] = 0x7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_u128.to_le_bytes();
 
 /// The kernel resets a job after 500 ms. A wait this long that left a mark means a reset.

@@ -52,7 +52,7 @@ pub enum ProgramError {
         /// How many follow.
         count: usize,
     },
-    /// A word that is no command.
+    /// A word that is not a command.
     #[error("job {job}, task {task} (byte {offset}): {error}")]
     Word {
         /// The job.

@@ -41,9 +41,9 @@ pub(super) const LENGTHS_FOR_WEIGHTS: u32 = 128;
 /// Makes plans for an RK3588.
 pub struct Rk3588 {
     pub(super) machine: Machine,
-    /// Profile of the clock. Nothing is chosen by it.
+    /// Profile that times come from. Nothing is chosen by it.
     pub(super) profile: Profile,
-    /// Profile that decides how products are cut, in any profile of the clock.
+    /// Profile that decides how products are cut, whatever profile times come from.
     pub(super) choices: Profile,
     mode: WeightMode,
     kind: MatmulKind,
