@@ -1,7 +1,8 @@
 //! A toy NPU: an imaginary device that multiplies matrices and does nothing else.
 //!
-//! It is the smallest possible [`Target`], a pattern for writing a real one. It also proves that a kind of NPU is one crate and one row:
-//! its tests run every command of the command line on it, and nothing outside this crate knows of it.
+//! It is the least that a [`Target`] can be, for who writes a real one, and the proof that a kind of NPU is
+//! one crate and one row: its tests run every command of the command line on it, and nothing outside this
+//! crate knows of it.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,9 +18,9 @@ pub mod program;
 use millrace_plan::{Choice, Planner, SettingError, Settings, Target, TargetOptions};
 use std::sync::Arc;
 
-/// The toy's name.
+/// Its name.
 pub const NAME: &str = "toy";
-/// Simulator that leaves wide products to the whole toy.
+/// A toy that leaves wide products to another.
 const NARROW: &str = "narrow";
 
 /// The registry's row.
