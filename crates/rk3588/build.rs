@@ -1,4 +1,4 @@
-//! Names the compiler after what it is built from: its own sources and facts, how they are read, and the form of plans.
+//! Names the compiler after its inputs: its own sources and facts, how they are read, and the form of plans.
 
 fn main() -> std::io::Result<()> {
     millrace_fingerprint::emit(

@@ -42,8 +42,8 @@ pub const fn argument_bytes(opcode: Opcode) -> usize {
 /// A call whose argument is one structure and whose answer is a number that is not negative.
 struct SysCall<'t, T, const OPCODE: Opcode>(&'t mut T);
 
-// SAFETY: `T` has the size that the opcode states (asserted in `AccelFile::call`); that it is laid out as
-// the kernel's structure is what `AccelFile::call` asks of its caller.
+// SAFETY: `T` has the size that the opcode states (asserted in `AccelFile::call`). The caller of `AccelFile::call`
+// promises that it is laid out as the kernel's structure.
 unsafe impl<T, const OPCODE: Opcode> Ioctl for SysCall<'_, T, OPCODE> {
     type Output = i32;
 
@@ -69,7 +69,7 @@ pub struct AccelFile {
 }
 
 impl AccelFile {
-    /// Opens a node anew: another open file with objects of its own.
+    /// Opens a node anew: another open file with separate objects.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -82,8 +82,8 @@ impl AccelFile {
     /// An ioctl whose argument is one structure. Gives the kernel's answer, 0 or more.
     ///
     /// # Safety
-    /// `T` is `repr(C)` and laid out as the structure of that number; every address in it is that of memory
-    /// which the kernel may read or write as the number says, until the call returns.
+    /// `T` is `repr(C)` and laid out as the structure of that number. Every address in it is that of memory which the kernel may read or
+    /// write as the number says, until the call returns.
     ///
     /// # Errors
     /// As `ioctl(2)`.
@@ -110,8 +110,8 @@ impl AccelFile {
             desc_len: description.len() as u64,
             desc: description.as_mut_ptr() as u64,
         };
-        // SAFETY: the structure is that of `drm.h`; the kernel writes at most as many bytes to each address
-        // as the length beside it says, which are those of arrays that outlive the call.
+        // SAFETY: the structure is that of `drm.h`. The kernel writes at most as many bytes to each address as the
+        // length beside it says; these are the lengths of arrays that outlive the call.
         unsafe { self.call::<_, DRM_VERSION>(&mut version)? };
         let text = |bytes: &[u8], len: u64| {
             let len = (len as usize).min(bytes.len());
@@ -146,11 +146,11 @@ impl AccelFile {
         align_bytes: usize,
     ) -> Result<FileMapping, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // More than is needed is reserved, so that it holds a multiple; no pages are behind it.
+        // Reserves more than is needed, so that the range holds a multiple; no pages are behind it.
         let more = if align_bytes > 4096 { align_bytes } else { 0 };
         let reserved_bytes = len_bytes.checked_add(more).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel chooses the place; nothing of this process lies there.
+        // SAFETY: the kernel chooses the address; nothing of this process is mapped there.
         let reserved =
             unsafe { mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags)? };
         let skipped = reserved.cast::<u8>().align_offset(align_bytes.max(1));
@@ -162,20 +162,20 @@ impl AccelFile {
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let at = mapping.as_mut_ptr().cast();
-        // SAFETY: the place is within the reservation above, which nobody else knows of.
+        // SAFETY: the address is within the reservation above, which nobody else knows of.
         unsafe { mmap(at, len_bytes, access, flags, &self.fd, offset)? };
         Ok(mapping)
     }
 }
 
-/// The monotonic clock, by which deadlines of waits are told, in nanoseconds.
+/// The monotonic clock in nanoseconds; deadlines of waits are on this clock.
 pub fn now_ns() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// A buffer object in this process's memory; unmapped when dropped. The device writes to it while a command
-/// runs that has it: whoever holds one looks at it before and after, not during.
+/// A buffer object in this process's memory; unmapped when dropped. The device writes to it while a command that uses
+/// it runs: the holder reads it before and after, not during.
 #[derive(Debug)]
 pub struct FileMapping {
     reserved: NonNull<c_void>,
@@ -184,7 +184,7 @@ pub struct FileMapping {
     len_bytes: usize,
 }
 
-// SAFETY: the memory belongs to the mapping alone, whatever thread has it.
+// SAFETY: the memory belongs to the mapping alone, on any thread.
 unsafe impl Send for FileMapping {}
 
 impl FileMapping {
@@ -216,7 +216,7 @@ impl DerefMut for FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: the reservation with all that was mapped into it is this mapping's, which ends.
+        // SAFETY: the reservation, with everything mapped into it, belongs to this mapping, which ends here.
         let _ = unsafe { munmap(self.reserved.as_ptr(), self.reserved_bytes) };
     }
 }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(none.err(), Some(Errno::NOENT));
     }
 
-    /// A mapping lies where it was asked to, and has the bytes of what it maps.
+    /// A mapping has the alignment that was asked for, and the bytes of the object that it maps.
     #[test]
     fn mappings_are_aligned_as_asked() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,10 +1,10 @@
-//! Which node belongs to a driver.
+//! Finds the node that belongs to a driver.
 
 use rustix::io::Errno;
 
 const FOLDER: &str = "/dev/accel";
 
-/// What a driver says of itself.
+/// Version that a driver reports (`DRM_VERSION`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverVersion {
     /// Name (`rocket`, `amdxdna_accel_driver`).
@@ -18,7 +18,7 @@ pub struct DriverVersion {
 /// Why no node of a driver was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// There is no node.
+    /// No node exists.
     NoNode,
     /// A node may not be opened.
     Permission {
@@ -36,13 +36,13 @@ pub enum Absence {
     Open {
         /// The node.
         path: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         errno: Errno,
     },
 }
 
-/// Paths of nodes that belong to a kernel module of that name (`rocket`, `amdxdna`), or to one that cannot be
-/// told: sysfs is open to all, the node may not be.
+/// Paths of nodes that belong to a kernel module of that name (`rocket`, `amdxdna`), or to an unknown module: sysfs is
+/// open to all, the node may not be.
 pub fn node_paths(module: &str) -> Vec<String> {
     let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let mut paths: Vec<String> = entries

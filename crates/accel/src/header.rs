@@ -1,7 +1,7 @@
 //! Structures compared with the kernel's headers by a C compiler, for tests of drivers.
 //!
-//! The headers of the system that builds may be older than the driver, so where they are is said by the
-//! environment: [`VARIABLE`]. `tools/drm_headers.sh` fetches some.
+//! The headers of the building system may be older than the driver, so an environment variable names their folder:
+//! [`VARIABLE`]. `tools/drm_headers.sh` fetches some.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// Names the folder that has `drm/…` and `linux/…` in it.
 pub const VARIABLE: &str = "MILLRACE_LINUX_HEADERS";
 
-/// A structure as it is written here, with the header's names.
+/// A structure as this workspace declares it, with the header's names.
 #[derive(Clone, Debug)]
 pub struct Structure {
     /// `struct NAME` of the header.
@@ -42,8 +42,8 @@ macro_rules! own_offset {
 
 pub use crate::offsets;
 
-/// Panics where a header has another size, offset or number. Says that it looked at nothing where [`VARIABLE`] is
-/// not set.
+/// Panics where a header has another size, offset or number. Reports that it checked nothing where [`VARIABLE`] is not
+/// set.
 ///
 /// # Panics
 /// Where anything differs; where the header or a C compiler cannot be had though the variable is set.
@@ -72,7 +72,7 @@ pub fn check(header: &str, structures: &[Structure], numbers: &[(&'static str, u
     assert!(ran.status.success(), "{header} of {folder}: {said}");
 }
 
-/// A C program that compiles if everything is as it is said.
+/// A C program that compiles if sizes, offsets and numbers agree.
 fn source(header: &str, structures: &[Structure], numbers: &[(&'static str, u64)]) -> String {
     let mut text = format!("#include <stddef.h>\n#include <{header}>\n");
     let mut claim = |what: String, value: u64| {

@@ -1,4 +1,4 @@
-//! Nodes of Linux's compute accelerators (`/dev/accel/accelN`): what drivers of NPUs share.
+//! Nodes of Linux's compute accelerators (`/dev/accel/accelN`), shared by the drivers of NPUs.
 //!
 //! | module | holds |
 //! |---|---|

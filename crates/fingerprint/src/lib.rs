@@ -1,8 +1,8 @@
-//! For build scripts: a hash of what a crate is built from.
+//! For build scripts: a hash of the files that a crate is built from.
 //!
-//! A target's plans and programs lie in a cache on disk. They are used by the very compiler that made them only, so the
-//! compiler needs a name that changes with every source and every table of facts: the crate's version alone stays the same while
-//! somebody works on it.
+//! A target's plans and programs are cached on disk. Only the very compiler that made them may use them. So the compiler needs a
+//! name that changes with every source and every table of facts: the crate's version alone stays the same while somebody works
+//! on it.
 //!
 //! ```no_run
 //! // build.rs
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Sets the environment variable `name` for the crate under construction to `VERSION HASH`, and has cargo run the script again
-/// when a file changes. Folders are relative to the crate. One that is not there is left out: in a packaged crate `../plan/src` is
+/// when a file changes. Folders are relative to the crate. A missing folder is left out: in a packaged crate `../plan/src` is
 /// another package, whose version this one's fixes.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub fn hash(root: &Path, folders: &[&str]) -> io::Result<u64> {
     Ok(state)
 }
 
-/// FNV-1a, 64 bits: it tells versions apart and guards against nobody.
+/// FNV-1a, 64 bits: it distinguishes versions and is no protection against attackers.
 fn mixed(state: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(state, |state, byte| {
         (state ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -7,16 +7,16 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Which side is brought up to date.
+/// The side that a sync brings up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What the host wrote becomes visible to the device.
+    /// The host's writes become visible to the device.
     ToDevice,
-    /// What the device wrote becomes visible to the host.
+    /// The device's writes become visible to the host.
     FromDevice,
 }
 
-/// What a buffer is for. A hint for placement; it forbids nothing.
+/// Intended use of a buffer. A hint for placement; it forbids nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Usage {
     /// The host writes, the device reads.
@@ -37,7 +37,7 @@ impl From<Role> for Usage {
     }
 }
 
-/// What a device implements: pinned memory, mapped into the host.
+/// Memory that a device implements: pinned, and mapped into the host.
 pub trait BufferObject: Send + Sync {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
@@ -54,7 +54,7 @@ pub trait BufferObject: Send + Sync {
     /// Where the object cannot be mapped.
     fn map_mut(&self, access: &mut dyn FnMut(&mut [u8])) -> Result<(), DeviceError>;
 
-    /// Copies bytes, which lie within the object, into the host's view.
+    /// Copies bytes into the host's view. They must be within the object.
     ///
     /// # Errors
     /// Where the object cannot be mapped.
@@ -63,14 +63,14 @@ pub trait BufferObject: Send + Sync {
         self.map_mut(&mut |view| view[start..start + bytes.len()].copy_from_slice(bytes))
     }
 
-    /// Makes one side's bytes in the range visible to the other. The range lies within the object.
+    /// Makes one side's bytes in the range visible to the other. The range is within the object.
     ///
     /// # Errors
     /// Where the driver fails.
     fn sync(&self, direction: Direction, range: Range<u64>) -> Result<(), DeviceError>;
 
-    /// Calls `look` with what the device has. An object that cannot be looked into without a sync
-    /// makes one, and the host's view changes.
+    /// Calls `look` with the device's bytes. An object that cannot be read without a sync makes one, and the host's
+    /// view changes.
     ///
     /// # Errors
     /// Where the driver fails.
@@ -108,7 +108,7 @@ impl std::ops::AddAssign for Traffic {
 impl std::ops::Sub for Traffic {
     type Output = Traffic;
 
-    /// What was added since an earlier reading.
+    /// Difference to an earlier reading.
     fn sub(self, earlier: Traffic) -> Traffic {
         Traffic {
             written_bytes: self.written_bytes - earlier.written_bytes,
@@ -119,8 +119,8 @@ impl std::ops::Sub for Traffic {
     }
 }
 
-/// A buffer object with its accounts. Everything the host does with a buffer goes through here, so
-/// that every byte is counted on every device alike.
+/// A buffer object with its byte counts. Every access of the host to a buffer goes through here, so that every byte is
+/// counted on every device alike.
 pub struct Buffer {
     object: Box<dyn BufferObject>,
     usage: Usage,
@@ -168,7 +168,7 @@ impl Buffer {
         self.object.size_bytes()
     }
 
-    /// What it is for.
+    /// Its intended use.
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -200,10 +200,10 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies bytes out of the host's mapping: what the last sync from the device brought.
+    /// Copies bytes out of the host's mapping: those that the last sync from the device brought.
     ///
     /// # Errors
-    /// Where the range lies outside, or the buffer cannot be mapped.
+    /// Where the range is outside, or the buffer cannot be mapped.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let range = self.range(offset, bytes.len() as u64)?;
         self.object.map(&mut |view| {
@@ -224,7 +224,7 @@ impl Buffer {
     /// Lets the host look at a range of its mapping in place. Counts as reading it.
     ///
     /// # Errors
-    /// Where the range lies outside, or the buffer cannot be mapped.
+    /// Where the range is outside, or the buffer cannot be mapped.
     pub fn read_range_with(
         &self,
         range: Range<u64>,
@@ -238,7 +238,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Lets a debugger look at what the device has. Counts as nothing: a session never does it.
+    /// Lets a debugger look at the device's bytes. It is not counted: a session never does it.
     ///
     /// # Errors
     /// Where the driver fails.
@@ -257,7 +257,7 @@ impl Buffer {
     /// Makes a range of one side's bytes visible to the other.
     ///
     /// # Errors
-    /// Where the range lies outside or the driver fails.
+    /// Where the range is outside or the driver fails.
     pub fn sync_range(&self, direction: Direction, range: Range<u64>) -> Result<(), DeviceError> {
         let len = range.end.saturating_sub(range.start);
         let range = self.range(range.start, len)?;

@@ -2,14 +2,14 @@
 //!
 //! | layer | holds | key | lives |
 //! |---|---|---|---|
-//! | artifacts | compiled programs, on disk | hash of what they were compiled from | until deleted |
+//! | artifacts | compiled programs, on disk | hash of the inputs of compilation | until deleted |
 //! | handles | programs loaded on the device | content hash | as long as the cache |
 //! | buffer sets | a buffer for each slot | `bo_key`, one a layer of a model | until forgotten |
 //!
-//! [`ProgramCache::load_and_run`] moves what the roles of the slots ask for and nothing else:
-//! `static` slots cross once for each `bo_key`, `input` slots at every call, `output` slots back
-//! after it, `intermediate` slots never. [`ProgramCache::run_moving`] moves what a caller says of each
-//! slot: less where values stay in buffers that several programs share.
+//! [`ProgramCache::load_and_run`] moves the bytes that the roles of the slots ask for, and no others: `static` slots
+//! cross once for each `bo_key`, `input` slots at every call, `output` slots back after it, `intermediate` slots never.
+//! [`ProgramCache::run_moving`] moves the bytes that the caller selects for each slot: fewer where values stay in
+//! buffers that several programs share.
 
 mod disk;
 mod error;
@@ -29,7 +29,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the cache did so far.
+/// Counters of the cache since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Artifacts compiled.
@@ -48,7 +48,7 @@ pub struct CacheStats {
     pub traffic: Traffic,
 }
 
-/// Bytes of buffers, by what is in them.
+/// Bytes of buffers, by kind of content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferBytes {
     /// `static` slots: weights and tables.
@@ -107,7 +107,7 @@ impl ProgramCache {
         Ok(cache)
     }
 
-    /// Has notices told to `notify`.
+    /// Sends notices to `notify`.
     #[must_use]
     pub fn on_notice(mut self, notify: impl Fn(&Notice) + Send + Sync + 'static) -> ProgramCache {
         self.notify = Box::new(notify);
@@ -119,20 +119,19 @@ impl ProgramCache {
         &self.device
     }
 
-    /// What the cache did so far.
+    /// Counters of the cache since its creation.
     pub fn stats(&self) -> CacheStats {
         *lock(&self.stats)
     }
 
-    /// A compiled program: from memory, from disk, or built. `key` is the
-    /// [hash](ContentHash::of) of everything the build depends on (graph, machine, options,
-    /// compiler version); `name` is for notices.
+    /// A compiled program: from memory, from disk, or built. `key` is the [hash](ContentHash::of) of everything the
+    /// build depends on (graph, machine, options, compiler version); `name` is for notices.
     ///
-    /// Of several processes or threads that ask for the same key at once, one builds and the
-    /// others wait for it. Trouble with the disk is a [`Notice`], not an error.
+    /// If several processes or threads ask for the same key at once, one builds and the others wait for it. Trouble
+    /// with the disk is a [`Notice`], not an error.
     ///
     /// # Errors
-    /// What `build` returns.
+    /// The error of `build`.
     pub fn artifact<E>(
         &self,
         key: ContentHash,
@@ -173,7 +172,7 @@ impl ProgramCache {
         if let DiskLookup::Hit(container) = disk.get(key, target, &|_| {}) {
             return hit(container);
         }
-        // Without a lock the worst is that two processes build the same program.
+        // Without a lock two processes may build the same program, nothing worse.
         let _guard = disk.lock(&format!("{key}.lock")).map_err(|error| {
             (self.notify)(&Notice::NotSaved {
                 name: name.to_owned(),
@@ -201,7 +200,7 @@ impl ProgramCache {
     /// The program on the device, loaded once.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError> {
         let mut loaded = lock(&self.loaded);
         if let Some(program) = loaded.get(&container.content_hash()) {
@@ -213,8 +212,8 @@ impl ProgramCache {
         Ok(program)
     }
 
-    /// Allocates the buffer set of a `bo_key` and writes its static slots, without a run: what
-    /// one does for every layer before anything is timed. Only static slots need data.
+    /// Allocates the buffer set of a `bo_key` and writes its static slots, without a run. Callers do this for every
+    /// layer before anything is timed. Only static slots need data.
     ///
     /// # Errors
     /// As [`load_and_run`](ProgramCache::load_and_run).
@@ -234,18 +233,17 @@ impl ProgramCache {
         })
     }
 
-    /// As [`preload`](ProgramCache::preload), but static slots are filled where they lie, so that
-    /// weights need no copy besides the buffer: `fill` gets a slot's number and its bytes.
+    /// As [`preload`](ProgramCache::preload), but static slots are filled in place, so that weights need no copy
+    /// besides the buffer: `fill` gets a slot's number and its bytes.
     ///
-    /// `name` says what a slot shares, or nothing. Slots of any sets with the same name are one
-    /// buffer. A static one is filled once; its name tells its content, so programs of several
-    /// prompt lengths have one copy of the weights. Others are how values pass between programs
-    /// without the host, and how programs that do not run at the same time use the same memory.
-    /// A shared buffer lives as long as a set has it.
+    /// `name` gives the shared name of a slot, or nothing. Slots of any sets with the same name are one buffer. A
+    /// static one is filled once; its name identifies its content, so programs of several prompt lengths have one copy
+    /// of the weights. Others pass values between programs without the host, or let programs that do not run at the
+    /// same time use the same memory. A shared buffer lives as long as a set has it.
     ///
     /// # Errors
-    /// What `fill` returns and what the device says: the slot then counts as empty.
-    /// [`CacheError::Shared`] where a slot that is not static cannot have the buffer of its name.
+    /// The error of `fill` or of the device: the slot then counts as empty. [`CacheError::Shared`] where a slot that is
+    /// not static cannot have the buffer of its name.
     pub fn preload_with<E: From<CacheError>>(
         &self,
         container: &Container,
@@ -265,11 +263,11 @@ impl ProgramCache {
         })
     }
 
-    /// Fills some static slots of a `bo_key` anew: a table whose positions have moved. Sets that share
-    /// their buffers see the new content.
+    /// Fills some static slots of a `bo_key` anew: a table whose positions have moved. Sets that share their buffers
+    /// see the new content.
     ///
     /// # Errors
-    /// What `fill` returns and what the device says: the slot then counts as empty.
+    /// The error of `fill` or of the device: the slot then counts as empty.
     pub fn refill<E: From<CacheError>>(
         &self,
         container: &Container,
@@ -285,11 +283,11 @@ impl ProgramCache {
         })
     }
 
-    /// Writes pieces of a slot, each at its offset in bytes, and syncs these alone: what a KV cache
-    /// gained. Sets that share the buffer see them.
+    /// Writes pieces of a slot, each at its offset in bytes, and syncs only these: the new rows of a KV cache. Sets
+    /// that share the buffer see them.
     ///
     /// # Errors
-    /// [`CacheError::NoSlot`], pieces beyond the buffer, and what the device says.
+    /// [`CacheError::NoSlot`], pieces beyond the buffer, and errors of the device.
     pub fn write_parts(
         &self,
         container: &Container,
@@ -305,12 +303,11 @@ impl ProgramCache {
     }
 
     /// Runs a program on the buffers of a `bo_key`. `inputs` has an entry a slot: data for
-    /// `input` slots; data for `static` slots, which is used only until it was written once; none
-    /// for the others.
+    /// `input` slots; data for `static` slots, which is used only the first time; none for the others.
     ///
     /// # Errors
     /// Missing, superfluous or ill-sized data (nothing is written then), a `bo_key` of another
-    /// program, and what the device says.
+    /// program, and errors of the device.
     pub fn load_and_run(
         &self,
         container: &Container,
@@ -326,8 +323,8 @@ impl ProgramCache {
         Ok(call)
     }
 
-    /// Runs a program on the buffers of a `bo_key`, moving what `moves` says of each slot and nothing
-    /// else. Bytes that are read are shown, by slot, where they lie.
+    /// Runs a program on the buffers of a `bo_key`, moving the bytes that `moves` selects for each slot and no others.
+    /// Bytes that are read are shown in place, by slot.
     ///
     /// # Errors
     /// As [`load_and_run`](ProgramCache::load_and_run).
@@ -347,11 +344,11 @@ impl ProgramCache {
         Ok(call)
     }
 
-    /// What the device has in a slot of a `bo_key`, intermediate ones too: for finding defects.
-    /// Counted nowhere, and on a virtual device without effect on the host's view.
+    /// The device's content of a slot of a `bo_key`, intermediate ones too: for finding defects. It is not counted, and
+    /// on a virtual device has no effect on the host's view.
     ///
     /// # Errors
-    /// [`CacheError::NoSlot`], and what the device says.
+    /// [`CacheError::NoSlot`], and errors of the device.
     pub fn peek(&self, bo_key: &str, slot: usize) -> Result<Vec<u8>, CacheError> {
         let set = lock(&self.sets).get(bo_key).cloned();
         let set = set.as_ref().map(|set| lock(set));
@@ -370,7 +367,7 @@ impl ProgramCache {
     /// Memory of all sets, a shared buffer counted once.
     pub fn memory(&self) -> BufferBytes {
         let sets: Vec<CacheSlot> = lock(&self.sets).values().cloned().collect();
-        // What is static to every program that has it.
+        // Buffers, with whether they are static to every program that has them.
         let mut known: HashMap<*const Buffer, (u64, bool)> = HashMap::new();
         for set in &sets {
             let set = lock(set);
@@ -391,8 +388,8 @@ impl ProgramCache {
         memory
     }
 
-    /// Frees the buffers of a `bo_key` that no other shares; the next call allocates and writes
-    /// everything anew. Whether there were any.
+    /// Frees the buffers of a `bo_key` that no other shares; the next call allocates and writes everything anew.
+    /// Returns whether there were any.
     pub fn forget(&self, bo_key: &str) -> bool {
         let set = lock(&self.sets).remove(bo_key);
         set.is_some_and(|set| lock(&set).is_some())

@@ -1,7 +1,7 @@
-//! What every [`Device`] must do, as checks that any of them can be put through. A target calls
-//! [`run`] in its tests with devices of its own and a few programs whose results it knows;
-//! [`run_virtual`], which asks for more, where they are virtual: memory that nobody else takes from, a
-//! host whose caches never send a byte on their own, failures on request.
+//! Requirements on every [`Device`], as checks that any device can be put through. A target calls [`run`] in its tests
+//! with its own devices and a few programs whose results it knows. For virtual devices it calls [`run_virtual`], which
+//! asks for more: memory that nobody else takes from, a host whose caches never send a byte by themselves, failures on
+//! request.
 
 mod buffers;
 mod injected;
@@ -13,7 +13,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A device to check, and what it needs to be checked.
+/// A device to check, with the data for the checks.
 pub struct Subject {
     /// The device, fresh.
     pub device: Arc<dyn Device>,
@@ -30,7 +30,7 @@ pub struct Sample {
     pub container: Container,
     /// An entry a slot: data of `input` and `static` slots.
     pub inputs: Vec<Option<Vec<u8>>>,
-    /// An entry a slot: what `output` slots must hold after the run.
+    /// An entry a slot: the expected content of `output` slots after the run.
     pub outputs: Vec<Option<Vec<u8>>>,
 }
 
@@ -39,7 +39,7 @@ pub struct Sample {
 pub struct Failure {
     /// The check's name.
     pub check: &'static str,
-    /// What was wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -49,13 +49,13 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Makes subjects, each with a device of its own.
+/// Makes subjects, each with a new device.
 pub type Factory<'a> = &'a dyn Fn() -> Subject;
 
 /// A check.
 pub type Check = fn(Factory<'_>) -> Result<(), String>;
 
-/// What every device must do.
+/// Requirements on every device.
 pub const CHECKS: &[(&str, Check)] = &[
     ("info", info),
     ("alloc", buffers::alloc),
@@ -75,7 +75,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("cache", cache),
 ];
 
-/// What a virtual device must do beside. Those of injected failures are for devices with an
+/// Further requirements on a virtual device. Those of injected failures are for devices with an
 /// [injector](Device::injector).
 pub const VIRTUAL_CHECKS: &[(&str, Check)] = &[
     ("needs_sync", programs::needs_sync),
@@ -87,12 +87,12 @@ pub const VIRTUAL_CHECKS: &[(&str, Check)] = &[
     ("corrupts", injected::corrupts),
 ];
 
-/// Puts devices of the factory through what every device must do.
+/// Runs the checks of every device on devices of the factory.
 pub fn run(factory: Factory<'_>) -> Vec<Failure> {
     failures(CHECKS.iter(), factory)
 }
 
-/// Puts virtual devices through all of it.
+/// Runs all checks on virtual devices.
 pub fn run_virtual(factory: Factory<'_>) -> Vec<Failure> {
     failures(CHECKS.iter().chain(VIRTUAL_CHECKS), factory)
 }
@@ -179,7 +179,7 @@ impl Ready {
         device.submit(&device.bind(&self.program, &self.buffers)?)
     }
 
-    /// Compares the outputs with what the sample expects.
+    /// Compares the outputs with the expected ones of the sample.
     fn check_outputs(&self) -> Result<(), String> {
         let slots = self.sample.container.slots().iter();
         for ((slot, expected), buffer) in slots.zip(&self.sample.outputs).zip(&self.buffers) {

@@ -1,4 +1,4 @@
-//! The program container: what a compiled program is in a file.
+//! The program container: the file format of a compiled program.
 //!
 //! All integers are little-endian.
 //!
@@ -13,8 +13,7 @@
 //! The body is: target and name (`u16` length and UTF-8 each); `u16` number of slots, and for each
 //! its name, a byte for the element type (its position in [`Element::ALL`]), a byte for the role
 //! (static 0, input 1, intermediate 2, output 3), a byte for the number of dimensions, and a `u64`
-//! a dimension; `u64` length of the payload and the payload. What the payload means is the
-//! target's.
+//! a dimension; `u64` length of the payload and the payload. Only the target knows the meaning of the payload.
 
 use crate::{Element, Role, Slot};
 use sha2::{Digest, Sha256};
@@ -35,7 +34,7 @@ const ROLES: [Role; 4] = [Role::Static, Role::Input, Role::Intermediate, Role::O
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {
-    /// The hash of several byte strings, each with its length, so that their borders count.
+    /// The hash of several byte strings, each with its length, so that the boundaries between them count.
     pub fn of(parts: &[&[u8]]) -> ContentHash {
         let mut hash = Sha256::new();
         for part in parts {
@@ -45,7 +44,7 @@ impl ContentHash {
         ContentHash(hash.finalize().into())
     }
 
-    /// The hash that [`Display`](std::fmt::Display) wrote.
+    /// Parses the hash that [`Display`](std::fmt::Display) wrote.
     pub fn from_hex(text: &str) -> Option<ContentHash> {
         let mut hash = [0; 32];
         if text.len() != 64 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
@@ -73,7 +72,7 @@ impl std::fmt::Debug for ContentHash {
 /// Why bytes are not a container, or a program cannot be put into one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerError {
-    /// Other bytes.
+    /// Bytes without the signature of a container.
     #[error("not a program container: it does not begin with `MILLNPU`")]
     Magic,
     /// Another version of the format.
@@ -87,7 +86,7 @@ pub enum ContainerError {
         "the container ends within the {field} at byte {offset}: {need} bytes needed, {have} left"
     )]
     Truncated {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it begins.
         offset: usize,
@@ -104,18 +103,18 @@ pub enum ContainerError {
         /// How many follow.
         count: usize,
     },
-    /// The content is not what was written.
+    /// The content differs from the bytes that were hashed.
     #[error("the content hash is {found}, the header says {expected}")]
     Hash {
-        /// What the header says.
+        /// The hash in the header.
         expected: ContentHash,
-        /// What the bytes give.
+        /// The hash of the bytes.
         found: ContentHash,
     },
     /// A field that is not UTF-8.
     #[error("the {field} at byte {offset} is not UTF-8")]
     Text {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it begins.
         offset: usize,
@@ -123,17 +122,17 @@ pub enum ContainerError {
     /// A code without meaning.
     #[error("{field} {found} at byte {offset} has no meaning")]
     Code {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Where it is.
         offset: usize,
         /// The value.
         found: u8,
     },
-    /// Something beyond what the format can say.
+    /// A number beyond the limits of the format.
     #[error("{field}: {found}; at most {limit} fit")]
     Limit {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The limit.
         limit: usize,
@@ -143,7 +142,7 @@ pub enum ContainerError {
     /// Two slots with one name.
     #[error("two slots are named `{0}`")]
     SlotName(String),
-    /// A slot whose size is no number.
+    /// A slot whose size is not a representable number.
     #[error("slot `{0}` has more than 2⁶⁴ bytes")]
     SlotSize(String),
 }
@@ -243,7 +242,7 @@ impl Container {
     /// Reads a container. Allocates no more than a small multiple of the bytes.
     ///
     /// # Errors
-    /// [`ContainerError`]: what is wrong and where.
+    /// [`ContainerError`]: the fault and its place.
     pub fn decode(bytes: &[u8]) -> Result<Container, ContainerError> {
         let mut reader = ContainerReader { bytes, at: 0 };
         let magic_len = MAGIC.len().min(bytes.len());
@@ -312,7 +311,7 @@ impl Container {
     }
 }
 
-/// What precedes the hash.
+/// The header before the hash.
 fn prefix(body_len: usize) -> [u8; 20] {
     let mut out = [0; 20];
     out[..8].copy_from_slice(&MAGIC);

@@ -1,8 +1,8 @@
-//! The device contract: `info · alloc · map/sync · load · bind · submit → fence · wait`. Mapping and
-//! syncing are the [`Buffer`]'s.
+//! The device contract: `info · alloc · map/sync · load · bind · submit → fence · wait`. Mapping and syncing belong to
+//! the [`Buffer`].
 //!
-//! A program is loaded once, bound once for each set of buffers it runs on, and submitted as often as
-//! it runs: streams of commands hold addresses, and a driver writes them when it knows the buffers.
+//! A program is loaded once, bound once for each set of buffers it runs on, and submitted as often as it runs: streams
+//! of commands hold addresses, and a driver writes them when it knows the buffers.
 
 mod error;
 
@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
     /// Name for people (`virtual NPU2, 8 × 4`).
@@ -40,8 +40,8 @@ pub trait LoadedProgram: Send + Sync {
     /// Its argument list.
     fn slots(&self) -> &[Slot];
 
-    /// Why something else executes it than what the device was opened for; `None` where nothing does. What
-    /// runs says nothing then of what was to be tried.
+    /// Why it runs on something else than the device was opened for; `None` where it does not. Its run then says
+    /// nothing about the simulator or hardware that was to be tried.
     fn substitute(&self) -> Option<&str> {
         None
     }
@@ -55,7 +55,7 @@ pub trait LoadedProgram: Send + Sync {
 pub struct Fence {
     device: u64,
     id: u64,
-    /// What the device does when nobody can ask for the result any more.
+    /// Called when nobody can ask for the result any more.
     forget: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -80,8 +80,8 @@ impl Drop for Fence {
 }
 
 impl Fence {
-    /// A fence of the device numbered `device` (see [`unique_number`]). `forget` is called when it is
-    /// gone, answered or not: the device keeps no result that nobody can ask for.
+    /// A fence of the device numbered `device` (see [`unique_number`]). `forget` is called when the fence is dropped,
+    /// answered or not: the device keeps no result that nobody can ask for.
     pub fn new(device: u64, id: u64, forget: impl FnOnce() + Send + 'static) -> Fence {
         Fence {
             device,
@@ -108,14 +108,14 @@ pub fn unique_number() -> u64 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// What is known of work that ended.
+/// Record of work that ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
     /// Time on the device from dispatch to completion, in nanoseconds.
     pub duration_ns: u64,
     /// Where that time comes from.
     pub provenance: Provenance,
-    /// What happened when, where the device records it.
+    /// Trace of the run, where the device records one.
     pub trace: Option<Trace>,
     /// Energy, where the device knows.
     pub energy: Option<Energy>,
@@ -123,10 +123,10 @@ pub struct Completion {
 
 /// A device. Calls may come from several threads at once.
 pub trait Device: Send + Sync {
-    /// What it is.
+    /// Its properties.
     fn info(&self) -> &DeviceInfo;
 
-    /// What it holds for its users at the moment: programs and buffers that were not dropped yet.
+    /// Programs and buffers that it holds for its users at the moment: those not dropped yet.
     fn held(&self) -> DeviceUsage;
 
     /// Makes a buffer of exactly that size, zeroed on both sides.
@@ -141,12 +141,11 @@ pub trait Device: Send + Sync {
     /// Where it is for another target, cannot be decoded, or is refused.
     fn load(&self, container: &Container) -> Result<Arc<dyn LoadedProgram>, DeviceError>;
 
-    /// Binds a program to buffers, one a slot, in order: what depends on their addresses is worked out
-    /// here, once, however often the program then runs on them.
+    /// Binds a program to buffers, one a slot, in order. Everything that depends on their addresses is computed here,
+    /// once for all runs of the program on them.
     ///
     /// # Errors
-    /// Where program or buffers belong to another device, or do not fit each other
-    /// ([`check_bindings`]).
+    /// Where program or buffers belong to another device, or do not fit each other ([`check_bindings`]).
     fn bind(
         &self,
         program: &Arc<dyn LoadedProgram>,
@@ -158,7 +157,7 @@ pub trait Device: Send + Sync {
     /// answered. The device keeps program and buffers alive as long as it needs them.
     ///
     /// # Errors
-    /// Where another device bound it, or the device is not what it was then.
+    /// Where another device bound it, or the device was lost since.
     fn submit(&self, bound: &BoundProgram) -> Result<Fence, DeviceError>;
 
     /// Waits until submitted work has ended. After an error the device can be used further; the
@@ -168,7 +167,7 @@ pub trait Device: Send + Sync {
     /// Where the fence is not this device's, or the program failed.
     fn wait(&self, fence: Fence) -> Result<Completion, DeviceError>;
 
-    /// What makes it fail on purpose; a virtual device has that.
+    /// Injector of failures, which a virtual device has.
     fn injector(&self) -> Option<&dyn Inject> {
         None
     }
@@ -181,13 +180,12 @@ pub struct BoundProgram {
     pub program: Arc<dyn LoadedProgram>,
     /// One a slot.
     pub buffers: Vec<Arc<Buffer>>,
-    /// What the device worked out for these buffers (a stream of commands with their addresses), for it
-    /// to recognise.
+    /// Data that the device computed for these buffers (a stream of commands with their addresses), for its own use.
     pub stream: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl BoundProgram {
-    /// A program and buffers that fit each other ([`check_bindings`]), with nothing worked out.
+    /// A program and buffers that fit each other ([`check_bindings`]), without such data.
     ///
     /// # Errors
     /// As [`check_bindings`].

@@ -50,7 +50,7 @@ impl Element {
         }
     }
 
-    /// Bytes that one element needs by itself; of many, [`size_bits`](Element::size_bits) tells.
+    /// Bytes that one element needs by itself; for many, use [`size_bits`](Element::size_bits).
     pub const fn size_bytes(self) -> u64 {
         self.size_bits().div_ceil(8)
     }
@@ -70,7 +70,7 @@ impl Element {
         }
     }
 
-    /// Binary digits of a float's significand, the one that is not stored included; `None` of integers.
+    /// Binary digits of a float's significand, with the implicit one; `None` for integers.
     pub const fn precision(self) -> Option<u32> {
         match self {
             Element::F8E4m3 => Some(4),
@@ -81,8 +81,8 @@ impl Element {
         }
     }
 
-    /// The number that the bytes of one element are; `None` for other than
-    /// [`size_bytes`](Element::size_bytes) of them. Of two 4-bit integers, the first.
+    /// Decodes the number of one element; `None` for other than [`size_bytes`](Element::size_bytes) bytes. For two
+    /// 4-bit integers, the first.
     pub fn number(self, bytes: &[u8]) -> Option<f64> {
         Some(match (self, bytes) {
             (Element::U8, &[a]) => f64::from(a),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Power of one rail over a stretch of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rail {
-    /// What was supplied: `npu`, `soc`, `dram`, `package`. Rails may contain each other.
+    /// The part that it supplies: `npu`, `soc`, `dram`, `package`. Rails may contain each other.
     pub name: String,
     /// Mean power in watts.
     pub power_w: f64,
@@ -33,7 +33,7 @@ pub struct Energy {
     pub rails: Vec<Rail>,
 }
 
-/// A power that is none.
+/// A power that is negative or not finite.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("rail `{rail}`: {power_w} W is not a power")]
 pub struct NotAPower {

@@ -1,9 +1,9 @@
-//! What a device holds for its users: counted when it is given, given back when it is dropped.
+//! Resources that a device holds for its users: counted when given, given back when dropped.
 
 use crate::DeviceError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a device holds at one moment.
+/// Resources that a device holds at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// Programs loaded and not yet dropped.
@@ -14,7 +14,7 @@ pub struct DeviceUsage {
     pub buffer_bytes: u64,
 }
 
-/// The account of one device. Buffers stay within its memory, whoever asks for them at once.
+/// The account of one device. Buffers stay within its memory, even under concurrent requests.
 #[derive(Debug)]
 pub struct Holdings {
     memory_bytes: u64,
@@ -37,12 +37,12 @@ impl Holdings {
         })
     }
 
-    /// What is held.
+    /// Resources held now.
     pub fn held(&self) -> DeviceUsage {
         *self.lock()
     }
 
-    /// A buffer of that size.
+    /// Accounts for a buffer of that size.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] where it does not fit beside the others.
@@ -64,7 +64,7 @@ impl Holdings {
         }))
     }
 
-    /// A program.
+    /// Accounts for a program.
     pub fn program(self: &Arc<Holdings>) -> Lease {
         self.lock().n_programs += 1;
         self.lease(DeviceUsage {

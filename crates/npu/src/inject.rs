@@ -1,15 +1,15 @@
-//! Failures to be had on purpose, for testing what is above a device.
+//! Deliberate failures, for testing the code above a device.
 
 use crate::{Element, Slot};
 
-/// A failure to be had on purpose. Each kind waits for the next event that it can happen to; of two
-/// of a kind, the second waits for the event after.
+/// A deliberate failure. Each kind waits for the next event that it can happen to; of two of a kind, the second waits
+/// for the event after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Injection {
     /// A submission hangs in its first launch, and the device stops waiting for it.
     Timeout,
-    /// A submission stops after so many units of work, whatever one is on that device, with outputs half
-    /// written. One that ends before runs as ever.
+    /// A submission stops after so many units of work, as the device defines them, with outputs half written. A
+    /// submission with fewer units runs normally.
     StopAfter(u64),
     /// The device disappears in the middle of a submission and stays away until it is
     /// [revived](Inject::revive).
@@ -18,10 +18,9 @@ pub enum Injection {
     NotPinned,
     /// A load is refused.
     RefuseLoad,
-    /// One slot's content is wrong in every run of the program, until it is
-    /// [cleared](Inject::clear): what the program writes, after each launch
-    /// that writes it, so that later launches read it so; what it reads, from the start of the run.
-    /// Static content is as it was again after the run.
+    /// One slot's content is wrong in every run of the program, until it is [cleared](Inject::clear). A slot that the
+    /// program writes is wrong after each launch that writes it, so that later launches read it so; one that it reads,
+    /// from the start of the run. Static content is restored after the run.
     Corrupt {
         /// The program's name.
         program: String,
@@ -34,22 +33,21 @@ pub enum Injection {
 
 /// A device that fails on purpose: a virtual one.
 pub trait Inject {
-    /// Has an event fail after `n_passed` others of its kind: the fourth submission, the second
-    /// allocation.
+    /// Makes an event fail after `n_passed` others of its kind: the fourth submission, the second allocation.
     fn inject_after(&self, n_passed: u64, injection: Injection);
 
-    /// Has the next event of its kind fail.
+    /// Makes the next event of its kind fail.
     fn inject(&self, injection: Injection) {
         self.inject_after(0, injection);
     }
 
-    /// Takes back every injection that has not happened, and the standing ones.
+    /// Takes back every injection that has not happened, and the persistent ones.
     fn clear(&self);
 
-    /// What [`Injection::Corrupt`] did since injections were cleared.
+    /// Counts of [`Injection::Corrupt`] since injections were cleared.
     fn corrupted(&self) -> CorruptionCounts;
 
-    /// Brings a lost device back. What was on it is gone.
+    /// Brings a lost device back. Its programs and buffers are gone.
     fn revive(&self);
 }
 
@@ -62,15 +60,14 @@ pub enum Corruption {
     Double,
     /// Every element is zero.
     Zero,
-    /// Of every three elements in a row, each has the place of the next.
+    /// Among every three elements in a row, each takes the place of the next.
     Permute,
-    /// Each row has the content of the one before it; the first stays. Where there is a single row,
-    /// elements.
+    /// Each row has the content of the one before it; the first stays. With a single row, this applies to elements.
     Row,
 }
 
 impl Corruption {
-    /// Those that touch every element.
+    /// The corruptions that touch every element.
     pub const WHOLE: [Corruption; 4] = [
         Corruption::Double,
         Corruption::Zero,
@@ -78,8 +75,8 @@ impl Corruption {
         Corruption::Row,
     ];
 
-    /// Whether it makes another content of a slot of that size possible at all: of one or two elements there is nothing
-    /// to permute, of one no row before.
+    /// Whether it can change the content of a slot of that size at all. One or two elements have nothing to permute,
+    /// and one has no row before it.
     pub fn applies_to(self, slot: &Slot) -> bool {
         let size = slot.element.size_bytes().max(1);
         let n_elems = slot.size_bytes().unwrap_or(u64::MAX) / size;
@@ -111,7 +108,7 @@ impl Corruption {
     }
 }
 
-/// What [`Injection::Corrupt`] did so far.
+/// Counts of [`Injection::Corrupt`] so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CorruptionCounts {
     /// How often content was made wrong.
@@ -120,7 +117,7 @@ pub struct CorruptionCounts {
     pub n_changed: u64,
 }
 
-/// What an injection happens to.
+/// Event that an injection happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectionEvent {
     /// A program is submitted.
@@ -132,7 +129,7 @@ pub enum InjectionEvent {
 }
 
 impl Injection {
-    /// What it waits for; `None` where it stands until it is cleared.
+    /// The event that it waits for; `None` where it persists until it is cleared.
     fn event(&self) -> Option<InjectionEvent> {
         match self {
             Injection::Timeout | Injection::StopAfter(_) | Injection::Lose => {
@@ -145,15 +142,15 @@ impl Injection {
     }
 }
 
-/// Injections that have not happened: what a virtual device keeps of them.
+/// Injections that have not happened, as a virtual device keeps them.
 #[derive(Debug, Default)]
 pub struct Injections {
-    /// With the events of its kind that each lets pass.
+    /// Each with the number of events of its kind that it lets pass.
     waiting: Vec<(u64, Injection)>,
 }
 
 impl Injections {
-    /// One more, for the event after `n_passed` others of its kind.
+    /// Adds one, for the event after `n_passed` others of its kind.
     pub fn add(&mut self, n_passed: u64, injection: Injection) {
         self.waiting.push((n_passed, injection));
     }
@@ -163,7 +160,7 @@ impl Injections {
         self.waiting.clear();
     }
 
-    /// What happens to the event at hand.
+    /// Takes the injection for the current event.
     pub fn take(&mut self, event: InjectionEvent) -> Option<Injection> {
         let of_kind = |(_, injection): &(u64, Injection)| injection.event() == Some(event);
         let at = self.waiting.iter().position(of_kind)?;
@@ -195,7 +192,7 @@ impl Injections {
 /// Elements from one that is made wrong to the next.
 const STRIDE: usize = 16;
 
-/// Makes a slot's content wrong; whether a byte changed.
+/// Makes a slot's content wrong. Returns whether a byte changed.
 pub fn corrupt(how: Corruption, slot: &Slot, bytes: &mut [u8]) -> bool {
     let size = slot.element.size_bytes() as usize;
     let before = bytes.to_vec();
@@ -219,8 +216,7 @@ pub fn corrupt(how: Corruption, slot: &Slot, bytes: &mut [u8]) -> bool {
     bytes != before
 }
 
-/// Of floats, the lowest bit of the exponent is flipped, so that they stay finite unless they are huge;
-/// of integers, the lowest bit.
+/// Flips the lowest bit of a float's exponent, so that it stays finite unless it is huge; in integers, the lowest bit.
 fn some(element: Element, bytes: &mut [u8]) {
     let (byte, bit) = match element {
         Element::Bf16 => (0, 0x80),
@@ -233,7 +229,7 @@ fn some(element: Element, bytes: &mut [u8]) {
     }
 }
 
-/// Twice a value: of floats, the exponent one more.
+/// Doubles a value; in a float the exponent grows by one.
 fn double(element: Element, value: &mut [u8]) {
     match (element, &mut *value) {
         (Element::Bf16, [a, b]) => {
@@ -308,7 +304,7 @@ mod tests {
         assert!(found[1..16].iter().all(|x| *x == 1.0));
     }
 
-    /// What does not apply to a slot changes nothing there, whatever it holds; what does, changes distinct numbers.
+    /// A corruption that does not apply to a slot never changes it; one that does changes distinct numbers.
     #[test]
     fn corruptions_apply_where_they_can_change_something() {
         let kinds = Corruption::WHOLE.into_iter().chain([Corruption::Some]);

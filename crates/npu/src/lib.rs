@@ -1,4 +1,4 @@
-//! What every NPU shares. A target (AMD XDNA2 and others) builds programs of its own kind; this
+//! Common parts of every NPU. A target (AMD XDNA2 and others) builds its own kind of programs; this
 //! crate carries them, caches them, runs them through a [`Device`] and counts every byte that
 //! crosses.
 //!
@@ -7,14 +7,14 @@
 //! | [`element`], [`slot`] | element types, argument lists and their roles |
 //! | [`buffer`] | buffer objects: mapped, explicitly synchronised, accounted; [`ram`] for virtual devices |
 //! | [`device`] | the contract: info, alloc, load, bind, submit, wait |
-//! | [`inject`] | failures to be had on purpose |
-//! | [`rules!`](crate::rules!) | the table of what a verifier checks, by code |
-//! | [`simulated`] | what devices in software share: memory, owners, fences, failures on purpose |
-//! | [`held`] | what a device holds: programs, buffers, bytes |
+//! | [`inject`] | deliberate failures |
+//! | [`rules!`](crate::rules!) | the table of a verifier's checks, by code |
+//! | [`simulated`] | common parts of devices in software: memory, owners, fences, deliberate failures |
+//! | [`held`] | resources that a device holds: programs, buffers, bytes |
 //! | [`container`] | a compiled program as bytes, with its content hash |
 //! | [`cache`] | artifacts on disk, loaded handles, buffer sets by `bo_key` |
-//! | [`conformance`] | what any device must pass |
-//! | [`trace`] | what ran when; the Chrome form |
+//! | [`conformance`] | checks that any device must pass |
+//! | [`trace`] | spans of time; the Chrome form |
 //! | [`energy`], [`provenance`] | joules by rail; measured or modelled |
 #![forbid(unsafe_code)]
 

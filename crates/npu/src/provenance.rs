@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
-    /// Read from hardware: by what (`driver timestamps`, `rail sensor`).
+    /// Read from hardware, by that instrument (`driver timestamps`, `rail sensor`).
     Measured(String),
     /// Predicted by a model.
     Modelled {

@@ -5,12 +5,12 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A buffer object with two sides, the host's and the device's, which only a sync makes equal: a
-/// forgotten sync gives wrong data here as it would on hardware without coherent caches.
+/// A buffer object with two sides, the host's and the device's. Only a sync makes them equal: a forgotten sync gives
+/// wrong data here as it would on hardware without coherent caches.
 ///
-/// Sides take memory only where they differ. A side that nobody touched is one byte repeated; after
-/// a sync of the whole buffer both are one copy until either is written. When the device writes, the
-/// host's view becomes [`UNDEFINED`] rather than what it was, since that may be right by luck.
+/// Sides take memory only where they differ. A side that nobody touched is one byte repeated; after a sync of the whole
+/// buffer both are one copy until either is written. When the device writes, the host's view becomes [`UNDEFINED`]. Its
+/// old content would not do, since that may be right by luck.
 #[derive(Debug)]
 pub struct RamBuffer {
     sides: RwLock<Sides>,
@@ -19,17 +19,17 @@ pub struct RamBuffer {
     owner: u64,
 }
 
-/// What the host sees in a buffer that the device wrote since both sides were equal.
+/// Byte that the host sees in a buffer that the device wrote since both sides were equal.
 pub const UNDEFINED: u8 = 0xb5;
 
 #[derive(Debug)]
 struct Sides {
-    /// The host's content where it has its own.
+    /// The host's content where it differs.
     host: Option<Vec<u8>>,
-    /// What the host sees without.
+    /// The host's view where `host` is `None`.
     shows: Shows,
-    /// Bytes that the host wrote, with their offset, where it sees the device's content otherwise: a
-    /// row on its way into a cache costs no copy of the cache. Only where `host` is `None`.
+    /// Bytes that the host wrote, with their offset, where it otherwise sees the device's content: a row on its way
+    /// into a cache costs no copy of the cache. Only where `host` is `None`.
     patch: Option<(usize, Vec<u8>)>,
     /// `None` is zeros.
     device: Option<Vec<u8>>,
@@ -37,9 +37,9 @@ struct Sides {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shows {
-    /// The byte, over and over.
+    /// The byte, repeated.
     Fill(u8),
-    /// The device's content, which is there.
+    /// The device's content, which is present.
     Device,
 }
 
@@ -53,7 +53,7 @@ impl Sides {
         self.device.get_or_insert_with(|| filled(len, 0))
     }
 
-    /// The host's content as its own, about to be written.
+    /// The host's content as a separate copy, about to be written.
     fn host(&mut self, len: usize) -> &mut Vec<u8> {
         if self.host.is_none() {
             self.host = Some(self.seen(len));
@@ -62,7 +62,7 @@ impl Sides {
         self.host.get_or_insert_default()
     }
 
-    /// What the host sees, as a copy.
+    /// A copy of the host's view.
     fn seen(&self, len: usize) -> Vec<u8> {
         let mut seen = match (&self.host, self.shows, &self.device) {
             (Some(own), ..) => own.clone(),
@@ -76,7 +76,7 @@ impl Sides {
         seen
     }
 
-    /// The host writes bytes that lie within the buffer.
+    /// Writes bytes of the host, which are within the buffer.
     fn write(&mut self, offset: usize, bytes: &[u8], len: usize) {
         match &mut self.host {
             Some(own) => own[offset..offset + bytes.len()].copy_from_slice(bytes),
@@ -91,7 +91,7 @@ impl Sides {
         }
     }
 
-    /// Both sides are the device's content.
+    /// Makes the device's content the content of both sides.
     fn join(&mut self) {
         self.host = None;
         self.patch = None;
@@ -101,7 +101,7 @@ impl Sides {
         };
     }
 
-    /// The patch, where it lies within the range.
+    /// The patch, where it is within the range.
     fn take_patch(&mut self, range: &Range<usize>) -> Option<(usize, Vec<u8>)> {
         let within = |(offset, bytes): &mut (usize, Vec<u8>)| {
             range.start <= *offset && *offset + bytes.len() <= range.end
@@ -156,7 +156,7 @@ impl RamBuffer {
     /// A buffer of zeros for the device whose number is `owner`, within `available_bytes`.
     ///
     /// # Errors
-    /// Where the size is zero or exceeds what is available.
+    /// Where the size is zero or exceeds the available bytes.
     pub fn alloc(
         owner: u64,
         size_bytes: u64,
@@ -172,7 +172,7 @@ impl RamBuffer {
                 available_bytes,
             });
         }
-        // Memory is taken when it is written; that it can be had at all is tried here.
+        // Memory is taken when it is written; here the allocation is only tried.
         let len = usize::try_from(size_bytes).ok();
         let len = len.filter(|&len| Vec::<u8>::new().try_reserve_exact(len).is_ok());
         let len = len.ok_or(DeviceError::OutOfMemory {
@@ -212,7 +212,7 @@ impl RamBuffer {
         DeviceSide(self.read())
     }
 
-    /// The device's side, for writing. Its length must stay as it is.
+    /// The device's side, for writing. Its length must not change.
     pub fn device_mut(&self) -> DeviceSideMut<'_> {
         let mut side = self.device_lent();
         if side.0.shows == Shows::Device {
@@ -224,8 +224,7 @@ impl RamBuffer {
         side
     }
 
-    /// The device's side, for a program that takes the bytes and gives them back as they were: what
-    /// the host sees stays.
+    /// The device's side, for a program that takes the bytes and gives them back unchanged: the host's view stays.
     pub fn device_lent(&self) -> DeviceSideMut<'_> {
         let mut sides = self.lock();
         sides.device(self.len);

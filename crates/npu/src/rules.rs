@@ -1,7 +1,7 @@
 //! Rules that programs must keep, as every target's verifier lists them.
 
-/// Makes `enum Rule` of lines `Variant "CODE" "What it states." "where it comes from";`, in the order of
-/// their codes, with `ALL`, `code`, `states` and `source`.
+/// Makes `enum Rule` of lines `Variant "CODE" "Statement." "source";`, in the order of their codes, with `ALL`, `code`,
+/// `states` and `source`.
 ///
 /// ```
 /// millrace_npu::rules! {
@@ -14,7 +14,7 @@
 #[macro_export]
 macro_rules! rules {
     ($($variant:ident $code:literal $states:literal $source:literal;)*) => {
-        /// What a program may break. The order is that of the codes.
+        /// Rules that a program may break. The order is that of the codes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
             $(#[doc = concat!($code, ": ", $states, " Source: ", $source, ".")] $variant,)*
@@ -29,7 +29,7 @@ macro_rules! rules {
                 match self { $(Rule::$variant => $code,)* }
             }
 
-            /// What it states, in a sentence.
+            /// Its statement, in a sentence.
             pub const fn states(self) -> &'static str {
                 match self { $(Rule::$variant => $states,)* }
             }

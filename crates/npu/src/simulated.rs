@@ -1,5 +1,5 @@
-//! Devices that exist in software. [`SimulatedDevice`] is what all of them are alike: memory in two sides,
-//! owners, fences, failures on purpose. A [`Simulator`] adds what its programs are and what they do.
+//! Devices that exist in software. [`SimulatedDevice`] is their common part: memory in two sides, owners, fences,
+//! deliberate failures. A [`Simulator`] adds the programs and their execution.
 
 mod job;
 
@@ -18,12 +18,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a kind of NPU adds to a device in software.
+/// The part of a kind of NPU in a simulated device.
 pub trait Simulator: Send + Sync + 'static {
     /// A program that it accepted.
     type Program: Send + Sync + 'static;
 
-    /// What the device is.
+    /// Properties of the device.
     fn info(&self) -> DeviceInfo;
 
     /// How long the device waits for a submission before it stops it, in nanoseconds.
@@ -35,19 +35,19 @@ pub trait Simulator: Send + Sync + 'static {
     /// Every reason why it is refused, in words.
     fn accept(&self, container: &Container) -> Result<Self::Program, String>;
 
-    /// Why something else executes the program than what the simulator is for, as
-    /// [`LoadedProgram::substitute`] gives it on.
+    /// Why the program runs on something else than the simulator that was asked for; [`LoadedProgram::substitute`]
+    /// passes it on.
     fn substitute(&self, program: &Self::Program) -> Option<String> {
         let _ = program;
         None
     }
 
-    /// Runs a program on the content of its slots, which have their sizes. It calls [`SimulatorJob::wrote`] after
-    /// each part that it counts as a launch, and ends early where [`SimulatorJob::stop_after`] says so. Static
-    /// content is as before when it returns.
+    /// Runs a program on the content of its slots, which have their sizes. It calls [`SimulatorJob::wrote`] after each
+    /// part that it counts as a launch, and ends early where [`SimulatorJob::stop_after`] says so. When it returns,
+    /// static content is unchanged.
     ///
     /// # Errors
-    /// Where and why it stopped; what it writes is undefined then.
+    /// Where and why it stopped; its outputs are then undefined.
     fn run(
         &self,
         program: &Self::Program,
@@ -82,12 +82,12 @@ pub struct SimulatedDevice<S: Simulator> {
     life: Mutex<Life>,
 }
 
-/// Whether the device is there, and whose programs and buffers it knows.
+/// Whether the device is present, and the owners of its programs and buffers.
 struct Life {
     is_lost: bool,
-    /// Owner of what was made since it last came back.
+    /// Owner of everything made since it last came back.
     owner: u64,
-    /// Owners of what was lost.
+    /// Owners of everything that was lost.
     former: Vec<u64>,
 }
 
@@ -124,7 +124,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S: Simulator> SimulatedDevice<S> {
-    /// A device of that kind.
+    /// A device with that simulator.
     pub fn new(simulator: S) -> SimulatedDevice<S> {
         let info = simulator.info();
         SimulatedDevice {
@@ -154,7 +154,7 @@ impl<S: Simulator> SimulatedDevice<S> {
         self
     }
 
-    /// Takes the device away, with what is on it. Results that nobody has fetched are lost too.
+    /// Takes the device away, with its programs and buffers. Results that nobody has fetched are lost too.
     pub fn lose(&self) {
         let mut life = lock(&self.life);
         life.is_lost = true;
@@ -172,7 +172,7 @@ impl<S: Simulator> SimulatedDevice<S> {
         }
     }
 
-    /// The owner of what is made at this moment.
+    /// The owner of objects made at this moment.
     fn owner(&self) -> Result<u64, DeviceError> {
         let life = lock(&self.life);
         match life.is_lost {
@@ -251,7 +251,7 @@ impl<S: Simulator> SimulatedDevice<S> {
         self.outcome(&loaded.name, injected, ran)
     }
 
-    /// What the host is told.
+    /// The outcome that the host gets.
     fn outcome(
         &self,
         name: &str,

@@ -3,8 +3,8 @@
 use crate::Element;
 use serde::{Deserialize, Serialize};
 
-/// What the host does with a slot around a call (the static, intermediate and output
-/// index sets of MLIR-AIR's Llama-3.2-1B example).
+/// The host's transfers of a slot around a call (the static, intermediate and output index sets of MLIR-AIR's
+/// Llama-3.2-1B example).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -46,7 +46,7 @@ pub struct Slot {
     pub element: Element,
     /// Shape, the last dimension contiguous.
     pub shape: Vec<u64>,
-    /// What the host does with it.
+    /// Its transfers by the host.
     pub role: Role,
 }
 

@@ -1,4 +1,4 @@
-//! Traces: what ran where and when, and their Chrome form, which Perfetto opens.
+//! Traces: spans of time on tracks, and their Chrome form, which Perfetto opens.
 
 mod chrome;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A row of the image: a core, a DMA port, the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Track {
-    /// What it belongs to; tracks of one group are shown together (`cores`, `shims`).
+    /// Its group; tracks of one group are shown together (`cores`, `shims`).
     pub group: String,
     /// Its name within the group (`core 0,3`).
     pub name: String,
@@ -21,7 +21,7 @@ pub struct Track {
 pub struct TraceEvent {
     /// Index in [`Trace::tracks`].
     pub track: usize,
-    /// What happened.
+    /// Name of the activity.
     pub name: String,
     /// When it began, in nanoseconds from the trace's start.
     pub start_ns: u64,
@@ -70,7 +70,7 @@ impl From<&str> for Arg {
 /// A trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
-    /// What was traced.
+    /// Subject of the trace.
     pub name: String,
     /// Where the times come from.
     pub provenance: Provenance,

@@ -1,9 +1,9 @@
-//! How a launch computes: what a check of its results has to allow for.
+//! How a launch computes, so that a check of its results can allow for it.
 
 use crate::PlannedLaunch;
 use millrace_npu::Element;
 
-/// Tells how launches compute, for who checks their results.
+/// Describes how launches compute, for checks of their results.
 pub trait Numerics: Send + Sync {
     /// How a launch of one of the target's plans computes.
     fn arithmetic(&self, launch: &PlannedLaunch) -> Arithmetic {
@@ -12,52 +12,50 @@ pub trait Numerics: Send + Sync {
     }
 }
 
-/// How a launch computes, as far as an exact computation from the same operands can tell. The default
-/// is the plainest: operands as they lie, sums in f32, one rounding to the slot's element at the end.
+/// How a launch computes, as far as an exact computation from the same operands can tell. The default is the plainest:
+/// operands as stored, sums in f32, one rounding to the slot's element at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Arithmetic {
     /// Elements after which a product's sums are truncated to bf16 on their way.
     pub truncated_every: Option<usize>,
     /// Whether matrix units convert operands to blocks of eight values with one exponent.
     pub in_blocks: bool,
-    /// How rows of both operands of a product are quantised before it, whatever the pass.
+    /// How rows of both operands of a product are quantised before it, in any pass.
     pub quantised: Option<QuantisedRows>,
-    /// How a weight and activations are narrowed before a product, each by a rule of its own, whatever the
-    /// pass.
+    /// How a weight and activations are narrowed before a product, each by its own rule, in any pass.
     pub narrowed: Option<NarrowOperands>,
-    /// Of attention.
+    /// Steps of attention.
     pub attention: Option<AttentionSteps>,
 }
 
 /// Operands of a product that are stored in few bits.
 ///
-/// With s = max∣w∣ / largest over a row of the weight, each of its elements becomes s·r(w / s); an activation
-/// x becomes q(x·f) / f, with the [factor](NarrowOperands::factor) f. r rounds to the [weights'](NarrowOperands::weights) element type and q to the
-/// [activations'](NarrowOperands::activations): to nearest, ties to even; what is beyond the largest number becomes
-/// it. Sums are in f32.
+/// With s = max∣w∣ / largest over a row of the weight, each of its elements becomes s·r(w / s); an activation x becomes q(x·f) / f, with
+/// the [factor](NarrowOperands::factor) f. r rounds to the [weights'](NarrowOperands::weights) element type and q to the
+/// [activations'](NarrowOperands::activations): to nearest, ties to even; larger magnitudes saturate. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NarrowOperands {
-    /// Of weights.
+    /// Element type of weights.
     pub weights: Element,
-    /// What the largest of a row becomes.
+    /// Value that the largest magnitude of a row is scaled to.
     pub largest: f32,
-    /// Of activations.
+    /// Element type of activations.
     pub activations: Element,
-    /// What activations are multiplied with.
+    /// Factor that activations are multiplied by.
     pub factor: Factor,
 }
 
-/// What activations are multiplied with before they are rounded to few bits.
+/// Factor that activations are multiplied by before they are rounded to few bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Factor {
-    /// One number.
+    /// The same number for all.
     Constant(f32),
     /// With this number L, f = L / max∣x∣ over a token's row; it and the products x·f are in f32. Rows of zeros
     /// stay so.
     OfRow(f32),
 }
 
-/// How attention goes along its keys.
+/// Steps in which attention goes along its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionSteps {
     /// Steps of a query's running state: tiles of keys that a stage takes, then merges of stages.

@@ -1,4 +1,4 @@
-//! Slots whose content only the target can write and read: arrangements of its own, by typed numbers.
+//! Slots that only the target can write and read: its own arrangements, identified by typed numbers.
 
 use crate::{PlannedLaunch, PlannedProgram, WeightLayout};
 use millrace_graph::Graph;
@@ -21,12 +21,12 @@ pub struct ValueArrangement(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InputId(pub u32);
 
-/// The arrangement of what a product multiplies.
+/// Arrangement of an operand of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperandArrangement {
-    /// Of a weight.
+    /// That of a weight.
     Weight(WeightArrangement),
-    /// Of a value.
+    /// That of a value.
     Value(ValueArrangement),
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for OperandArrangement {
     }
 }
 
-/// A slot whose content lies in an arrangement of the target's own; `I` is the type of its number.
+/// A slot in one of the target's own arrangements; `I` is the type of its number.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnSlot<'a, I> {
     /// The program.
@@ -68,7 +68,7 @@ pub struct OwnSlot<'a, I> {
     pub id: I,
 }
 
-/// A weight as the checkpoint has it, for a target that arranges it in a way of its own.
+/// A weight as the checkpoint has it, for a target that arranges it itself.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightSource<'a> {
     /// Its element or block format.
@@ -83,21 +83,21 @@ pub struct WeightSource<'a> {
     pub half_split: Option<usize>,
 }
 
-/// Where a pass is in its sequence.
+/// Position of a pass in its sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct PassPosition<'a> {
     /// The model.
     pub graph: &'a Graph,
     /// Its tokens, padding behind them.
     pub tokens: &'a [u32],
-    /// Tokens that are no padding.
+    /// Tokens other than padding.
     pub n_real: usize,
     /// Position of the first: tokens of the sequence before it.
     pub first: usize,
 }
 
-/// What the host keeps of a slot that it wrote and needs again to read the program's results: scales of
-/// quantised rows. Empty where there is nothing to keep.
+/// Data that the host keeps after it wrote a slot, to read the program's results later: scales of quantised rows. Empty
+/// where there are none.
 pub type Scales = Arc<[f32]>;
 
 /// A weight as a launch multiplies with it, read back from a slot whose layout is the target's own.
@@ -110,15 +110,15 @@ pub struct PackedWeight {
     pub offsets: Option<(usize, Vec<f32>)>,
 }
 
-/// The bytes of slots in arrangements of the target's own.
+/// The bytes of slots in the target's own arrangements.
 ///
-/// A target whose slots all lie in common layouts implements none of it.
+/// A target whose slots all use common layouts implements none of it.
 pub trait Arrangement: Send + Sync {
-    /// Writes a weight whose layout is the target's own ([`WeightLayout::Own`]) into its slot; `out` holds
-    /// anything. Gives what [`unpack`](Arrangement::unpack) needs of it.
+    /// Writes a weight whose layout is the target's own ([`WeightLayout::Own`]) into its slot; `out` holds anything.
+    /// Gives the scales that [`unpack`](Arrangement::unpack) needs.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// Why it does not fit, in words.
     fn fill(
         &self,
         cpu: &Cpu,
@@ -130,14 +130,14 @@ pub trait Arrangement: Send + Sync {
         Err(format!("the target has no layout {} of weights", at.id))
     }
 
-    /// What becomes of a weight's numbers in a slot, in words; `None` where nothing is said of it.
+    /// How a slot changes a weight's numbers, in words; `None` where there is no description.
     fn becomes(&self, dtype: millrace_quant::DType, layout: &WeightLayout) -> Option<&'static str> {
         let _ = (dtype, layout);
         None
     }
 
-    /// Reads a weight of such a layout back from its slot, for who checks what a launch made of it. `None`
-    /// where that is not looked at.
+    /// Reads a weight of such a layout back from its slot, for checks of a launch's result. `None` where it is not
+    /// checked.
     fn read_weight(
         &self,
         launch: &PlannedLaunch,
@@ -149,11 +149,11 @@ pub trait Arrangement: Send + Sync {
         None
     }
 
-    /// Writes rows of a value into a slot with an arrangement of the target's own. `rows` is
-    /// `[n_rows, width]`, `out` holds zeros. Gives what [`unpack`](Arrangement::unpack) needs of it.
+    /// Writes rows of a value into a slot in one of the target's own arrangements. `rows` is `[n_rows, width]`, `out`
+    /// holds zeros. Gives the scales that [`unpack`](Arrangement::unpack) needs.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// Why it does not fit, in words.
     fn pack(
         &self,
         cpu: &Cpu,
@@ -166,11 +166,11 @@ pub trait Arrangement: Send + Sync {
         Err(format!("the target has no layout {} of values", at.id))
     }
 
-    /// Reads rows of a value from such a slot. `scales` has what the call's slots were filled and packed
-    /// with, one a slot.
+    /// Reads rows of a value from such a slot. `scales` has one entry for each slot of the call: the scales from
+    /// filling or packing it.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// Why it does not fit, in words.
     fn unpack(
         &self,
         cpu: &Cpu,
@@ -184,10 +184,10 @@ pub trait Arrangement: Send + Sync {
         Err(format!("the target has no layout {} of values", at.id))
     }
 
-    /// Writes what follows from a pass's position; `out` holds zeros.
+    /// Writes an input that follows from a pass's position; `out` holds zeros.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// Why it does not fit, in words.
     fn make(
         &self,
         at: &OwnSlot<'_, InputId>,
@@ -200,10 +200,10 @@ pub trait Arrangement: Send + Sync {
 
     /// The numbers that a product multiplies, from a slot that [`fill`](Arrangement::fill) or
     /// [`pack`](Arrangement::pack) wrote: rows of the width of k, changed as
-    /// [`arithmetic`](crate::Numerics::arithmetic) says. For who checks the product.
+    /// [`arithmetic`](crate::Numerics::arithmetic) says. For checks of the product.
     ///
     /// # Errors
-    /// That they cannot be told.
+    /// The numbers cannot be read from the slot.
     fn operand(
         &self,
         cpu: &Cpu,

@@ -1,7 +1,7 @@
 //! Attention as products of the device with a softmax of the host between them.
 //!
-//! For a target that multiplies matrices and computes nothing else. The cache stays in the host's pages. For
-//! each key-value head, whose group of query heads share it:
+//! For a target that multiplies matrices and computes nothing else. The cache stays in the host's pages. For each key-value head, whose
+//! group of query heads share it:
 //!
 //! ```text
 //! Queries [n_tokens · group, head_dim] ┐
@@ -9,8 +9,8 @@
 //!                                                                 Values [head_dim, n_keys] ┴ device ─► Sums
 //! ```
 //!
-//! Key 0 is at the oldest position that the pass's first token sees. A plan has one number of keys, and those
-//! that the sequence has not are zeros, which no probability is given to.
+//! Key 0 is at the oldest position that the pass's first token sees. A plan has a fixed number of keys. Those that the sequence lacks are
+//! zeros with no probability.
 
 use crate::offload::append_kv;
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 use millrace_graph::{Attention, Graph, Node, Op, ValueId};
 use serde::{Deserialize, Serialize};
 
-/// What a slot of one of the two products holds ([`Binding::AttentionProduct`]).
+/// Content of a slot of one of the two products ([`Binding::AttentionProduct`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttentionPart {
     /// `[n_tokens · group, head_dim]`: the group's heads of that value's rows, a token's one after the other.
@@ -29,7 +29,7 @@ pub enum AttentionPart {
     Keys,
     /// `[n_tokens · group, n_keys]`: queries times keys, not scaled.
     Scores,
-    /// `[n_tokens · group, n_keys]`: what [`HostStep::Softmax`] makes of the scores.
+    /// `[n_tokens · group, n_keys]`: the scores after [`HostStep::Softmax`].
     Probabilities,
     /// `[head_dim, n_keys]`: the head's values, an element a row.
     Values,
@@ -82,7 +82,7 @@ pub struct AttentionProducts {
 /// key-value head with softmax between them.
 ///
 /// # Errors
-/// A node that is no attention over two other values.
+/// A node that is not attention over two other values.
 pub(crate) fn add(
     plan: &mut Plan,
     graph: &Graph,
@@ -134,7 +134,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// Where a plan's programs have that one; behind them where none is it.
+/// Index of the program among a plan's; it is appended if it is new.
 fn program_number(programs: &mut Vec<PlannedProgram>, program: PlannedProgram) -> usize {
     let known = programs.iter().position(|p| *p == program);
     known.unwrap_or_else(|| {

@@ -1,14 +1,14 @@
-//! What no software can beat: the time that a step's bytes, operations and launches take at least on a machine.
+//! Lower bound of a step's time on a machine, from its bytes, operations and launches. No software can beat it.
 //!
-//! A step over `n` sequences has to read the weights once (or once for each sequence, where a device runs them one
-//! after the other), the cache of every sequence, and multiply every token with every weight. Memory and arithmetic can
-//! work at the same time, so the larger of both counts; what launches cost comes on top, because nothing runs
-//! meanwhile. Reads of weights and caches share one memory and add up (Williams et al. 2009, the roofline).
+//! A step over `n` sequences reads the weights once, or once for each sequence where a device runs them one after the
+//! other. It reads the cache of every sequence and multiplies every token with every weight. Memory and arithmetic can
+//! work at the same time, so the larger of both counts. Launches come on top, because nothing runs meanwhile. Reads of
+//! weights and caches share one memory and add up (Williams et al. 2009, the roofline).
 
 use millrace_graph::{Depth, Graph, OpCost};
 use serde::Serialize;
 
-/// What a token asks of a machine.
+/// Bytes and operations that a token needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Demand {
     /// Bytes of all matrices that a token is multiplied with.
@@ -17,14 +17,14 @@ pub struct Demand {
     pub cache_bytes: f64,
     /// Operations, a multiplication and an addition being two.
     pub flops: f64,
-    /// Bytes of all experts' matrices; those that a token chooses are among `weight_bytes`.
+    /// Bytes of all experts' matrices; those that a token chooses are counted in `weight_bytes` too.
     pub expert_bytes: f64,
-    /// The part of experts that a token chooses.
+    /// Share of the experts that a token chooses.
     pub expert_share: f64,
 }
 
 impl Demand {
-    /// Of a model's token behind `depth` others, with cached elements of so many bytes. Matrices count as they are
+    /// Demand of a model's token behind `depth` others, with cached elements of so many bytes. Matrices count as stored
     /// in the file.
     pub fn of(graph: &Graph, depth: u64, element_bytes: f64) -> Demand {
         let depth = Depth {
@@ -45,14 +45,14 @@ impl Demand {
     }
 
     /// Bytes of matrices that a pass over so many tokens reads, on average where tokens choose their experts
-    /// independently: of `expert_bytes` the part `1 - (1 - expert_share)^n_tokens`.
+    /// independently: `1 - (1 - expert_share)^n_tokens` of `expert_bytes`.
     pub(crate) fn pass_weight_bytes(&self, n_tokens: f64) -> f64 {
         let distinct = 1.0 - (1.0 - self.expert_share).powf(n_tokens.max(1.0));
         self.weight_bytes + self.expert_bytes * (distinct - self.expert_share)
     }
 }
 
-/// What a machine gives.
+/// Peak rates of a machine, and its time for launches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Roofs {
     /// Bytes a second from its memory.
@@ -63,7 +63,7 @@ pub struct Roofs {
     pub launch_ns: f64,
 }
 
-/// A step, as far as it matters here.
+/// Sizes of a step that its bound depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StepOf {
     /// Sequences.
@@ -74,7 +74,7 @@ pub struct StepOf {
     pub n_passes: u64,
 }
 
-/// What takes a step's time at least.
+/// The part that dominates a step's least time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -89,7 +89,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// In words.
+    /// Its description in words.
     pub fn words(self) -> &'static str {
         match self {
             Limit::Weights => "bytes of weights",
@@ -114,7 +114,7 @@ pub struct StepBound {
 }
 
 impl StepBound {
-    /// Of a step.
+    /// Bound of a step.
     pub fn of(demand: &Demand, roofs: &Roofs, step: StepOf) -> StepBound {
         let ns = |amount: f64, per_s: f64| amount / per_s.max(1.0) * 1e9;
         let (n, passes) = (step.n_sequences as f64, step.n_passes as f64);
@@ -128,13 +128,13 @@ impl StepBound {
         }
     }
 
-    /// All of it.
+    /// Least time of the whole step.
     pub fn ns(&self) -> f64 {
         let memory = self.weights_ns + self.cache_ns;
         memory.max(self.arithmetic_ns) + self.launches_ns
     }
 
-    /// What takes most of it. Of memory and arithmetic the one that is done first takes nothing.
+    /// The part that takes most of it. The shorter of memory and arithmetic takes nothing.
     pub fn limit(&self) -> Limit {
         let (work, work_ns) = if self.arithmetic_ns > self.weights_ns + self.cache_ns {
             (Limit::Arithmetic, self.arithmetic_ns)
@@ -150,7 +150,7 @@ impl StepBound {
     }
 }
 
-/// Tokens that a checked draft of `k` gives on average, if each is drawn with probability `acceptance` where those
+/// Tokens that a checked draft of `k` gives on average, if each is accepted with probability `acceptance` where those
 /// before it are: `(1 - a^(k+1)) / (1 - a)` (Leviathan et al. 2023, equation 1).
 pub fn expected_tokens(acceptance: f64, k: u64) -> f64 {
     (0..=k).map(|i| acceptance.powi(i as i32)).sum()
@@ -183,7 +183,7 @@ mod tests {
         StepBound::of(&DEMAND, &ROOFS, of)
     }
 
-    /// Of four experts a token reads one; a crowd reads all of them once.
+    /// A token reads one of four experts; a large batch reads each of them once.
     #[test]
     fn a_batch_reads_the_experts_that_anyone_chose() {
         let demand = Demand {
@@ -223,7 +223,8 @@ mod tests {
         assert_eq!(StepBound::of(&deep, &ROOFS, of).limit(), Limit::Cache);
     }
 
-    /// Weights and caches are read one after the other: together they may outlast the arithmetic, though neither does.
+    /// Weights and caches are read one after the other: together they may take longer than the arithmetic, though
+    /// neither does alone.
     #[test]
     fn reading_binds_where_weights_and_caches_together_take_longest() {
         let bound = |weights_ns, cache_ns, launches_ns| StepBound {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(bound(4.0, 3.0, 9.0).limit(), Limit::Launches);
     }
 
-    /// Sequences in passes of their own gain nothing from each other: the flat line.
+    /// Sequences in separate passes gain nothing from each other: the flat line.
     #[test]
     fn passes_one_by_one_are_flat() {
         let rate = |n: u64, passes: u64| n as f64 / step(n, passes).ns();

@@ -1,12 +1,11 @@
-//! Which buffer each slot of a plan is, and what the host moves at each call.
+//! Assigns a buffer to each slot of a plan, and a transfer by the host to each call.
 //!
-//! Without [`Plan::alias`] every call has buffers of its own, inputs are written before it and outputs
-//! read after it (the buffer objects of MLIR-AIR's Llama-3.2-1B example). With it a value is
-//! in one buffer from the program that writes it to the last that reads it; the host writes what it
-//! computed itself, once, and reads what it computes with. Values and scratch whose lives do not
-//! overlap share memory: buffers of a size are registers, given out call by call and free again after
-//! the last call that needs them. As lives are intervals of the sequence of calls, first come, first
-//! served takes the fewest registers of each size. Two slots of a call are never one buffer.
+//! Without [`Plan::alias`] every call has separate buffers; inputs are written before it and outputs read after it (the
+//! buffer objects of MLIR-AIR's Llama-3.2-1B example). With it a value stays in one buffer from the program that writes
+//! it to the last that reads it. The host writes its own results, once, and reads the operands of its steps. Values and
+//! scratch whose lives do not overlap share memory: buffers of a size are registers, given out call by call and free
+//! again after the last call that needs them. Lives are intervals of the sequence of calls, so first come, first served
+//! needs the fewest registers of each size. Two slots of a call are never one buffer.
 //!
 //! Static buffers are one for each content in either case; caches count among them, also where a program appends to
 //! them.
@@ -23,9 +22,9 @@ use std::ops::Range;
 /// The buffers of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffers {
-    /// Each buffer once.
+    /// All buffers, each once.
     pub buffers: Vec<PlannedBuffer>,
-    /// By call, in order, and by slot.
+    /// Use of each slot: by call, in order, and by slot.
     pub calls: Vec<Vec<SlotUse>>,
 }
 
@@ -34,23 +33,23 @@ pub struct Buffers {
 pub struct PlannedBuffer {
     /// Its size.
     pub size_bytes: u64,
-    /// What is in it.
+    /// Kind of its content.
     pub kind: BufferKind,
-    /// What slots of other calls, and of other plans of the same graph, know it by: the content of a
-    /// static buffer, the number of a register. `None` for a buffer that one call has alone.
+    /// Name by which slots of other calls, and of other plans of the same graph, find it: the content of a static
+    /// buffer, the number of a register. `None` for a buffer that one call has alone.
     pub name: Option<String>,
 }
 
-/// What is in a buffer.
+/// Kind of content of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BufferKind {
     /// A weight or a table, filled before the first call.
     Static(Binding),
-    /// A matrix of an expert: a buffer for each of so many, filled when it is first chosen.
+    /// A matrix of an expert: one buffer for each of so many experts, filled when the expert is first chosen.
     Expert(Binding, usize),
     /// Values that pass between programs or to and from the host; scratch at other times.
     Values,
-    /// What programs overwrite and nobody else looks at.
+    /// Data that programs overwrite and nobody else reads.
     Scratch,
 }
 
@@ -59,14 +58,14 @@ pub enum BufferKind {
 pub struct SlotUse {
     /// Index in [`Buffers::buffers`].
     pub buffer: usize,
-    /// What the host does with it at this call.
+    /// Transfer by the host at this call.
     pub host: HostMove,
 }
 
-/// What the host does with a slot at a call. A `static` slot was filled before.
+/// Transfer of a slot by the host at a call. A `static` slot was filled before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMove {
-    /// Nothing: the program overwrites the slot, or finds in it what is needed.
+    /// No transfer: the program overwrites the slot, or its content is already there.
     None,
     /// Writes it, whole, before the call.
     Write,
@@ -77,16 +76,16 @@ pub enum HostMove {
 /// Rows of a value that the host reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostRows {
-    /// The last that is no padding.
+    /// The last row that is no padding.
     Last,
-    /// Those that are no padding.
+    /// The rows that are no padding.
     Real,
-    /// All.
+    /// All rows.
     All,
 }
 
 impl HostRows {
-    /// Bytes of a buffer that are these rows, of `n_rows` of which the first `n_real` are no padding.
+    /// Bytes of these rows in a buffer of `n_rows`, of which the first `n_real` are no padding.
     pub fn bytes(self, size_bytes: u64, n_rows: u64, n_real: u64) -> Range<u64> {
         let row_bytes = size_bytes / n_rows.max(1);
         let n_real = n_real.min(n_rows);
@@ -98,11 +97,11 @@ impl HostRows {
     }
 }
 
-/// What a buffer of values holds.
+/// Content of a buffer of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Content<'p> {
     Scratch,
-    /// Rows that chose an expert, or their results: of one dispatch alone.
+    /// Rows that chose an expert, or their results, for one dispatch only.
     Chosen,
     /// A value or a part of one, or a table of the pass's positions.
     Bound(&'p Binding),
@@ -157,12 +156,12 @@ impl Buffers {
         }
     }
 
-    /// Bytes of static buffers, but those of experts.
+    /// Bytes of static buffers, without those of experts.
     pub fn static_bytes(&self) -> u64 {
         self.bytes_of(|kind| matches!(kind, BufferKind::Static(_)))
     }
 
-    /// Bytes of all experts' matrices, where each has its buffer.
+    /// Bytes of all experts' matrices, with a buffer for each.
     pub fn expert_bytes(&self) -> u64 {
         let of = |b: &PlannedBuffer| match b.kind {
             BufferKind::Expert(_, n_experts) => b.size_bytes * n_experts as u64,
@@ -181,7 +180,7 @@ impl Buffers {
         buffers.map(|b| b.size_bytes).sum()
     }
 
-    /// What crosses at a call, by its number, where `n_real` of the plan's tokens are no padding.
+    /// Bytes that cross at a call, by its number, where `n_real` of the plan's tokens are no padding.
     pub fn traffic(&self, plan: &Plan, call: usize, n_real: u64) -> Traffic {
         let mut traffic = Traffic::default();
         let (Some(uses), Some(planned)) = (self.calls.get(call), plan.calls().nth(call)) else {
@@ -206,7 +205,7 @@ impl Buffers {
     }
 }
 
-/// A call's slots and what they hold.
+/// A call's slots and their content.
 fn slots<'p>(
     plan: &'p Plan,
     program: usize,
@@ -216,8 +215,8 @@ fn slots<'p>(
     slots.unwrap_or_default().iter().zip(bindings)
 }
 
-/// Whether a slot's buffer is one for its content, whatever the call: weights, tables, and caches, be they a
-/// program's to write or not.
+/// Whether a slot's buffer depends on its content alone, in any call: weights, tables and caches, even those that a
+/// program writes.
 fn is_fixed(slot: &Slot, binding: &Binding) -> bool {
     let is_cache = matches!(binding, Binding::Cache { .. });
     slot.role == Role::Static || slot.role == Role::Intermediate && is_cache
@@ -230,7 +229,7 @@ fn size_bytes(slot: &Slot) -> u64 {
 /// Every content with its life.
 struct Lives<'p> {
     lives: Vec<Life<'p>>,
-    /// By call and slot: the life of what is not static, and whether the host writes it.
+    /// By call and slot: the life of content that is not static, and whether the host writes it.
     calls: Vec<Vec<(Option<usize>, bool)>>,
 }
 
@@ -247,7 +246,7 @@ impl<'p> Lives<'p> {
                     _ if call.experts.is_some() => Content::Chosen,
                     _ => Content::Bound(binding),
                 };
-                // A device refuses one buffer in two slots of a call, equal as their content may be.
+                // A device refuses one buffer in two slots of a call, even if their content is equal.
                 let there = |number: &usize| {
                     let life = &lives[*number];
                     let is_same = life.content == content && life.size_bytes == size_bytes;
@@ -296,7 +295,7 @@ impl WantedRows {
             wanted.add(
                 logits,
                 match plan.head {
-                    // Of one token, however many rows the head computed.
+                    // One token's, however many rows the head computed.
                     HeadRows::Last => HostRows::Last,
                     HeadRows::All => HostRows::Real,
                 },
@@ -308,7 +307,7 @@ impl WantedRows {
                 .into_iter()
                 .for_each(|value| wanted.add(value, HostRows::All));
         }
-        // What a later call takes from the host.
+        // Values that a later call takes from the host.
         for (call, of_call) in plan.calls().zip(&lives.calls) {
             for (binding, (_, written)) in call.bindings.iter().zip(of_call) {
                 if let (Some(value), true) = (binding.value(), *written) {
@@ -325,11 +324,11 @@ impl WantedRows {
     }
 
     fn by(&self, plan: &Plan, binding: &Binding, slot: &Slot, alias: bool) -> HostMove {
-        // Scores, and a head's share of a value, go to the host whoever takes them then.
+        // Scores, and a head's share of a value, always go to the host.
         if let Binding::AttentionProduct { .. } = binding {
             return HostMove::Read(HostRows::All);
         }
-        // States are the host's from token to token.
+        // The host keeps states from token to token.
         if let Binding::StateBehind { .. } = binding {
             return HostMove::Read(HostRows::All);
         }
@@ -344,7 +343,7 @@ impl WantedRows {
                 (None, true) => HostMove::None,
                 _ => HostMove::Read(HostRows::All),
             },
-            // Parts are the head's: of many rows of logits the published host, too, takes one.
+            // Parts belong to the head: of many rows of logits the published host, too, reads one.
             _ if !(alias || is_part && n_rows > 1) => HostMove::Read(HostRows::All),
             None => HostMove::None,
             Some(rows) if n_rows > 1 && size_bytes(slot).is_multiple_of(n_rows) => {
@@ -355,7 +354,7 @@ impl WantedRows {
     }
 }
 
-/// Rows of its operands that a host step looks at.
+/// Rows of its operands that a host step reads.
 fn rows_read(phase: Phase, step: HostStep) -> HostRows {
     match step {
         _ if phase == Phase::Decode => HostRows::All,

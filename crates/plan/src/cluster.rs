@@ -7,7 +7,7 @@ use millrace_npu::Provenance;
 
 /// Predicts a model on several devices of a target.
 pub trait Cluster: Sync {
-    /// What the model costs there.
+    /// Cost of the model on these devices.
     ///
     /// # Errors
     /// A setting, a way to share or a number of devices that cannot be; weights that do not fit.
@@ -19,22 +19,22 @@ pub trait Cluster: Sync {
 pub struct ClusterRequest<'a> {
     /// The model.
     pub config: &'a ModelConfig,
-    /// What is asked of the target.
+    /// Settings of the target.
     pub settings: &'a Settings,
-    /// How many.
+    /// Number of devices.
     pub n_devices: u64,
-    /// How: `pp`, each has some of the layers; `tp`, each a share of every layer.
+    /// How they share it: `pp`, each has some of the layers; `tp`, each a share of every layer.
     pub parallel: &'a str,
-    /// A prompt, and a token behind as many as its context says.
+    /// The workload: a prompt, and a token behind as many as its context says.
     pub work: PromptWorkload,
 }
 
-/// What a model costs on several devices.
+/// Cost of a model on several devices.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ClusterCost {
     /// The machine of each.
     pub machine: String,
-    /// How many there are.
+    /// Number of devices.
     pub n_devices: u64,
     /// How they share the model, in words.
     pub parallel: String,
@@ -50,7 +50,7 @@ pub struct ClusterCost {
     pub ttft_ns: f64,
     /// Time of a token.
     pub token_ns: f64,
-    /// A token's, if memories did nothing but read weights and cache at their peak.
+    /// Time of a token if memories did nothing but read weights and cache at their peak.
     pub token_roof_ns: f64,
     /// Where the times come from.
     pub provenance: Provenance,

@@ -1,12 +1,11 @@
-//! Ahead of time: plans and their programs from a [`ProgramCache`], or lowered and put there.
+//! Compilation ahead of time: plans and their programs come from a [`ProgramCache`], or are lowered and put there.
 //!
-//! A plan is an artifact as a program is: a container whose payload is JSON, found by the hash of
-//! everything that lowering depends on (graph, kind of pass, and the planner's
-//! [identity](Lowering::identity), its compiler's included). It names its programs by their content
-//! hashes, which are their keys, so that plans share the programs they have in common. What comes from
-//! the cache was verified by this very compiler before it was put there, and the container's hash guards
-//! the bytes; so nothing is lowered or verified again. A device verifies what it loads all the same: it
-//! trusts no cache.
+//! A plan is an artifact as a program is: a container whose payload is JSON. It is found by the hash of everything that
+//! lowering depends on: graph, kind of pass, and the planner's [identity](Lowering::identity), which includes its
+//! compiler's. It names its programs by their content hashes, which are their keys, so that plans share the programs
+//! they have in common. This very compiler verified each artifact before it put it into the cache, and the container's
+//! hash guards the bytes; so nothing is lowered or verified again. A device verifies every program it loads all the
+//! same: it trusts no cache.
 
 use crate::{LowerError, Lowering, PassKind, Plan, PlannedLaunch, PlannedProgram};
 use millrace_graph::Graph;
@@ -18,15 +17,14 @@ use serde::{Deserialize, Serialize};
 pub struct CompiledPlan {
     /// The plan.
     pub plan: Plan,
-    /// Whether it was lowered for this; otherwise the cache had it.
+    /// Whether it was lowered just now; otherwise the cache had it.
     pub lowered: bool,
 }
 
 /// The plan of a kind of pass and its programs.
 ///
 /// # Errors
-/// There is no plan. Trouble with the cache's disk is none: it costs time, and the cache gives notice
-/// of it.
+/// There is no plan. Trouble with the cache's disk is no error: it costs time, and the cache gives notice of it.
 pub fn compile(
     cache: &ProgramCache,
     planner: &dyn Lowering,
@@ -63,14 +61,14 @@ pub fn compile(
     })
 }
 
-/// What a plan is made from.
+/// Inputs of a compilation.
 struct CompileJob<'a> {
     graph: &'a Graph,
     planner: &'a dyn Lowering,
     kind: &'a PassKind,
 }
 
-/// A plan as it is kept.
+/// A plan as the cache stores it.
 #[derive(Serialize, Deserialize)]
 struct Form<P, L> {
     plan: P,
@@ -110,7 +108,7 @@ impl CompileJob<'_> {
             plan,
             programs: plan.programs.iter().map(program).collect(),
         };
-        // Plans have no maps but those of names, and no number that JSON has not.
+        // Plans have no maps except those with names as keys, and no number that JSON lacks.
         let payload = serde_json::to_vec(&form).unwrap_or_default();
         let packed = Container::new(self.planner.target(), &self.name(), Vec::new(), payload);
         packed.map_err(|error| LowerError::Program {
@@ -119,7 +117,7 @@ impl CompileJob<'_> {
         })
     }
 
-    /// The plan of a stored one; `None` where its programs are not all there any more.
+    /// The plan from a stored one; `None` where some of its programs are missing.
     fn restore(&self, cache: &ProgramCache, stored: &Container) -> Option<Plan> {
         let form: Form<Plan, Vec<PlannedLaunch>> = serde_json::from_slice(stored.payload()).ok()?;
         let mut plan = form.plan;
@@ -130,7 +128,7 @@ impl CompileJob<'_> {
         } in form.programs
         {
             let key = ContentHash::from_hex(&hash)?;
-            // One that is gone or damaged is made again with its plan.
+            // A missing or damaged program is made again with its plan.
             let gone = || Err(());
             let container = cache.artifact(key, &name, gone).ok()?;
             let annex = self.planner.annex(&container, &launches)?;
@@ -145,7 +143,7 @@ impl CompileJob<'_> {
     }
 }
 
-/// Puts a lowered plan's programs where the next one finds them.
+/// Puts a lowered plan's programs into the cache, where the next plan finds them.
 fn keep(cache: &ProgramCache, mut plan: Plan) -> Result<Plan, LowerError> {
     for planned in &mut plan.programs {
         let container = &planned.container;

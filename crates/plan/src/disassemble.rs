@@ -1,10 +1,10 @@
-//! Words that a device reads, as text: what the command `npu words` asks a target.
+//! Words that a device reads, as text. The command `npu words` asks a target for them.
 
 use serde::Serialize;
 
-/// Tells what words mean that devices of a target read.
+/// Explains the words that devices of a target read.
 pub trait Disassembler: Sync {
-    /// What it reads, in words.
+    /// The form of words that it reads, for people.
     fn form(&self) -> &'static str;
 
     /// The words of a file, operation by operation.
@@ -17,7 +17,7 @@ pub trait Disassembler: Sync {
 /// Words as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Disassembly {
-    /// What they are.
+    /// Title: the kind of words.
     pub title: String,
     /// An operation a line.
     pub operations: Vec<DisassemblyLine>,
@@ -30,11 +30,11 @@ pub struct DisassemblyLine {
     pub word: usize,
     /// Its words in hexadecimal.
     pub words: Vec<String>,
-    /// What it is.
+    /// Kind of the operation.
     pub operation: &'static str,
-    /// What it does to what.
+    /// Its action and the place that it acts on.
     pub text: String,
-    /// What it writes.
+    /// The values that it writes.
     pub details: Vec<String>,
     /// Values of the fields that it writes, by record.
     pub fields: Vec<Vec<FieldValue>>,
@@ -45,6 +45,6 @@ pub struct DisassemblyLine {
 pub struct FieldValue {
     /// The field.
     pub name: &'static str,
-    /// Its value as it stands in the words.
+    /// Its value as encoded in the words.
     pub value: u64,
 }

@@ -1,16 +1,16 @@
-//! What cannot be lowered.
+//! Errors of lowering.
 
 /// Why there is no plan. A single op that a device cannot take is no error: it goes to the host.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LowerError {
-    /// A node of the graph names what is not there, or has the wrong number of inputs.
+    /// A node of the graph names something that does not exist, or has the wrong number of inputs.
     #[error("node {node} (`{label}`): {problem}")]
     Graph {
         /// Index in the graph's nodes.
         node: usize,
         /// Its label.
         label: &'static str,
-        /// What is wrong.
+        /// Description of the fault.
         problem: String,
     },
     /// A prefill of no tokens, or of more than offsets hold.
@@ -26,10 +26,10 @@ pub enum LowerError {
         node: usize,
         /// Its label.
         label: &'static str,
-        /// What is not supported.
+        /// The unsupported feature.
         problem: String,
     },
-    /// A program that cannot be put together or packed; a defect of the target.
+    /// A program that cannot be assembled or packed: a defect of the target.
     #[error("program `{program}`: {problem}")]
     Program {
         /// The program.

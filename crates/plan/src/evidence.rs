@@ -1,14 +1,14 @@
-//! What others published of a target, beside its predictions: what the commands `fidelity` and `profile` ask for.
+//! Published measurements of a target beside its predictions, for the commands `fidelity` and `profile`.
 //!
-//! Nothing that runs a model needs it, so it is no part of a [`Target`](crate::Target): whoever has rows of a kind of NPU
-//! gives a command line an [`Evidence`] beside the target's own row.
+//! Nothing that runs a model needs it, so it is no part of a [`Target`](crate::Target). A command line gets an
+//! [`Evidence`] beside the target's own row.
 
 use crate::predict::{PredictError, PromptWorkload};
 use crate::{BenchError, Choice, SettingError, Settings};
 use millrace_graph::Graph;
 use serde_json::Value;
 
-/// What others published of one kind of NPU: one static row in the registry of evidence.
+/// Published measurements of one kind of NPU: one static row in the registry of evidence.
 pub trait Evidence: Sync {
     /// The [name](crate::Target::name) of the target that it is about.
     fn target(&self) -> &'static str;
@@ -16,7 +16,7 @@ pub trait Evidence: Sync {
     /// Predictions beside published measurements.
     ///
     /// # Errors
-    /// A kind of report that there is not.
+    /// A kind of report that does not exist.
     fn fidelity(&self, what: FidelityOf) -> Result<FidelityReport, BenchError>;
 
     /// Publications whose tables are put beside predictions from the programs of the target's own plans.
@@ -34,8 +34,8 @@ pub trait Evidence: Sync {
         Err(SettingError::unknown(self.target(), "paper", name, &self.papers()).into())
     }
 
-    /// A page in Markdown of what was published of a model on the target beside its predictions; `None` where
-    /// there is none of that model.
+    /// A page in Markdown that compares published figures of a model on the target with its predictions; `None` where
+    /// none were published for that model.
     fn published_page(
         &self,
         model: &str,
@@ -47,13 +47,13 @@ pub trait Evidence: Sync {
         None
     }
 
-    /// Settings to predict beside those asked for, each with its name: what somebody else published.
+    /// Settings of published configurations, each with its name. They are predicted beside those asked for.
     fn comparisons(&self) -> Vec<(&'static str, Settings)> {
         Vec::new()
     }
 }
 
-/// What predictions are compared with.
+/// Kind of measurement that predictions are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FidelityOf {
     /// Published rows of single kernels.
@@ -71,6 +71,6 @@ pub struct FidelityReport {
     pub text: String,
     /// The same for programs.
     pub json: Value,
-    /// What leaves its stated bound, each in words; nothing is predicted where there are no rows.
+    /// Figures beyond their stated bound, each in words; nothing is predicted where there are no rows.
     pub failures: Vec<String>,
 }

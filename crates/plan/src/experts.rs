@@ -1,9 +1,9 @@
 //! Calls that multiply with the experts that tokens chose.
 //!
-//! Such a call is one step of a plan and as many dispatches as the choice asks for: of every expert that a row chose, one
-//! for each [`rows`](ExpertCall::rows) of its rows. The host gathers them, with zeros behind the last, binds that expert's
-//! matrix, and puts the results where the choice has them. So one program serves all experts of a shape, and a token
-//! asks for its own experts' matrices and no others.
+//! Such a call is one step of a plan and as many dispatches as the choice asks for: every expert that a row chose gets one
+//! dispatch for each [`rows`](ExpertCall::rows) of its rows. The host gathers these rows, with zeros behind the last, and
+//! binds that expert's matrix. It puts the results in the place of each row's choice. So one program serves all experts of
+//! a shape, and a token asks for its own experts' matrices and no others.
 
 use crate::offload::OffloadedOp;
 use crate::{Binding, Call, PassKind, Phase, Plan, Reason};
@@ -11,12 +11,12 @@ use millrace_graph::{ExpertLinear, Graph, Node, Op, ValueId};
 use millrace_npu::Role;
 use serde::{Deserialize, Serialize};
 
-/// What makes a [`Call`] one of experts.
+/// Parameters that make a [`Call`] one of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpertCall {
     /// The node, an [`ExpertLinear`].
     pub node: usize,
-    /// Rows of a dispatch: what the program takes.
+    /// Rows of a dispatch, a fixed number of the program.
     pub rows: u64,
 }
 
@@ -35,16 +35,16 @@ impl ExpertCall {
         self.op(graph)?.0.inputs.get(1).copied()
     }
 
-    /// Experts that a row may choose; 0 where the node is no product of experts.
+    /// Experts that a row may choose from; 0 where the node is no product of experts.
     pub fn n_experts(&self, graph: &Graph) -> usize {
         let op = self.op(graph);
         let weight = op.and_then(|(_, linear)| graph.weights.get(linear.weight.0));
         weight.map_or(0, |weight| weight.n_experts)
     }
 
-    /// Dispatches of a pass over so many tokens, on average where each chooses among all experts evenly: of an expert
-    /// that x of n tokens chose, x being of the binomial distribution of n and `n_used / n_experts`, the mean of
-    /// ⌈x / rows⌉.
+    /// Dispatches of a pass over so many tokens, on average where each chooses among all experts evenly. An expert that
+    /// x of n tokens chose has the mean of ⌈x / rows⌉ dispatches; x has the binomial distribution of n and
+    /// `n_used / n_experts`.
     pub fn dispatches(&self, graph: &Graph, n_tokens: u64) -> f64 {
         let Some((_, linear)) = self.op(graph) else {
             return 0.0;
@@ -61,7 +61,7 @@ fn mean_groups(n: u64, share: f64, size: u64) -> f64 {
         return n.div_ceil(size) as f64;
     }
     let (yes, no) = (share.ln(), (-share).ln_1p());
-    // The logarithm of how many ways there are to choose x of n.
+    // The logarithm of the number of ways to choose x of n.
     let (mut ways, mut mean) = (0.0_f64, 0.0);
     for x in 1..=n {
         ways += ((n - x + 1) as f64 / x as f64).ln();
@@ -74,8 +74,8 @@ fn mean_groups(n: u64, share: f64, size: u64) -> f64 {
 /// Fewest rows of a prompt's dispatch: arrays multiply whole groups of rows.
 const LEAST_ROWS: u64 = 16;
 
-/// Rows of a dispatch that a device is offered, in this order: those that an expert gets of the pass where tokens choose
-/// evenly, as a power of two, and then twice as many, up to the pass's tokens. A token's are one.
+/// Rows of a dispatch that a device is offered, in this order. First the rows that an expert gets from the pass where
+/// tokens choose evenly, as a power of two. Then twice as many, up to the pass's tokens. A token has one.
 pub fn row_choices(graph: &Graph, phase: Phase, n_tokens: u64, node: usize) -> Vec<u64> {
     let call = ExpertCall { node, rows: 1 };
     let n_used = call.op(graph).map_or(1, |(_, linear)| linear.n_used as u64);
@@ -108,7 +108,7 @@ pub fn reason(linear: &ExpertLinear, rows: u64, product: &str) -> String {
 /// ([`row_choices`]).
 ///
 /// # Errors
-/// What `take` says to the first; a program with other operands than rows and a matrix.
+/// The reason of `take` for the first choice; a program with other operands than rows and a matrix.
 pub fn product(
     graph: &Graph,
     kind: &PassKind,
@@ -135,7 +135,7 @@ pub fn product(
     Err(refused)
 }
 
-/// Whether a program's slots are rows, a matrix and results, which is what the host gathers, binds and puts in place.
+/// Whether a program's slots are rows, a matrix and results: the host gathers, binds and scatters these.
 fn check(taken: &OffloadedOp) -> Result<(), Reason> {
     let slots = taken.program.slots().iter().zip(&taken.bindings);
     for (slot, binding) in slots {
@@ -158,8 +158,8 @@ fn check(taken: &OffloadedOp) -> Result<(), Reason> {
 }
 
 impl Call {
-    /// Dispatches of the call in a pass over so many tokens that are no padding: of experts the mean, rounded, where
-    /// tokens choose evenly.
+    /// Dispatches of the call in a pass over so many tokens that are no padding. For experts it is the mean, rounded,
+    /// where tokens choose evenly.
     pub fn dispatches(&self, graph: &Graph, n_tokens: u64) -> u64 {
         let n = |experts: ExpertCall| experts.dispatches(graph, n_tokens).round().max(1.0) as u64;
         self.experts.map_or(1, n)
@@ -180,16 +180,16 @@ mod tests {
 
     #[test]
     fn groups_are_counted_as_they_come_out_on_average() {
-        // A token that chooses 8 of 128 asks for 8 of them.
+        // A token that chooses 8 of 128 experts needs 8 dispatches.
         assert!((128.0 * mean_groups(1, 8.0 / 128.0, 1) - 8.0).abs() < 1e-12);
         // Of two tokens with one of two experts each: both in one half of the time, one each in the other.
         assert!((2.0 * mean_groups(2, 0.5, 16) - 1.5).abs() < 1e-12);
-        // Rows by themselves are the mean of x.
+        // With groups of one row it is the mean of x.
         assert!((mean_groups(50, 0.3, 1) - 15.0).abs() < 1e-9);
         // By simulation in whole numbers: 3 tokens, one of 2 experts, pairs: x = 0, 1, 2, 3 with 1, 3, 3, 1 eighths.
         let pairs = (3.0 + 3.0 + 2.0) / 8.0;
         assert!((mean_groups(3, 0.5, 2) - pairs).abs() < 1e-12);
-        // Everybody takes all.
+        // Every token chooses every expert.
         assert_eq!(mean_groups(33, 1.0, 16), 3.0);
         // No power underflows.
         let many = mean_groups(4096, 0.5, 64);

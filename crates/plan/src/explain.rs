@@ -1,11 +1,11 @@
-//! What plans take of a machine, in words and numbers for people.
+//! Machine resources of plans, in words and numbers for people.
 
 use crate::{PlannedLaunch, PlannedProgram};
 use std::ops::Range;
 
 /// Explains the programs of a target's plans.
 pub trait Explain: Send + Sync {
-    /// What physical launches of a program take of the machine.
+    /// Cores that physical launches of a program occupy.
     fn occupied(&self, planned: &PlannedProgram, physical: Range<usize>) -> CoreOccupancy {
         let _ = planned;
         CoreOccupancy {
@@ -14,35 +14,35 @@ pub trait Explain: Send + Sync {
         }
     }
 
-    /// What a launch's kernel is, and how near it comes to the machine's limits.
+    /// The kernel of a launch, and how near it comes to the machine's limits.
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
         let _ = launch;
         KernelFacts::default()
     }
 
-    /// What executes a program on a virtual device, in words; `None` where it is the only thing that can.
+    /// The simulator that executes a program on a virtual device, in words; `None` where there is only one.
     fn execution(&self, planned: &PlannedProgram) -> Option<String> {
         let _ = planned;
         None
     }
 }
 
-/// What launches take of a machine's cores.
+/// Cores that launches occupy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreOccupancy {
-    /// Launches that there are.
+    /// Number of launches.
     pub n_launches: usize,
     /// Columns and rows of their herds, each size once.
     pub herds: Vec<(u32, u32)>,
-    /// Cores that one of them takes at most: its herds lie beside each other.
+    /// Most cores that one of them occupies: its herds are placed side by side.
     pub n_cores: u32,
 }
 
 /// A kernel in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// What it computes.
+    /// Description of its computation.
     pub summary: String,
-    /// What it takes of the machine's limits.
+    /// How much of the machine's limits it uses.
     pub limits: String,
 }

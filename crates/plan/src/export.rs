@@ -5,7 +5,7 @@ use millrace_graph::Graph;
 
 /// Writes a target's programs as source for the vendor's own toolchain.
 pub trait Exporter: Sync {
-    /// What it writes, in words.
+    /// The form that it writes, in words.
     fn form(&self) -> &'static str;
 
     /// A model's programs as files of a package.
@@ -15,14 +15,14 @@ pub trait Exporter: Sync {
     fn export(&self, request: &Export<'_>) -> Result<Vec<SourceFile>, BenchError>;
 }
 
-/// What is to be exported.
+/// A request for an export.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
     /// The model's name.
     pub model: &'a str,
     /// Its forward pass.
     pub graph: &'a Graph,
-    /// What is asked of the target.
+    /// Settings of the target.
     pub settings: &'a Settings,
     /// The passes whose programs are wanted.
     pub kinds: &'a [PassKind],

@@ -1,4 +1,4 @@
-//! What lowering asks of a graph.
+//! Requirements of lowering on a graph.
 
 use crate::LowerError;
 use millrace_graph::{Graph, Op, RopeStyle, RotateHeads};
@@ -30,7 +30,7 @@ pub fn check(graph: &Graph) -> Result<(), LowerError> {
 pub struct HeadOrders {
     /// Projections whose rows go from interleaved to half-split order, with a head's elements: by node.
     pub half_split: HashMap<usize, usize>,
-    /// Rotations that stay interleaved, which is the host's to compute, and why: by node.
+    /// Rotations that stay interleaved, which the host computes, and why: by node.
     pub interleaved: HashMap<usize, String>,
 }
 
@@ -43,11 +43,11 @@ struct BlockRotations {
     permutes: Result<(), String>,
 }
 
-/// Which projections are put in half-split order, and which rotations stay as they are.
+/// Decides which projections are put in half-split order, and which rotations stay interleaved.
 ///
-/// A block's queries and keys are permuted alike or not at all. They are permuted where each rotation of the
-/// block takes whole heads, directly from a projection of its own, and only attention reads what it gives,
-/// perhaps scaled: scores are then the same in any order of a head's elements.
+/// A block's queries and keys are permuted alike or not at all. They are permuted where each rotation of the block
+/// takes whole heads directly from its own projection, and only attention reads the result, perhaps scaled: scores are
+/// then the same in any order of a head's elements.
 pub fn head_orders(graph: &Graph) -> HeadOrders {
     let mut orders = HeadOrders::default();
     let mut blocks: Vec<BlockRotations> = Vec::new();

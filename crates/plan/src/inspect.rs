@@ -34,13 +34,13 @@ impl Plan {
         launches
     }
 
-    /// The value that each slot of a call holds after it, whole: intermediate ones too, which no
-    /// binding names. `None` for weights, tables, and parts of a value.
+    /// The value that each slot of a call holds in full after it: intermediate ones too, which no binding names. `None`
+    /// for weights, tables, and parts of a value.
     pub fn slot_values(&self, step: usize, graph: &Graph) -> Vec<Option<ValueId>> {
         let Some(call) = self.call_at(step) else {
             return Vec::new();
         };
-        // Of experts, some rows of it.
+        // A call of experts has only some rows of it.
         if call.experts.is_some() {
             return vec![None; call.bindings.len()];
         }

@@ -1,4 +1,4 @@
-//! How weights and RoPE tables lie in their slots.
+//! How weights and RoPE tables are arranged in their slots.
 
 use crate::WeightArrangement;
 use half::bf16;
@@ -7,7 +7,7 @@ use millrace_npu::{Element, Slot};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How a weight lies in its slot.
+/// How a weight is arranged in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WeightLayout {
     /// `[n, k]`, as checkpoints store matrices: W of a GEMV.
@@ -17,7 +17,7 @@ pub enum WeightLayout {
     },
     /// `[k, n]`: B of a GEMM.
     Transposed {
-        /// As above; it orders the columns here.
+        /// As in [`AsStored`](WeightLayout::AsStored); it orders the columns here.
         half_split: Option<usize>,
     },
     /// Rows `start .. start + len` of a matrix, then zeros to `padded_to` rows.
@@ -31,21 +31,21 @@ pub enum WeightLayout {
     },
     /// A vector, `offset` added to each element before it is rounded (a norm's weight).
     Vector {
-        /// Added.
+        /// Addend of each element.
         offset: f32,
     },
-    /// An arrangement of the target's own:
-    /// [`Arrangement::fill`](crate::Arrangement::fill) makes it from the checkpoint's bytes.
+    /// One of the target's own arrangements: [`Arrangement::fill`](crate::Arrangement::fill) makes it from the
+    /// checkpoint's bytes.
     Own {
         /// The arrangement.
         id: WeightArrangement,
-        /// As above.
+        /// As in [`AsStored`](WeightLayout::AsStored).
         half_split: Option<usize>,
     },
 }
 
 impl WeightLayout {
-    /// Elements of the slot for a matrix `[n, k]`; only the target knows those of a layout of its own.
+    /// Elements of the slot for a matrix `[n, k]`; only the target knows those of its own layouts.
     pub fn n_elements(&self, [n, k]: [usize; 2]) -> Option<usize> {
         match self {
             WeightLayout::Rows { padded_to, .. } => Some(padded_to * k),
@@ -69,7 +69,7 @@ impl WeightLayout {
 
     /// Arranges a weight `[n, k]` in a slot of [`n_elements`](WeightLayout::n_elements), in bf16. `row`
     /// writes the `k` elements of a row of the checkpoint; it is asked for each once, in the
-    /// slot's order. A layout of the target's own is arranged as the checkpoint stores it.
+    /// slot's order. One of the target's own layouts is arranged as the checkpoint stores it.
     ///
     /// # Panics
     /// If `out` has another length.
@@ -152,8 +152,7 @@ fn interleaved(row: usize, head_dim: usize) -> usize {
     head * head_dim + within
 }
 
-/// Rows of a RoPE table: each token's row once for each of its heads, as heads are rows to the
-/// rotation.
+/// Rows of a RoPE table: each token's row is repeated for each of its heads, because a rotation treats heads as rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TableRows {
     /// Positions, consecutive.
@@ -181,8 +180,7 @@ pub fn rope_table(rope: &Rope, rows: TableRows, first: usize) -> Vec<bf16> {
     table
 }
 
-/// What the numbers of a cache's slot are: those of a slot of bytes, which cores take as they take blocks of weights, are
-/// bf16.
+/// Element type of a cache's slot. A slot of bytes holds bf16: cores take its bytes as they take blocks of weights.
 pub fn cache_element(slot: &Slot) -> Element {
     match slot.element {
         Element::U8 => Element::Bf16,
@@ -200,8 +198,8 @@ pub fn position_slot(position: u32, n_elems: usize) -> Vec<bf16> {
     slot
 }
 
-/// The same with an image among the pass's tokens: behind four numbers' place for the position and the first key that counts
-/// (0), the positions of its first row and of the one behind it.
+/// The same with an image among the pass's tokens. Four numbers follow each other, in four digits each: the position, the
+/// first key that counts (0), the position of the image's first row, and the position behind its last row.
 pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> Vec<bf16> {
     let numbers = [position, 0, image.start, image.end];
     let mut slot: Vec<bf16> = numbers.iter().flat_map(|n| position_slot(*n, 4)).collect();
@@ -215,13 +213,13 @@ pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> V
 pub struct KeyRange {
     /// Keys that a token sees, its own the last; at least 1.
     pub window: u64,
-    /// What the position of the first row is a multiple of; at least 1.
+    /// Unit that the first row's position is a multiple of; at least 1.
     pub unit: u64,
 }
 
 impl KeyRange {
-    /// Position of the first row for a pass whose first token is at `first`: negative where the window is longer than
-    /// what there is, and then the first rows are no tokens'.
+    /// Position of the first row for a pass whose first token is at `first`. It is negative where the window reaches
+    /// before position 0; the first rows then belong to no token.
     pub fn start(&self, first: usize) -> i64 {
         let reached = (first as i64).saturating_add(1) - self.window.min(1 << 62) as i64;
         let unit = self.unit.clamp(1, 1 << 62) as i64;
@@ -233,13 +231,14 @@ impl KeyRange {
         (first as i64).saturating_sub(self.start(first)) as usize
     }
 
-    /// The first row that is a token's.
+    /// The first row that belongs to a token.
     pub fn oldest(&self, first: usize) -> usize {
         self.start(first).min(0).unsigned_abs() as usize
     }
 
-    /// Where a pass stands among its rows, as a slot of [`Binding::RangePosition`](crate::Binding::RangePosition) holds it:
-    /// its first token's row and the first row that is a token's, four digits each as [`position_slot`] has them, then zeros.
+    /// Position of a pass among its rows, as a slot of [`Binding::RangePosition`](crate::Binding::RangePosition) holds it:
+    /// its first token's row and the first row that belongs to a token. Each has four digits, as [`position_slot`] has them;
+    /// zeros follow.
     pub fn slot(&self, first: usize, n_elems: usize) -> Vec<bf16> {
         let digits = [self.row(first), self.oldest(first)];
         let digits = digits.map(|row| position_slot(row as u32, 4)).concat();
@@ -286,7 +285,7 @@ mod tests {
         assert_eq!(arranged(layout, [1, 3]), [1.0, 2.0, 3.0]);
     }
 
-    /// Rotating neighbours and then ordering is ordering and then rotating halves.
+    /// Rotating neighbours and then reordering equals reordering and then rotating halves.
     #[test]
     fn half_split_order_fits_half_split_rotation() {
         let head_dim = 8;

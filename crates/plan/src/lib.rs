@@ -1,31 +1,31 @@
-//! What every NPU *plan* shares, and what a kind of NPU is to the rest of the house.
+//! Common parts of every NPU *plan*, and the contract of a kind of NPU with the rest of the workspace.
 //!
-//! A [`Target`] is a kind of NPU: one row in a registry, one crate behind it. Its [`Planner`] lowers a
-//! model's graph for a [kind of pass](PassKind) to a [`Plan`]: calls of programs and steps of the host,
-//! with what every slot holds and where every op runs and why. The same plan is run (by the runtime's
-//! sessions), compiled ahead of time ([`compile()`]), predicted ([`predict`]) and explained.
+//! A [`Target`] is a kind of NPU: one row in a registry, one crate behind it. Its [`Planner`] lowers a model's graph
+//! for a [kind of pass](PassKind) to a [`Plan`]: calls of programs and steps of the host, with the content of every
+//! slot, and where every op runs and why. The same plan is run (by the runtime's sessions), compiled ahead of time
+//! ([`compile()`]), predicted ([`predict`]) and explained.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `target`, [`settings`] | a target's row in the registry, and what can be set |
-//! | `planner` | what a target does for one machine: the sum of the four traits that follow, devices, prices |
+//! | `target`, [`settings`] | a target's row in the registry, and its settings |
+//! | `planner` | a target's work for one machine: the sum of the four traits that follow, devices, prices |
 //! | `lowering` | which plan a kind of pass has |
 //! | `arrangement` | slots whose content only the target can write and read |
-//! | `arithmetic` | how a launch computes, for who checks it |
-//! | `explain` | what plans take of a machine |
-//! | [`workbench`], `probe`, `export`, `disassemble`, `cluster`, `evidence` | what only some targets have: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, words as text, several devices, what was published |
+//! | `arithmetic` | how a launch computes, for checks |
+//! | `explain` | machine resources of plans |
+//! | [`workbench`], `probe`, `export`, `disassemble`, `cluster`, `evidence` | features of some targets: kernels one by one, a check whether a device is alive, source for a vendor's toolchain, words as text, several devices, published measurements |
 //! | `passes` | how sequences are cut into passes: the one rule |
 //! | `plan` | plan, programs, launches, calls, bindings, host steps, placement |
-//! | `layout` | how weights, rotation tables and positions lie in slots |
-//! | `buffers` | which buffer each slot is, and what the host moves |
-//! | `inspect`, `stored` | looking into a plan; what a plan from a cache must keep to |
+//! | `layout` | how weights, rotation tables and positions are arranged in slots |
+//! | `buffers` | the buffer of each slot, and the host's transfers |
+//! | `inspect`, `stored` | looking into a plan; checks of a plan from a cache |
 //! | [`graph`] | graphs that make sense |
-//! | [`offload`] | plans in which each op is the device's or the host's |
+//! | [`offload`] | plans in which each op runs on the device or on the host |
 //! | [`experts`] | calls that multiply with the experts that tokens chose |
 //! | `compile` | plans and programs from a cache, or lowered and put there |
 //! | [`quantise`] | 8-bit activations and weights, rotated, for targets with arrays of integers |
 //! | [`vision`] | a vision encoder's blocks on a device |
-//! | [`predict`] | what a plan costs |
+//! | [`predict`] | the cost of a plan |
 //! | `named`, [`units`] | shapes and tilings; bytes and times as people read them |
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! From a model's graph to a plan: which plan a kind of pass has, and what it depends on.
+//! From a model's graph to a plan: the plan of each kind of pass, and everything it depends on.
 
 use crate::{
     Annex, AttentionOn, Chunk, HeadRows, Lengths, LowerError, MachineFacts, NodePlace, PassKind,
@@ -10,7 +10,7 @@ use std::fmt;
 
 /// Lowers graphs for one machine of a target.
 ///
-/// Lowering is pure: the same graph and kind of pass give the same plan, byte for byte.
+/// Lowering is pure: the same graph and kind of pass always give the same plan, byte for byte.
 pub trait Lowering: Send + Sync {
     /// The target's [name](crate::Target::name).
     fn target(&self) -> &'static str;
@@ -39,8 +39,8 @@ pub trait Lowering: Send + Sync {
         n_ctx
     }
 
-    /// The kind of pass that a chunk takes, where a sequence's cache has `cache_rows` rows. Without a
-    /// mapping over the cache, attention of later chunks is the host's.
+    /// The kind of pass that a chunk takes, where a sequence's cache has `cache_rows` rows. Without a mapping over the
+    /// cache, attention of later chunks runs on the host.
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let _ = (graph, cache_rows);
         PassKind {
@@ -67,8 +67,8 @@ pub trait Lowering: Send + Sync {
     /// computes.
     fn lower(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError>;
 
-    /// Whether a node of the graph, by its number, is computed on the device in passes of that kind: where
-    /// the plan places it.
+    /// Whether the device computes a node of the graph, by its number, in passes of that kind, according to the plan's
+    /// placement.
     ///
     /// # Errors
     /// The rule that leaves it to the host; that there is no plan, or no such node.
@@ -82,7 +82,7 @@ pub trait Lowering: Send + Sync {
         }
     }
 
-    /// The target's own form of a program that comes from a cache; `None` where the bytes are none.
+    /// The target's own form of a program that comes from a cache; `None` where the bytes are no such program.
     fn annex(&self, container: &Container, launches: &[PlannedLaunch]) -> Option<Annex> {
         let _ = (container, launches);
         Some(Annex::default())
@@ -91,7 +91,7 @@ pub trait Lowering: Send + Sync {
     /// The programs of a vision encoder's blocks.
     ///
     /// # Errors
-    /// Why blocks of those sizes are the host's.
+    /// Why the host computes blocks of those sizes.
     fn vision_encoder(&self, shape: &VisionShape) -> Result<VisionPlan, Reason> {
         let _ = shape;
         let target = self.target();

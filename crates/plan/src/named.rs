@@ -8,9 +8,8 @@ use std::ops::Index;
 
 /// Ordered names with numbers: a problem's dimensions, or the tile sizes of a kernel.
 ///
-/// `named["m"]` is the number of a name that is known to be there; a name that is not is a mistake of
-/// the code that asks, and panics as any other index does. What comes from outside is asked with
-/// [`get`](NamedNumbers::get).
+/// `named["m"]` is the number of a name that is known to exist. An unknown name is a mistake of the calling code, and
+/// panics as any other index does. Use [`get`](NamedNumbers::get) for names from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NamedNumbers(Vec<(Cow<'static, str>, u64)>);
 
@@ -50,7 +49,7 @@ impl NamedNumbers {
     /// The same with numbers replaced by those of `name=number` pairs, separated by commas.
     ///
     /// # Errors
-    /// Names the pair that is no pair, no number or no known name, and lists the known ones.
+    /// Names the pair that is malformed, has no number or an unknown name, and lists the known names.
     pub fn overridden(mut self, text: &str) -> Result<NamedNumbers, ShapeError> {
         for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| {
@@ -126,14 +125,14 @@ impl<'de> Deserialize<'de> for NamedNumbers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read `{text}`: {expected}")]
 pub struct ShapeError {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
-    /// What is expected.
+    /// The expected form.
     pub expected: String,
 }
 
 impl ShapeError {
-    /// What was given, and what is expected.
+    /// An error from the given text and the expected form.
     pub fn new(text: &str, expected: &str) -> ShapeError {
         ShapeError {
             text: text.to_owned(),

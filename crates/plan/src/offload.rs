@@ -1,7 +1,7 @@
-//! Plans in which each op is the device's, in a program of its own, or the host's.
+//! Plans in which each op runs on the device, in a separate program, or on the host.
 //!
-//! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else
-//! to the host, [`products_and_attention`] where those of attention are among them.
+//! [`ops`] is for any op; [`products`] for targets that take products of matrices and leave everything else to the
+//! host, [`products_and_attention`] where those of attention are among them.
 
 use crate::attention_products::{self, AttentionProducts};
 use crate::experts;
@@ -25,8 +25,8 @@ pub struct Product {
     pub label: &'static str,
     /// W.
     pub weight: WeightId,
-    /// What the graph adds to every row of y. Who takes the product sees that it is added: the host does
-    /// where the result's [binding](Binding::Packed) says so.
+    /// Vector that the graph adds to every row of y. The target that takes the product sees that it is added: the host
+    /// adds it where the result's [binding](Binding::Packed) says so.
     pub bias: Option<Bias>,
     /// x.
     pub x: ValueId,
@@ -44,13 +44,13 @@ pub struct Product {
 }
 
 impl Product {
-    /// The product of so many rows with one of a weight's matrices: of the expert that they chose.
+    /// The product of so many rows with one of a weight's matrices: that of the expert that they chose.
     fn of_expert(graph: &Graph, op: &OpOf<'_>, linear: &ExpertLinear, rows: u64) -> Product {
         Product {
             node: op.number,
             label: op.node.label,
             weight: linear.weight,
-            // The host's, with the expert's scale before it.
+            // The host adds it, with the expert's scale before it.
             bias: None,
             x: op.node.inputs[0],
             y: op.node.output,
@@ -71,9 +71,9 @@ pub struct OpOf<'g> {
     pub node: &'g Node,
     /// Rows of its result.
     pub n_rows: u64,
-    /// Rows of its first input; more than of the result where a single row is taken out of a prompt's.
+    /// Rows of its first input; more than in the result where a single row is taken out of a prompt's.
     pub n_rows_in: u64,
-    /// Of a projection, with a head's elements: outputs to put from interleaved to half-split order, as
+    /// For a projection, with a head's elements: outputs to put from interleaved to half-split order, as
     /// [`WeightLayout`](crate::WeightLayout) has it.
     pub half_split: Option<usize>,
 }
@@ -83,16 +83,16 @@ pub struct OpOf<'g> {
 pub struct OffloadedOp {
     /// The program. Ops that are the same program but for their weights give equal ones.
     pub program: PlannedProgram,
-    /// What its slots hold.
+    /// Content of its slots.
     pub bindings: Vec<Binding>,
     /// Why the device computes it.
     pub reason: String,
-    /// Of a product of experts, what [`experts::product`] says; its values are the node's.
+    /// For a product of experts, the result of [`experts::product`]; its values are the node's.
     pub experts: Option<ExpertCall>,
 }
 
-/// The plan of a kind of pass in which `take` decides what each product becomes; a product that it
-/// refuses, and every other op, is the host's.
+/// The plan of a kind of pass in which `take` decides about each product. A product that it refuses, and every other
+/// op, runs on the host.
 ///
 /// # Errors
 /// As [`ops`].
@@ -106,13 +106,13 @@ pub fn products(
     products_and_attention(graph, kind, take, attend)
 }
 
-/// What decides whether the device computes the products of a node's attention.
+/// Decides whether the device computes the products of a node's attention.
 pub type Attend<'a> = &'a mut dyn FnMut(&OpOf<'_>, &Attention) -> Result<AttentionProducts, Reason>;
 
 /// The same for a target that also takes the products of attention, where `attend` says so.
 ///
 /// # Errors
-/// As [`ops`]; attention over other than a query and two more values.
+/// As [`ops`]; attention over other inputs than a query and two more values.
 pub fn products_and_attention(
     graph: &Graph,
     kind: &PassKind,
@@ -120,7 +120,7 @@ pub fn products_and_attention(
     attend: Attend<'_>,
 ) -> Result<Plan, LowerError> {
     shares(graph, kind, &mut |ops| {
-        // The next op: there is one.
+        // There is always a next op.
         let op = &ops[0];
         match &op.node.op {
             Op::Linear(Linear { weight, bias }) => {
@@ -164,7 +164,7 @@ pub fn products_and_attention(
     })
 }
 
-/// Why an op is the host's on every device, where there is more to say than that no program computes it.
+/// Why every device leaves an op to the host, where the reason is more than that no program computes it.
 pub fn hosts_reason(op: &Op) -> Option<&'static str> {
     Some(match op {
         Op::Route(_) => {
@@ -176,19 +176,18 @@ pub fn hosts_reason(op: &Op) -> Option<&'static str> {
     })
 }
 
-/// A call that computes several ops: each in a launch of its own, or all in one.
+/// A call that computes several ops: each in a separate launch, or all in one.
 #[derive(Clone, Debug)]
 pub struct OpGroup {
-    /// The call; its reason is that of the first op. A program with as many launches as there are ops has one
-    /// for each, in their order; any other computes all in its first.
+    /// The call; its reason is that of the first op. A program with as many launches as ops has one for each, in their
+    /// order; any other computes all in its first.
     pub taken: OffloadedOp,
     /// Why it computes the ops behind the first, one each.
     pub more: Vec<String>,
 }
 
-/// The plan of a kind of pass in which `take` decides what each op becomes; one that it refuses is the
-/// host's. Attention that it takes is over the [cache](crate::Binding::Cache), which has the pass's keys and
-/// values by then.
+/// The plan of a kind of pass in which `take` decides about each op; one that it refuses runs on the host. Attention
+/// that it takes is over the [cache](crate::Binding::Cache), which has the pass's keys and values by then.
 ///
 /// # Errors
 /// As [`groups`].
@@ -204,10 +203,10 @@ pub fn ops(
     })
 }
 
-/// The same where a call may compute several ops that follow each other: `take` is given all from the next on,
-/// and computes the first and as many behind it as it says. The host appends new rows of the cache before a call that
-/// attends, so what gives them is computed before it; where the program [appends](Plan::appends) them itself, the
-/// host's pages get them behind it.
+/// The same where a call may compute several consecutive ops. `take` gets all ops from the next one on. It computes the
+/// first and as many behind it as it says. The host appends new rows of the cache before a call that attends, so the
+/// ops that produce them are computed before it. Where the program [appends](Plan::appends) them itself, the host's
+/// pages get them after it.
 ///
 /// # Errors
 /// A graph that makes no sense, a length beyond the limits.
@@ -219,7 +218,7 @@ pub fn groups(
     shares(graph, kind, &mut |ops| take(ops).map(DeviceShare::Group))
 }
 
-/// What a device computes of a graph from a node on.
+/// The ops that a device computes of a graph from a node on.
 enum DeviceShare {
     Group(OpGroup),
     AttentionProducts(AttentionProducts),
@@ -251,7 +250,7 @@ fn shares(
     while let Some(op) = ops.get(next) {
         let first = next;
         next += 1;
-        // Up to a rotation that programs do not have.
+        // Up to a rotation that programs cannot compute.
         let has = |op: &OpOf<'_>| orders.interleaved.contains_key(&op.number);
         let end = ops[first..].iter().position(has);
         let taken = match orders.interleaved.get(&first) {
@@ -312,7 +311,7 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup)
     let node = &graph.nodes[nodes.start];
     let label = match nodes.len() {
         1 => node.label.to_owned(),
-        // Of several ops, the program's name.
+        // For several ops, the program's name.
         _ => taken.program.name().to_owned(),
     };
     let program = known.unwrap_or_else(|| {
@@ -353,7 +352,7 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup)
     plan.steps.extend(behind.into_iter().map(Step::Host));
 }
 
-/// What the host does for a node. `is_last_norm` is the norm before a head that takes a single row.
+/// Steps of the host for a node. `is_last_norm` marks the norm before a head that takes a single row.
 pub fn host_steps(
     node: &Node,
     number: usize,

@@ -1,6 +1,6 @@
-//! How a sequence is cut into passes, and which plan each takes. There is one rule for it, here:
-//! sessions follow it, predictions and explanations tell it, and what is compiled ahead of time is what
-//! it will ask for.
+//! How a sequence is cut into passes, and which plan each takes. This is the only such rule: sessions follow it,
+//! predictions and explanations report it, and compilation ahead of time covers exactly the plans that they will ask
+//! for.
 
 use crate::{Lowering, Phase};
 use millrace_graph::Graph;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Lengths(Vec<u64>);
 
 impl Lengths {
-    /// Those lengths; of none, one token.
+    /// The given lengths; without any, the single length 1.
     pub fn new(lengths: &[u64]) -> Lengths {
         let mut lengths: Vec<u64> = lengths.iter().map(|&n| n.max(1)).collect();
         lengths.sort_unstable();
@@ -27,13 +27,13 @@ impl Lengths {
         Lengths(vec![n_tokens.max(1)])
     }
 
-    /// Ascending.
+    /// All lengths, ascending.
     pub fn all(&self) -> &[u64] {
         &self.0
     }
 
-    /// Tokens of the plan for the next pass of a prompt that has `n_left` left: the least length that
-    /// holds them, or the largest, and then the rest takes further passes.
+    /// Tokens of the plan for the next pass of a prompt that has `n_left` left: the least length that holds them, or
+    /// else the largest; the rest then takes further passes.
     pub fn padded(&self, n_left: u64) -> u64 {
         let fits = self.0.iter().find(|&&length| length >= n_left);
         fits.or(self.0.last()).copied().unwrap_or(n_left)
@@ -67,7 +67,7 @@ impl Lengths {
 pub struct Chunk {
     /// Position of its first token: tokens in the cache before it.
     pub first: u64,
-    /// Tokens that are no padding.
+    /// Tokens other than padding.
     pub n_tokens: u64,
     /// Tokens of the plan.
     pub n_padded: u64,
@@ -87,8 +87,8 @@ impl Chunk {
 /// Who computes attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionOn {
-    /// The device where it takes the shape, the host otherwise. Keys are those of this plan's tokens,
-    /// so it serves the first chunk of a prompt; in decode it is the host.
+    /// The device where it takes the shape, the host otherwise. Keys are those of this plan's tokens, so it serves the
+    /// first chunk of a prompt. In decode it means the host.
     Device,
     /// For any chunk, and in decode: the device over its copy of the cache in layers where that is
     /// faster, the host otherwise.
@@ -98,8 +98,8 @@ pub enum AttentionOn {
         /// Rows of the cache: [`Lowering::cache_rows`].
         max_tokens: u64,
     },
-    /// As [`Device`](AttentionOn::Device) for a prompt's first chunk that has one image in it, whose tokens see each other
-    /// whatever their order. Where programs know nothing of images, the host.
+    /// As [`Device`](AttentionOn::Device) for a prompt's first chunk with one image in it. The image's tokens see each
+    /// other in either direction. The host where programs know nothing of images.
     Image,
     /// The host, on the whole cache: any chunk of a prompt.
     Host,
@@ -108,7 +108,7 @@ pub enum AttentionOn {
 /// Which of a prompt's rows get logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HeadRows {
-    /// That of the last token, or what the target computes anyway.
+    /// The last token's logits, or those that the target computes anyway.
     Last,
     /// Every token's: to score a text, or to check the tokens another model drafted.
     All,
@@ -146,7 +146,7 @@ impl PassKind {
         }
     }
 
-    /// The same with attention by somebody else.
+    /// The same kind with attention computed elsewhere.
     #[must_use]
     pub fn with_attention(self, attention: AttentionOn) -> PassKind {
         PassKind { attention, ..self }
@@ -158,8 +158,8 @@ impl PassKind {
         PassKind { head, ..self }
     }
 
-    /// `prefill of 128 tokens`, `prefill of 128 tokens, a later chunk`, `prefill of 128 tokens over
-    /// 4096 keys`, `prefill of 512 tokens, an image among them`, `decode`, `decode over 4096 keys`.
+    /// `prefill of 128 tokens`, `prefill of 128 tokens, a later chunk`, `prefill of 128 tokens over 4096 keys`,
+    /// `prefill of 512 tokens, an image among them`, `decode`, `decode over 4096 keys`.
     pub fn name(&self) -> String {
         let n = self.n_tokens;
         let name = match (self.phase, self.attention) {
@@ -217,8 +217,8 @@ impl Sequences<'_> {
         self.planner.kind(self.graph, phase, chunk, rows)
     }
 
-    /// The plans that prompts of those lengths take, chunk by chunk, each once; without lengths, those of
-    /// the first chunk at every length that there is a plan for.
+    /// The plans that prompts of those lengths take, chunk by chunk, each once. Without lengths, the plans of the first
+    /// chunk at every length that has a plan.
     pub fn prefills(&self, prompts: &[u64]) -> Vec<PassKind> {
         let lengths = self.planner.lengths();
         let prompts = match prompts {
@@ -244,7 +244,7 @@ impl Sequences<'_> {
     }
 }
 
-/// Each once, in order.
+/// Removes repetitions and keeps the order.
 fn distinct(all: impl Iterator<Item = PassKind>) -> Vec<PassKind> {
     let mut found: Vec<PassKind> = Vec::new();
     for kind in all {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a plan computes.
+/// Phase that a plan computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Many tokens at once; logits of one of them.
@@ -26,17 +26,17 @@ pub enum Phase {
 
 /// A forward pass as calls and host steps.
 ///
-/// Values are the host's `[n_rows, width]` row-major, in bf16; a slot holds them in its own element
-/// type. [`Buffers`](crate::Buffers) tells which buffers hold them, and which of them the host writes
-/// and reads; [`Plan::edges`] who takes them.
+/// Values are the host's `[n_rows, width]` row-major, in bf16; a slot holds them in its own element type.
+/// [`Buffers`](crate::Buffers) says which buffers hold them, and which of them the host writes and reads.
+/// [`Plan::edges`] says who takes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Prefill or decode.
     pub phase: Phase,
     /// Tokens it takes; 1 in decode.
     pub n_tokens: u64,
-    /// Whether a value stays in one buffer from the program that writes it to the last that reads it;
-    /// otherwise each call has buffers of its own, and the host carries values between them.
+    /// Whether a value stays in one buffer from the program that writes it to the last that reads it; otherwise each
+    /// call has separate buffers, and the host carries values between them.
     pub alias: bool,
     /// Which rows of logits the caller takes.
     pub head: HeadRows,
@@ -44,19 +44,19 @@ pub struct Plan {
     /// hash ([`compile`](crate::compile())).
     #[serde(skip)]
     pub programs: Vec<PlannedProgram>,
-    /// What to do, in order.
+    /// Calls and host steps, in order.
     pub steps: Vec<Step>,
     /// Where each node of the graph runs, by its index.
     pub placement: Vec<Placement>,
-    /// The final norm's output and what follows it, a single row even in a prefill; none where every
-    /// row goes through the head.
+    /// The final norm's output and the values after it, a single row even in a prefill; empty where every row goes
+    /// through the head.
     pub single_row: Vec<ValueId>,
 }
 
-/// A program and what its launches are.
+/// A program with its launches.
 #[derive(Clone, Debug)]
 pub struct PlannedProgram {
-    /// What a device loads.
+    /// Bytes that a device loads.
     pub container: Arc<Container>,
     /// Logical launches, in order: one a kernel.
     pub launches: Vec<PlannedLaunch>,
@@ -77,18 +77,18 @@ impl PlannedProgram {
 }
 
 impl PartialEq for PlannedProgram {
-    /// The annex is what the container's bytes say, so it is not looked at.
+    /// The annex is derived from the container's bytes, so it is not compared.
     fn eq(&self, other: &PlannedProgram) -> bool {
         self.container == other.container && self.launches == other.launches
     }
 }
 
-/// A target's own form of a program, for its explanations and predictions: nobody else looks into it.
+/// A target's own form of a program, for its explanations and predictions; opaque to everything else.
 #[derive(Clone, Default)]
 pub struct Annex(Option<Arc<dyn Any + Send + Sync>>);
 
 impl Annex {
-    /// Of that content.
+    /// An annex with that content.
     pub fn new(content: impl Any + Send + Sync) -> Annex {
         Annex(Some(Arc::new(content)))
     }
@@ -112,15 +112,15 @@ pub struct PlannedLaunch {
     pub name: String,
     /// The target's kernel.
     pub kernel: String,
-    /// The problem.
+    /// The problem's dimensions.
     pub shape: Shape,
     /// How it is tiled.
     pub tiling: Tiling,
-    /// The program's slot for each of the kernel's, in the kernel's order: what it writes comes last.
+    /// The program's slot for each of the kernel's, in the kernel's order: results come last.
     pub slots: Vec<usize>,
     /// How many of [`slots`](PlannedLaunch::slots) it writes: one a product.
     pub n_results: usize,
-    /// Its launches in the program: more than one where a kernel casts in a launch of its own.
+    /// Its launches in the program: more than one where a kernel casts in a separate launch.
     pub physical: Range<usize>,
 }
 
@@ -148,11 +148,11 @@ pub struct Call {
     pub program: usize,
     /// Key of the buffer set: `rms_gemms_rope_L5`. No two calls of a plan share one.
     pub set: String,
-    /// What each slot holds, one a slot.
+    /// Content of each slot, one a slot.
     pub bindings: Vec<Binding>,
     /// The graph's nodes that it computes, in order.
     pub nodes: Vec<usize>,
-    /// Of experts: the call is a dispatch for each that was chosen, its values the rows that chose it.
+    /// For experts: the call is a dispatch for each expert that was chosen, its values the rows that chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertCall>,
 }
@@ -162,7 +162,7 @@ pub struct Call {
 pub struct Placement {
     /// Index in the graph's nodes.
     pub node: usize,
-    /// Where.
+    /// The place.
     pub place: NodePlace,
     /// The rule that decided, in words.
     pub reason: String,
@@ -252,7 +252,7 @@ impl Plan {
         }
     }
 
-    /// Rows of what a slot is bound to.
+    /// Rows of the content that a slot is bound to.
     pub fn rows_bound(&self, binding: &Binding) -> u64 {
         binding.value().map_or(1, |value| self.n_rows(value))
     }
@@ -275,8 +275,8 @@ impl Plan {
         layers
     }
 
-    /// Layers to whose caches the host appends the pass's rows right behind the call at that step, which reads what was
-    /// there before.
+    /// Layers to whose caches the host appends the pass's rows right behind the call at that step. The call reads the
+    /// earlier rows only.
     pub fn appended_behind(&self, step: usize) -> Vec<usize> {
         let Some(Step::Call(call)) = self.steps.get(step) else {
             return Vec::new();
@@ -296,7 +296,7 @@ impl Plan {
         behind.filter(|&layer| reads(layer)).collect()
     }
 
-    /// Every value that a call gives out, by value: who takes it, and whether the host reads it.
+    /// Every value that a call gives out, by value: which calls take it, and whether the host reads it.
     pub fn edges(&self, graph: &Graph) -> Vec<Edge> {
         let mut edges: BTreeMap<ValueId, Edge> = BTreeMap::new();
         for (step, s) in self.steps.iter().enumerate() {
@@ -358,7 +358,7 @@ impl Plan {
     }
 }
 
-/// The layer whose cache a slot is, where the program writes it.
+/// The layer of a slot's cache, where the program writes it.
 fn appended((slot, binding): (&Slot, &Binding)) -> Option<usize> {
     match (slot.role, binding) {
         (Role::Intermediate, Binding::Cache { layer, .. }) => Some(*layer),

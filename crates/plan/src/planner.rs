@@ -1,4 +1,4 @@
-//! All that a target does for one machine, as a whole.
+//! A target's complete work for one machine.
 
 use crate::{Arrangement, Explain, Lowering, Numerics, Pricer};
 use millrace_kernels::Cpu;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 /// Makes plans of a model's graph for one machine of a target, and opens devices that run them.
 ///
-/// It is the sum of small traits. Who needs one of them takes that: a `&dyn Planner` is a `&dyn Lowering` too.
+/// It is the sum of small traits. A caller that needs only one of them takes that one: a `&dyn Planner` is a
+/// `&dyn Lowering` too.
 pub trait Planner: Lowering + Arrangement + Numerics + Explain {
     /// A device of that machine: hardware where there is some and it can be opened, otherwise a virtual
     /// one, whose name says so. Simulations run on the CPU's threads.
@@ -17,12 +18,12 @@ pub trait Planner: Lowering + Arrangement + Numerics + Explain {
     /// Hardware that is there and cannot be used, memory.
     fn open(&self, cpu: Cpu) -> Result<Arc<dyn Device>, DeviceError>;
 
-    /// What predicts the cost of its plans; `None` where nothing was ever measured.
+    /// Predictor of the cost of its plans; `None` where no cost was ever measured.
     fn pricer(&self) -> Option<Box<dyn Pricer + '_>> {
         None
     }
 
-    /// Who makes the same plans with programs that give out what every op gives, for checks of each op; `None`
+    /// A planner of the same plans whose programs also give out the result of every op, for checks of each op. `None`
     /// where programs do so anyway. Slots and results that both have are the same.
     fn observed(&self) -> Option<Arc<dyn Planner>> {
         None

@@ -1,19 +1,18 @@
-//! What a model costs on a device: a pass of a [`Plan`] as times, bytes and counts.
+//! Cost of a model on a device: a pass of a [`Plan`] as times, bytes and counts.
 //!
-//! A target's [`Pricer`] says what a program costs on its machine, what a call and a step of the host
-//! cost beside it, and where those times come from; everything that follows from the plan itself (what
-//! crosses, which buffers stay, sums and rates) is worked out here, the same for every target.
+//! A target's [`Pricer`] gives the cost of a program on its machine, of a call and of a step of the host. It also gives
+//! the origin of those times. Everything that follows from the plan itself (transfers, buffers that stay, sums and
+//! rates) is computed here, the same for every target.
 //!
 //! # Work
-//! Operations are counted by program, by pass and by part of the model, over the time they take, with
-//! the share of the machine's peak ([`Rate`]).
+//! Operations are counted by program, by pass and by part of the model, over the time they take, with the share of the
+//! machine's peak ([`Rate`]).
 //!
 //! # Memory bandwidth utilisation
-//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of the Gemma 3 paper (equation 13), taken over a
-//! whole pass: the bytes of static slots (weights and tables, each call's once) over the pass's time and
-//! the peak of the machine's DDR. What the device reads in fact is more, because a tiled product reads
-//! its operands several times: `ddr_utilization` is that, `ddr_read_bytes` over the device's time and
-//! the attainable rate.
+//! `u_mem_rd` is the read bandwidth utilisation U_mem^rd of the Gemma 3 paper (equation 13), taken over a whole pass:
+//! the bytes of static slots (weights and tables, each call's once) over the pass's time and the peak of the machine's
+//! DDR. The device in fact reads more, because a tiled product reads its operands several times. `ddr_utilization`
+//! measures this: `ddr_read_bytes` over the device's time and the attainable rate.
 
 pub mod cells;
 mod cost;
@@ -41,12 +40,12 @@ use millrace_graph::Graph;
 use millrace_npu::{Energy, Provenance};
 use serde::Serialize;
 
-/// What a target's machine, software and host take for parts of a plan. All of it is modelled.
+/// Cost of the parts of a plan on a target's machine, software and host. All of it is modelled.
 pub trait Pricer {
     /// The machine.
     fn machine(&self) -> &MachineFacts;
 
-    /// Looks at programs before they are asked for, on all processors: what follows is then quick.
+    /// Prices programs in advance, on all processors; later requests are then quick.
     ///
     /// # Errors
     /// A program that has no time.
@@ -55,32 +54,32 @@ pub trait Pricer {
         Ok(())
     }
 
-    /// What one call of a program costs on the device; `calls` is left at 0.
+    /// Cost of one call of a program on the device; `calls` is left at 0.
     ///
     /// # Errors
     /// A program that has no time.
     fn program(&mut self, planned: &PlannedProgram) -> Result<ProgramCost, PriceError>;
 
-    /// Nanoseconds that a step of the host takes; `work` tells what it touches.
+    /// Nanoseconds that a step of the host takes; `work` gives the data that it touches.
     fn step_ns(&self, work: &HostWork<'_>, step: HostStep) -> f64;
 
-    /// The host's part of a call whose slots cross so.
+    /// The host's part of a call with that traffic.
     fn call(&self, work: &HostWork<'_>, call: &crate::Call, crossing: Crossing) -> CallNs;
 
-    /// Energy of that time on the device, where powers are known.
+    /// Energy of the device over that time, where powers are known.
     fn energy(&self, run_ns: u64) -> Option<Energy> {
         let _ = run_ns;
         None
     }
 
-    /// Whose host works between the calls, in a word.
+    /// Owner of the host that works between the calls, in a word.
     fn host(&self) -> &'static str;
 
     /// Where whole passes' times come from, and how far they were off.
     fn provenance(&self) -> Provenance;
 
-    /// How far whole models were off that no constant was fitted on; `None` where nothing was measured,
-    /// or machine or constants were changed.
+    /// Errors on whole models that no constant was fitted on. `None` where nothing was measured, or where machine or
+    /// constants were changed.
     fn model_error(&self) -> Option<ModelError> {
         None
     }
@@ -90,7 +89,7 @@ pub trait Pricer {
         None
     }
 
-    /// What a program's cores and channels do over time, in at most so many spans.
+    /// Activity of a program's cores and channels over time, in at most so many spans.
     ///
     /// # Errors
     /// A program that has no time.
@@ -107,7 +106,7 @@ pub trait Pricer {
     }
 }
 
-/// What tables and images need to know of a machine.
+/// Facts of a machine that tables and images need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MachineFacts {
     /// Name.
@@ -120,7 +119,7 @@ pub struct MachineFacts {
     pub clock_hz: f64,
     /// Peak of its DDR.
     pub ddr_bytes_per_s: f64,
-    /// What it reads of that at best; a constant of the software stack, not a fact.
+    /// The part of that peak that it reads at best; a constant of the software stack, not a fact.
     #[serde(skip)]
     pub attained_bytes_per_s: f64,
     /// Operations a second of its matrix units in bf16, or in the widest type that they multiply.
@@ -131,13 +130,13 @@ pub struct MachineFacts {
 /// Errors of whole models that no constant was fitted on, in percent: medians over published rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ModelError {
-    /// Of prompts.
+    /// Error of prompts.
     pub prompt_percent: f64,
-    /// Of tokens.
+    /// Error of tokens.
     pub token_percent: f64,
 }
 
-/// Where times come from, in a sentence: whose error is told of whole models, whose of kernels.
+/// The origin of times, in a sentence: with the error of whole models or of kernels.
 pub fn times(provenance: &Provenance, error: Option<&ModelError>, kernels: Option<f64>) -> String {
     let profile = match provenance {
         Provenance::Modelled { profile, .. } => profile.clone(),
@@ -161,7 +160,7 @@ pub fn times(provenance: &Provenance, error: Option<&ModelError>, kernels: Optio
 #[error("{0}")]
 pub struct PriceError(pub String);
 
-/// What to predict: a prompt, then one token.
+/// The workload of a prediction: a prompt, then one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptWorkload {
     /// Tokens of the prompt.
@@ -180,12 +179,12 @@ impl PromptWorkload {
     }
 }
 
-/// What a model costs.
+/// Predicted cost of a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
-    /// The improvements that are in.
+    /// The improvements in force.
     pub features: Vec<&'static str>,
-    /// Whose host it is.
+    /// Owner of the host.
     pub host: &'static str,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
@@ -193,13 +192,13 @@ pub struct Prediction {
     pub context: u64,
     /// The prompt's passes, chunk by chunk.
     pub prefill: Vec<PassCost>,
-    /// One token's.
+    /// The pass of one token.
     pub token: PassCost,
     /// From the prompt to its logits: time to the first token, without sampling.
     pub ttft_ns: f64,
     /// Prompt tokens in a second.
     pub prompt_tokens_per_s: f64,
-    /// Of the token's time.
+    /// Rate of tokens after the prompt, from the time of one.
     pub tokens_per_s: f64,
     /// Operations a second that the machine's matrix units could do.
     pub peak_flops_per_s: f64,
@@ -221,12 +220,12 @@ pub enum PredictError {
     /// A setting.
     #[error(transparent)]
     Setting(SettingError),
-    /// A prompt of no length, or one of which nobody would wait for the end.
+    /// An empty prompt, or one so long that nobody would wait for its end.
     #[error("a prompt of {0} tokens: 1 to {MAX_PROMPT} can be predicted")]
     Prompt(u64),
 }
 
-/// Context that predictions suppose at least, where every token of a target takes one plan.
+/// Least context that predictions assume, where every token of a target takes one plan.
 const LONG_CTX: u64 = 4096;
 
 /// Longest prompt.
@@ -270,7 +269,7 @@ pub fn model(
     })
 }
 
-/// Predicts one pass of a kind that its planner need not choose by itself: one of a prompt with an image.
+/// Predicts one pass of a kind that its planner need not choose by itself: that of a prompt with an image.
 ///
 /// # Errors
 /// See [`PredictError`].
@@ -285,7 +284,7 @@ pub(crate) fn one_pass(
     Ok(pass::cost(&plan, graph, pricer, chunk)?)
 }
 
-/// The distinct programs of a prompt and a token, by name: the first of each.
+/// The distinct programs of a prompt and a token: the first of each name.
 ///
 /// # Errors
 /// There is no plan.
@@ -336,7 +335,7 @@ impl Plans {
         let sequences = Sequences {
             graph,
             planner,
-            // A context in which the token's plan is made for as many keys as it would be in a longer one.
+            // A context in which the token's plan has as many keys as in a longer one.
             n_ctx: planner
                 .decode_until(last - 1)
                 .min(last.saturating_mul(2).max(LONG_CTX)),

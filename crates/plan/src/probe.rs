@@ -1,4 +1,4 @@
-//! Whether a device is alive, step by step: what the command `probe` asks a target.
+//! Checks step by step whether a device is alive, for the command `probe`.
 
 use crate::{Choice, SettingError, Settings};
 use millrace_npu::Provenance;
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 /// Probes devices of a target, real or virtual.
 pub trait Prober: Sync {
-    /// What a virtual device can be made to do wrong, for testing the probe: names and what happens.
+    /// Faults that a virtual device can have, for testing the probe: names and effects.
     fn faults(&self) -> Vec<Choice>;
 
-    /// Opens a device and tries what a model will need, from the plainest on.
+    /// Opens a device and tries each thing that a model will need, from the plainest on.
     ///
     /// # Errors
-    /// A setting or a fault that it does not know. What is wrong with the device is in the report.
+    /// A setting or a fault that it does not know. Faults of the device are in the report.
     fn probe(&self, settings: &Settings, of: &ProbeOf) -> Result<ProbeReport, SettingError>;
 }
 
-/// What is probed.
+/// Device to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOf {
     /// This computer's device.
@@ -46,9 +46,9 @@ pub struct ProbeStep {
     pub name: String,
     /// How it went.
     pub status: ProbeStatus,
-    /// What was found.
+    /// Finding of the step.
     pub detail: String,
-    /// What to do, where something is to be done.
+    /// Advice, where there is something to do.
     pub advice: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct ProbeFigure {
     pub value: f64,
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProbeReport {
     /// Where it looked.
@@ -72,8 +72,8 @@ pub struct ProbeReport {
     pub steps: Vec<ProbeStep>,
     /// Numbers for programs.
     pub figures: Vec<ProbeFigure>,
-    /// A profile with what was measured, as the text of a file that `--profile` takes; `None` where nothing was, or the
-    /// target's probe takes no constants.
+    /// A profile with the measured constants, as the text of a file that `--profile` takes. `None` where nothing was
+    /// measured, or the target's probe takes no constants.
     #[serde(skip)]
     pub profile: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! What is asked of a target.
+//! Settings of a target.
 
 use crate::Choice;
 use millrace_facts::Record;
 
-/// What is asked of a target: what is not said is the first of its [options](crate::TargetOptions).
+/// Settings of a target. An absent setting means the first of its [options](crate::TargetOptions).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Facts of the machine.
@@ -18,9 +18,9 @@ pub struct Settings {
     pub without: Vec<String>,
     /// How matrices are multiplied.
     pub numerics: Option<String>,
-    /// What executes programs on a virtual device.
+    /// Simulator that executes programs on a virtual device.
     pub simulator: Option<String>,
-    /// In predictions, whose host works between the calls.
+    /// In predictions, the owner of the host that works between the calls.
     pub host: Option<String>,
 }
 
@@ -39,14 +39,14 @@ impl Settings {
     }
 }
 
-/// How a profile's constant is told from a fact of the machine in changes.
+/// Prefix of a change that distinguishes a profile's constant from a fact of the machine.
 const PROFILE_PREFIX: &str = "profile.";
 
-/// The machine and the profile that are asked of a target, with those of the changes in `set`; the defaults where none is
-/// named. The profile of anything changed says so in its name.
+/// The machine and the profile that the settings name, with the changes in `set`; the defaults where none is named. A
+/// changed profile says so in its name.
 ///
 /// # Errors
-/// A name that is not built in, a file that holds no such facts, a change that cannot be.
+/// A name that is not built in, a file that holds no such facts, an invalid change.
 pub fn machine_and_profile<'s, M: Record, P: Record>(
     target: &'static str,
     settings: &Settings,
@@ -67,7 +67,7 @@ pub fn machine_and_profile<'s, M: Record, P: Record>(
         is_changed = true;
     }
     if is_changed {
-        // Stated errors were found without a change; the label must not claim them.
+        // Stated errors were found without a change; the name must not claim them.
         profile.name_mut().push_str(" changed by --set");
     }
     Ok((machine, profile))
@@ -97,12 +97,12 @@ fn record<S: Record>(
     })
 }
 
-/// Facts or constants: built in, or somebody's own.
+/// Facts or constants: built in, or from the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactSource {
     /// The built-in ones of that name.
     Named(String),
-    /// The text of a TOML file, and what to call it.
+    /// The text of a TOML file, and a name for it.
     Text {
         /// Its name.
         name: String,
@@ -117,19 +117,19 @@ pub enum SettingError {
     /// A name that it does not know.
     #[error("no {what} `{found}` for {target}: there is {known}")]
     Unknown {
-        /// What was named (`machine`).
+        /// Kind of the setting (`machine`).
         what: &'static str,
         /// The name.
         found: String,
         /// The target.
         target: &'static str,
-        /// The names there are.
+        /// The names that exist.
         known: String,
     },
-    /// A `key=value` that cannot be.
+    /// An invalid `key=value`.
     #[error("--set {change}: {problem}")]
     Change {
-        /// What was asked for.
+        /// The change that was asked for.
         change: String,
         /// Why not.
         problem: String,
@@ -140,7 +140,7 @@ pub enum SettingError {
 }
 
 impl SettingError {
-    /// For a name that is none of the choices.
+    /// The error for a name that is none of the choices.
     pub fn unknown(
         target: &'static str,
         what: &'static str,

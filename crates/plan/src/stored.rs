@@ -1,13 +1,13 @@
-//! What a plan that was read from somewhere must keep to.
+//! Checks of a plan that was read from a file or a cache.
 
 use crate::{AttentionPart, Binding, Call, HostStep, NodePlace, Plan, Step};
 use millrace_graph::{Graph, KvShape, Node, SequenceMemory, ValueId};
 
 impl Plan {
-    /// Whether every index in a plan that was read from somewhere is one of its own or the graph's.
+    /// Checks that every index in a stored plan is within the plan's own lists or the graph's.
     ///
     /// # Errors
-    /// What is out of range, for people.
+    /// The index that is out of range, for people.
     pub fn check(&self, graph: &Graph) -> Result<(), String> {
         let here = |what: &str, index: usize, len: usize| match index < len {
             true => Ok(()),
@@ -138,7 +138,7 @@ fn own_cache(node: &Node) -> Option<KvShape> {
 }
 
 impl HostStep {
-    /// The graph's node that the step computes; appending keys and values is no node's.
+    /// The graph's node that the step computes; appending keys and values belongs to none.
     pub fn node(&self) -> Option<usize> {
         match *self {
             HostStep::AppendKv { .. } => None,

@@ -1,4 +1,4 @@
-//! What a kind of NPU is to everything above it: a row in the registry of targets.
+//! The contract of a kind of NPU with everything above it: a row in the registry of targets.
 
 use crate::{Cluster, Disassembler, Exporter, Planner, Prober, SettingError, Settings, Workbench};
 use millrace_graph::Graph;
@@ -7,26 +7,25 @@ use std::sync::Arc;
 
 /// A kind of NPU: one static row in the registry of targets.
 ///
-/// Everything a command, a server or a plugin knows of a kind of NPU it asks here; nothing outside the
-/// target's own crate names it. What only some targets can do is a trait of its own, which the row gives out or
-/// has not.
+/// This is all that a command, a server or a plugin knows of a kind of NPU; nothing outside the target's own crate
+/// names it. A feature of some targets only is a separate trait, which the row returns if it has it.
 pub trait Target: Sync {
     /// Its name as a value of `--device`, and in its programs' containers (`xdna2`).
     fn name(&self) -> &'static str;
 
-    /// What it is, for people: maker and model, and whether it is simulated.
+    /// Description for people: maker and model, and whether it is simulated.
     fn title(&self) -> &'static str;
 
-    /// What can be set, with the values there are.
+    /// Settings that it takes, with their values.
     fn options(&self) -> TargetOptions;
 
-    /// Who makes plans for it, set up so.
+    /// A planner with those settings.
     ///
     /// # Errors
-    /// A setting that it does not know, or values that cannot be.
+    /// A setting that it does not know, or invalid values.
     fn planner(&self, settings: &Settings) -> Result<Arc<dyn Planner>, SettingError>;
 
-    /// The mode that is taken for a model where none is said; `None` takes the first of its modes.
+    /// The default mode for a model; `None` takes the first of its modes.
     fn mode_of(&self, graph: &Graph) -> Option<ModeChoice> {
         let _ = graph;
         None
@@ -43,27 +42,27 @@ pub trait Target: Sync {
         Vec::new()
     }
 
-    /// Its kernels by themselves, for who maps models onto it.
+    /// Its kernels by themselves, for developers who map models onto it.
     fn workbench(&self) -> Option<&dyn Workbench> {
         None
     }
 
-    /// What tries devices of this kind step by step.
+    /// Prober that tries devices of this kind step by step.
     fn prober(&self) -> Option<&dyn Prober> {
         None
     }
 
-    /// What writes programs for the vendor's own toolchain.
+    /// Exporter of programs for the vendor's own toolchain.
     fn exporter(&self) -> Option<&dyn Exporter> {
         None
     }
 
-    /// What tells the words that a device of this kind reads.
+    /// Disassembler of the words that a device of this kind reads.
     fn disassembler(&self) -> Option<&dyn Disassembler> {
         None
     }
 
-    /// What several devices of this kind make of a model together; `None` where one works alone.
+    /// Predictor of a model on several devices of this kind; `None` where one works alone.
     fn cluster(&self) -> Option<&dyn Cluster> {
         None
     }
@@ -75,7 +74,7 @@ impl fmt::Debug for dyn Target + '_ {
     }
 }
 
-/// What can be set of a target. Of each list the first is what is taken if nothing is said.
+/// Settings that a target takes. The first entry of each list is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetOptions {
     /// Machines whose facts are built in.
@@ -88,7 +87,7 @@ pub struct TargetOptions {
     pub features: Vec<Choice>,
     /// How matrices are multiplied.
     pub numerics: Vec<Choice>,
-    /// What can execute programs on a virtual device; none where there is nothing to choose.
+    /// Simulators that can execute programs on a virtual device; empty where there is no choice.
     pub simulators: Vec<Choice>,
 }
 
@@ -97,12 +96,12 @@ pub struct TargetOptions {
 pub struct Choice {
     /// Its name.
     pub name: String,
-    /// What it means, in a line.
+    /// Its meaning, in a line.
     pub summary: String,
 }
 
 impl Choice {
-    /// A name and what it means.
+    /// A name with its meaning.
     pub fn new(name: &str, summary: &str) -> Choice {
         Choice {
             name: name.to_owned(),
@@ -125,8 +124,8 @@ pub struct ModeChoice {
 pub struct Hardware {
     /// Where it is (`/dev/accel/accel0`, a bus address).
     pub place: String,
-    /// What it says it is.
+    /// Name that it reports.
     pub name: String,
-    /// Whether a model can be run on it, or why not and what to do.
+    /// Whether it can run a model, or why not and what to do.
     pub state: Result<(), String>,
 }

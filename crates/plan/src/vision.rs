@@ -1,8 +1,8 @@
 //! A vision encoder on a device.
 //!
-//! A block is two programs: all of its attention behind the norm, and all of its feed-forward network. What crosses are the
-//! normed rows and what is to be added to the residual stream; norms, sums and that stream in f32 are the host's. The products
-//! of patches before the blocks and of pooled rows behind them are programs of their own.
+//! A block is two programs: all of its attention behind the norm, and all of its feed-forward network. The normed rows
+//! cross to the device, and the addends of the residual stream come back. The host computes norms and sums, and keeps
+//! that stream in f32. The products of patches before the blocks and of pooled rows behind them are separate programs.
 //!
 //! ```text
 //!  host    n = norm1 x ─┐                        ┌─ x += y + b ; n = norm2 x ─┐                     ┌─ x += y + b
@@ -64,23 +64,23 @@ pub enum VisionMatrix {
     K,
     /// Values.
     V,
-    /// What attention gives.
+    /// The output projection of attention.
     Out,
     /// The feed-forward network's first.
     Up,
     /// Its second.
     Down,
-    /// That of patches, before all blocks.
+    /// The matrix of patches, before all blocks.
     Patches,
-    /// That into the text model's width, behind them.
+    /// The matrix into the text model's width, behind all blocks.
     Projection,
 }
 
-/// What a slot of a vision encoder's program holds, in bf16. Rows are of patches, or of the text model's tokens.
+/// Content of a slot of a vision encoder's program, in bf16. Rows are of patches, or of the text model's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VisionSlot {
-    /// What the host has computed, rows of that width: their own elements, a one where their matrix has a bias behind
-    /// as many, zeros.
+    /// Rows that the host computed, with that width: their own elements, a one behind them where their matrix has a
+    /// bias, then zeros.
     Rows {
         /// Elements of a row.
         width: u64,
@@ -89,7 +89,7 @@ pub enum VisionSlot {
     },
     /// A matrix `[n, k]`, outputs by inputs, zeros beyond its own.
     Matrix {
-        /// Which.
+        /// The matrix.
         of: VisionMatrix,
         /// Rows.
         n: u64,
@@ -102,7 +102,7 @@ pub enum VisionSlot {
     Position,
     /// Passed from launch to launch.
     Scratch,
-    /// What the host takes: rows to be added to the residual stream, but for a bias; those of patches; those of the text
+    /// Rows that the host takes: addends of the residual stream without a bias, rows of patches, or rows of the text
     /// model.
     Sum,
 }
@@ -112,16 +112,16 @@ pub enum VisionSlot {
 pub struct VisionProgram {
     /// The program.
     pub program: PlannedProgram,
-    /// What its slots hold.
+    /// Content of its slots.
     pub slots: Vec<VisionSlot>,
 }
 
-/// The programs of a vision encoder: every block runs two, with matrices of its own.
+/// The programs of a vision encoder: every block runs two, with its own matrices.
 #[derive(Clone, Debug)]
 pub struct VisionPlan {
     /// Sizes.
     pub shape: VisionShape,
-    /// Attention, from normed rows to what is added.
+    /// Attention, from normed rows to the addend of the residual stream.
     pub attention: VisionProgram,
     /// The feed-forward network.
     pub feed_forward: VisionProgram,
@@ -131,14 +131,14 @@ pub struct VisionPlan {
     pub projection: VisionProgram,
 }
 
-/// What a vision encoder takes, nanoseconds.
+/// Time of a vision encoder, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct VisionCost {
     /// Launches at work.
     pub work_ns: f64,
-    /// Of these, products of matrices.
+    /// The part of it for products of matrices.
     pub products_ns: f64,
-    /// Of these, attention.
+    /// The part of it for attention.
     pub attention_ns: f64,
     /// Loading cores.
     pub load_ns: f64,
@@ -151,7 +151,7 @@ pub struct VisionCost {
 }
 
 impl VisionCost {
-    /// All of it.
+    /// Sum of work, loading, calls and the host.
     pub fn total_ns(&self) -> f64 {
         self.work_ns + self.load_ns + self.call_ns + self.host_ns
     }
@@ -168,8 +168,8 @@ impl VisionPlan {
         ]
     }
 
-    /// What an image takes with `n_layers` blocks. The host's norms and sums count as the bytes that they read and write, at
-    /// the rate at which the pricer's host writes rows into a buffer; each once.
+    /// Cost of an image with `n_layers` blocks. The host's norms and sums count as the bytes that they read and write, each
+    /// once. Their rate is that of the pricer's host when it writes rows into a buffer.
     ///
     /// # Errors
     /// A program that has no time.
@@ -183,9 +183,9 @@ impl VisionPlan {
             ..
         } = self.shape;
         let elements = n_patches * d_model;
-        // Of half a block: the residual stream through a norm, then its sum with what the device gave.
+        // Half a block: the residual stream through a norm, then its sum with the device's result.
         let half = elements * ((f32 + bf16) + (bf16 + 2 * f32));
-        // Pixels in the order of patches; positions added. The last norm, its mean by squares, a norm of that.
+        // Pixels in the order of patches, with positions added. The last norm, its mean by squares, and a norm of that.
         let patches = n_patches * patch_elems * (f32 + bf16) + elements * (bf16 + 2 * f32);
         let projection = elements * 3 * f32 + n_tokens * d_model * (f32 + bf16);
         let parts = [
@@ -249,7 +249,7 @@ impl VisionPlan {
     }
 }
 
-/// What a pricer is told of calls that belong to no plan.
+/// A plan without steps, for pricing calls that belong to no plan.
 fn empty_plan(n_tokens: u64) -> Plan {
     Plan {
         phase: Phase::Prefill,

@@ -1,4 +1,4 @@
-//! A target's kernels one by one: what the command `kernel` asks for.
+//! A target's kernels one by one, for the command `kernel`.
 
 mod data;
 
@@ -9,21 +9,21 @@ use millrace_kernels::Cpu;
 use millrace_npu::{Slot, Trace};
 use serde_json::Value;
 
-/// A target's kernels, for who writes or changes them.
+/// A target's kernels, for developers who write or change them.
 pub trait Workbench: Sync {
-    /// Its kernels, each with a line on what it computes and how its shape is written.
+    /// Its kernels, each with a line on its computation and the form of its shape.
     fn kernels(&self) -> Vec<Choice>;
 
-    /// Builds, verifies, computes, compares and times a kernel, as far as is asked.
+    /// Builds, verifies, computes, compares and times a kernel, as far as requested.
     ///
     /// # Errors
-    /// What is wrong with the request, or what refuses the kernel.
+    /// A fault of the request, or the rule that refuses the kernel.
     fn kernel(&self, request: &KernelRequest, cpu: &Cpu) -> Result<KernelReport, BenchError>;
 
-    /// The slots of a program of somebody's own.
+    /// The slots of a user's own program.
     ///
     /// # Errors
-    /// Text that is no program.
+    /// Text that is not a program.
     fn slots(&self, text: &str) -> Result<Vec<Slot>, BenchError>;
 
     /// The kernel's program as text.
@@ -32,8 +32,7 @@ pub trait Workbench: Sync {
     /// As [`kernel`](Workbench::kernel).
     fn program_text(&self, request: &KernelRequest) -> Result<String, BenchError>;
 
-    /// All legal tilings of a kernel, the fastest first. `progress` is told how many there are and how
-    /// many were looked at.
+    /// All legal tilings of a kernel, the fastest first. `progress` gets the number of tilings and how many were tried.
     ///
     /// # Errors
     /// As [`kernel`](Workbench::kernel).
@@ -49,7 +48,7 @@ pub trait Workbench: Sync {
 pub struct KernelRequest {
     /// Machine, profile, numerics.
     pub settings: Settings,
-    /// What is looked at.
+    /// The kernel or program to examine.
     pub subject: KernelSubject,
     /// Predict its time only: compute nothing.
     pub time_only: bool,
@@ -59,7 +58,7 @@ pub struct KernelRequest {
     pub trace_spans: usize,
 }
 
-/// What is looked at.
+/// A kernel or program to examine.
 #[derive(Clone, Debug)]
 pub enum KernelSubject {
     /// A kernel of the target.
@@ -71,13 +70,13 @@ pub enum KernelSubject {
         /// Changes to its tiling, as `name=number,…`.
         tile: Option<String>,
     },
-    /// A program of somebody's own.
+    /// A user's own program.
     Program {
         /// Its text.
         text: String,
         /// Slots with their bytes; the others are random.
         inputs: Vec<(String, Vec<u8>)>,
-        /// Slots whose bytes are wanted.
+        /// Slots whose bytes are requested.
         outputs: Vec<String>,
     },
 }
@@ -92,20 +91,20 @@ impl Default for KernelSubject {
     }
 }
 
-/// What was found out.
+/// Result of examining a kernel.
 #[derive(Clone, Debug, Default)]
 pub struct KernelReport {
-    /// What it is: `gemm-drain`, emphasised where that can be.
+    /// Its name: `gemm-drain`, emphasised where possible.
     pub name: String,
     /// Shape and machine, behind the name.
     pub heading: String,
     /// Lines of the report.
     pub lines: Vec<ReportLine>,
-    /// All of it for programs.
+    /// The whole report for programs.
     pub json: Value,
-    /// What ran when, if asked for.
+    /// Trace of the run, if asked for.
     pub trace: Option<Trace>,
-    /// Contents of the slots that were asked for, in that order; of what was not computed, none.
+    /// Contents of the slots that were asked for, in that order; none for slots that were not computed.
     pub outputs: Vec<Vec<u8>>,
     /// How the result differs from the reference beyond its tolerance.
     pub wrong: Option<String>,
@@ -114,7 +113,7 @@ pub struct KernelReport {
 /// A line of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportLine {
-    /// What it tells of; empty in lines that go on.
+    /// Subject of the line; empty in continuation lines.
     pub label: &'static str,
     /// The text, in parts.
     pub text: Vec<LineSpan>,
@@ -125,18 +124,18 @@ pub struct ReportLine {
 pub struct LineSpan {
     /// The text.
     pub text: String,
-    /// How it is shown where that can be.
+    /// How it is shown where possible.
     pub tone: Tone,
 }
 
 /// How a text is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As any.
+    /// Plain text.
     Plain,
-    /// What the reader looks for.
+    /// The result that the reader looks for.
     Strong,
-    /// What is wrong.
+    /// A fault.
     Wrong,
 }
 
@@ -167,11 +166,11 @@ pub struct Sweep {
     pub kernel: String,
     /// The shape, as its dimensions.
     pub shape: String,
-    /// Where times come from.
+    /// Profile that times come from.
     pub profile: String,
     /// Tilings with their predictions.
     pub tilings: Vec<RankedTiling>,
-    /// How many the verifier refused.
+    /// Number of tilings that the verifier refused.
     pub n_refused: usize,
 }
 
@@ -184,9 +183,9 @@ pub struct RankedTiling {
     pub ns: f64,
     /// Operations a second, in 10^12; 0 for a kernel without.
     pub tflop_per_s: f64,
-    /// What bounds its longest launch.
+    /// The resource that limits its longest launch.
     pub bottleneck: String,
-    /// Whether it is the one that is taken if none is asked for.
+    /// Whether it is the default tiling.
     pub is_default: bool,
 }
 
@@ -196,23 +195,23 @@ pub enum BenchError {
     /// A setting.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// No such thing, and what is near it.
+    /// The subject does not exist; the hint names similar ones.
     #[error("{message}")]
     NotFound {
-        /// What is not there.
+        /// The missing subject.
         message: String,
-        /// What to do.
+        /// Advice.
         hint: String,
     },
-    /// A shape or a tiling that cannot be.
+    /// An invalid shape or tiling.
     #[error("{message}")]
     Usage {
-        /// What cannot be.
+        /// The invalid part.
         message: String,
-        /// What to do; empty where the message says it.
+        /// Advice; empty where the message says it.
         hint: String,
     },
-    /// A program or data of somebody's own that makes no sense.
+    /// A user's program or data that make no sense.
     #[error("{0}")]
     Input(String),
     /// The machine would refuse it, or it fails.

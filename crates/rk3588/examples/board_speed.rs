@@ -52,8 +52,7 @@ fn main() {
     );
 }
 
-/// Least milliseconds of the host, and those that the board is modelled to take, of a product on
-/// arbitrary bytes.
+/// Least milliseconds of the host, and the modelled milliseconds of the board, for a product on arbitrary bytes.
 fn best_of_three(device: &RkDevice, program: &Program, machine: &Machine) -> (f64, f64) {
     let container = program.to_container(machine).unwrap();
     let loaded = device.load(&container).unwrap();
@@ -91,7 +90,7 @@ fn best_of_three(device: &RkDevice, program: &Program, machine: &Machine) -> (f6
     best
 }
 
-/// What the host does around a product of 128 rows of 8,192 x 2,048.
+/// The host's work around a product of 128 rows of 8,192 x 2,048.
 fn host_side(machine: &Machine, profile: &Profile) {
     let (m, n, k) = (128, 8192, 2048);
     let shape = [m, n, k];

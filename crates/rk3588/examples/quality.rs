@@ -1,5 +1,6 @@
-//! What 8-bit products cost a model: perplexity and divergence of its predictions of a text, and the signal
-//! over noise of every product's results, by how it multiplies:
+//! Quality lost by 8-bit products in a model: perplexity and divergence of its predictions of a text, and the signal
+//! over noise of every product's results, for each way to multiply:
+//!
 //! `cargo run --release -p millrace-rk3588 --example quality [MODEL [TEXT]]`.
 #![allow(clippy::unwrap_used)] // An example may panic.
 
@@ -50,7 +51,7 @@ fn on_board(model: &Arc<LoadedModel>, settings: &Settings, tokens: &[u32]) -> (V
     (logits, results)
 }
 
-/// What a dispatch gave.
+/// Result of a dispatch.
 fn result(npu: &NpuModel, seen: &Observation<'_>) -> ((Option<usize>, &'static str), Vec<f32>) {
     let graph = &npu.model().model().graph;
     let program = &seen.plan.programs[seen.call.program];

@@ -6,8 +6,8 @@
 //! | 47–16 | value |
 //! | 15–0 | register |
 //!
-//! A word of zeros does nothing. [`decode`] refuses what the table does not know; what it accepts
-//! [`encode`]s to the same words. The text form is in [`text`].
+//! A word of zeros does nothing. [`decode`] refuses words that the table does not know; commands that it accepts [`encode`] to the same
+//! words. The text form is in [`text`].
 
 pub mod text;
 
@@ -25,9 +25,9 @@ pub(crate) const ENABLE_REGISTER: u16 = 0x0008;
 pub enum Command {
     /// Writes a register.
     Write {
-        /// Which.
+        /// The register.
         reg: Reg,
-        /// What.
+        /// The value.
         value: u32,
     },
     /// Ends the writes.
@@ -41,7 +41,7 @@ pub enum Command {
     Filler,
 }
 
-/// A word that is no command.
+/// A word that is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {position} ({word:#018x}): {problem}")]
 pub struct DecodeError {
@@ -49,11 +49,11 @@ pub struct DecodeError {
     pub position: usize,
     /// The word.
     pub word: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub problem: WordProblem,
 }
 
-/// What is wrong with a word.
+/// Fault of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WordProblem {
     /// No block has that number.
@@ -82,7 +82,7 @@ pub enum WordProblem {
         register: &'static str,
         /// The value.
         value: u32,
-        /// Those of its bits that no field takes.
+        /// The part of its bits that belong to no field.
         reserved: u32,
     },
     /// A marker with a value or a register.
@@ -161,10 +161,10 @@ pub fn encode(commands: &[Command]) -> Vec<u64> {
     commands.iter().map(|c| c.encode()).collect()
 }
 
-/// The commands of words.
+/// Decodes words into commands.
 ///
 /// # Errors
-/// [`DecodeError`]: the first word that is no command, and why.
+/// [`DecodeError`]: the first word that is not a command, and why.
 pub fn decode(words: &[u64]) -> Result<Vec<Command>, DecodeError> {
     let words = words.iter().enumerate();
     words

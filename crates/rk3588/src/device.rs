@@ -1,10 +1,8 @@
-//! An RK3588 behind the device contract: on Linux's rocket driver or on the virtual board, by the same
-//! code.
+//! An RK3588 behind the device contract: on Linux's rocket driver or on the virtual board, by the same code.
 //!
-//! The driver hides failures: SUBMIT answers success for jobs it ignores, and waiting for a job that
-//! was reset succeeds. So before every run the last bytes of each task's output are overwritten with a
-//! pattern that no result has, and looked at afterwards; a pattern that is still there is an error that
-//! names job and task.
+//! The driver hides failures: SUBMIT answers success for jobs it ignores, and waiting for a job that was reset
+//! succeeds. So before every run the last bytes of each task's output are overwritten with a pattern that no result
+//! has, and checked afterwards; a pattern that is still there is an error that names job and task.
 
 mod buffer;
 mod inject;
@@ -55,14 +53,14 @@ struct DeviceSubmission {
     work: BTreeMap<u64, Arc<Pending>>,
 }
 
-/// Work in flight at most; older is then waited for, its outcome kept for its fence.
+/// Most work in flight; the oldest is then waited for, and its outcome kept for its fence.
 const MAX_PENDING: usize = 64;
 
 fn lock(submitted: &Mutex<DeviceSubmission>) -> MutexGuard<'_, DeviceSubmission> {
     submitted.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory that buffers may take where nothing else is said: what boards of 8 GiB leave.
+/// Memory that buffers may take by default: the free part on boards of 8 GiB.
 const MEMORY_BYTES: u64 = 6 << 30;
 
 impl RkDevice {
@@ -94,8 +92,8 @@ impl RkDevice {
         RkDevice::with_host(&Linux, machine.clone(), n_workers)
     }
 
-    /// An NPU of a host, opened so many times: a program of so many workers keeps as many cores busy,
-    /// at most those there are.
+    /// An NPU of a host, opened so many times: a program of so many workers keeps as many cores busy, but no more than
+    /// exist.
     ///
     /// # Errors
     /// [`OpenError`]: why not, and what to do.
@@ -127,7 +125,7 @@ impl RkDevice {
         })
     }
 
-    /// With so much memory for buffers.
+    /// The same device with so much memory for buffers.
     #[must_use]
     pub fn with_memory(mut self, memory_bytes: u64) -> RkDevice {
         self.info.memory_bytes = memory_bytes;
@@ -181,15 +179,15 @@ impl RkDevice {
         let too_many = submitted.work.len().saturating_sub(MAX_PENDING);
         for (at, pending) in submitted.work.values().enumerate() {
             if at < too_many || pending.uses(buffers) {
-                // Kept for who waits.
+                // Kept for the caller that waits.
                 let _outcome = self.link.noticed(pending.finish(&self.name));
             }
         }
     }
 
-    /// Marks the outputs and submits; what was submitted is given even where a later job fails. Commands
-    /// are written for addresses once ([`BoardProgram::bind`]): a buffer may have moved since it was bound, as
-    /// programs split buffers over workers differently.
+    /// Marks the outputs and submits. Gives the submitted work even where a later job fails. Commands are written for
+    /// addresses once ([`BoardProgram::bind`]): a buffer may have moved since it was bound, because programs split
+    /// buffers over workers differently.
     fn start(
         &self,
         BoundProgram {

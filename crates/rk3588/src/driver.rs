@@ -1,8 +1,8 @@
-//! The driver: several open files of one NPU, their buffer objects, and waiting done right. One code
-//! for Linux and for the virtual board.
+//! The driver: several open files of one NPU, their buffer objects, and correct waiting. Linux and the virtual board
+//! share the code.
 //!
-//! Each open file (*worker*) has an address space of its own and is kept on one core by the kernel, so
-//! three workers keep three cores busy.
+//! Each open file (*worker*) has a separate address space, and the kernel keeps it on one core, so three workers keep
+//! three cores busy.
 
 use crate::rocket::{CreatedBo, DRIVER_NAME, Host, JobArgs, Node};
 use millrace_accel::find::is_older;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The first kernel with the rocket driver.
 pub(crate) const KERNEL_MIN: (u32, u32) = (6, 18);
 
-/// Why there is no NPU to talk to, and what to do.
+/// Why no NPU can be opened, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// Neither a node nor a known reason.
@@ -63,7 +63,7 @@ pub enum OpenError {
     Open {
         /// The node.
         path: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         errno: Errno,
     },
     /// The first buffer object cannot be had.
@@ -71,7 +71,7 @@ pub enum OpenError {
     Setup {
         /// The node.
         path: String,
-        /// What went wrong.
+        /// The failed call.
         error: DriverError,
     },
 }
@@ -82,9 +82,9 @@ pub enum OpenError {
 pub struct DriverError {
     /// The call (`CREATE_BO`).
     pub call: &'static str,
-    /// What the kernel answered.
+    /// Error of the kernel.
     pub errno: Errno,
-    /// Bytes that were asked for, where memory was.
+    /// Bytes that were asked for, if the call was for memory.
     pub asked_bytes: u64,
 }
 
@@ -97,7 +97,7 @@ impl DriverError {
         }
     }
 
-    /// A shape of this crate's own that the machine does not take; only another machine's facts do that.
+    /// A shape of this crate that the machine does not take; this happens only with another machine's facts.
     pub(crate) fn unfit() -> DriverError {
         DriverError::of("cutting a product")(Errno::INVAL)
     }
@@ -116,7 +116,7 @@ impl DriverError {
             },
             Errno::NOMEM | Errno::NOSPC if self.asked_bytes > 0 => DeviceError::OutOfMemory {
                 asked_bytes: self.asked_bytes,
-                // The kernel does not say what is left.
+                // The kernel does not report the remaining bytes.
                 available_bytes: 0,
             },
             _ => DeviceError::Driver(format!("{device}: {self}")),
@@ -124,7 +124,7 @@ impl DriverError {
     }
 }
 
-/// Opens the first rocket node that a host has.
+/// Opens the first rocket node of a host.
 ///
 /// # Errors
 /// [`OpenError`]: why not, and what to do.
@@ -149,7 +149,7 @@ fn absent(host: &dyn Host) -> OpenError {
     }
 }
 
-/// An open file with its guard object: address 0 is valid to the NPU, so nothing of ours lies there.
+/// An open file with its guard object: address 0 is valid to the NPU, so no data of this crate is placed there.
 pub(crate) struct Worker {
     node: Arc<dyn Node>,
     _guard: Bo,
@@ -159,7 +159,7 @@ pub(crate) struct Worker {
 pub(crate) struct Driver {
     /// The node's path.
     pub path: String,
-    /// What the driver says of itself.
+    /// Version that the driver reports.
     pub version: DriverVersion,
     workers: Vec<Worker>,
 }
@@ -207,7 +207,7 @@ impl Driver {
     }
 }
 
-/// Submits jobs. That it succeeds says nothing about them: look at what they wrote.
+/// Submits jobs. Success says nothing about single jobs: check their outputs.
 ///
 /// # Errors
 /// Where SUBMIT as a whole fails.
@@ -222,7 +222,7 @@ pub(crate) struct Bo {
     address: u32,
 }
 
-/// A wait for an idle object ends at once; this is for one that is busy against all rules.
+/// A wait for an idle object ends at once; this limit is for one that is busy against all rules.
 const IDLE_WAIT_NS: i64 = 5_000_000_000;
 
 impl Bo {
@@ -244,7 +244,7 @@ impl Bo {
             created,
             address: 0,
         };
-        // Registers hold 32 bits of it.
+        // Registers hold 32 bits of an address.
         let end = created.dma_address.checked_add(u64::from(size));
         match (u32::try_from(created.dma_address), end) {
             (Ok(address), Some(end)) if end <= 1 << 32 => bo.address = address,
@@ -308,7 +308,7 @@ impl Bo {
 
 impl Drop for Bo {
     fn drop(&mut self) {
-        // Nobody is left who could act on it; the kernel closes all when the file is closed.
+        // No caller is left that could act on an error; the kernel closes all objects with the file.
         let _ = self.node.close_bo(self.created.handle);
     }
 }

@@ -1,16 +1,15 @@
-//! Where the KV cache lives: what a layer's attention costs on the host, and with its two products on the
-//! NPU.
+//! Place of the KV cache: cost of a layer's attention on the host, and with its two products on the NPU.
 //!
 //! - *Host*: scores, softmax and weighted sum on the CPU, which reads the keys and values of the context once
 //!   a pass.
 //! - *NPU, packed for every pass*: the cache stays in the host's pages. For each key-value head the rows of its
 //!   query heads are multiplied with the keys (`b`, packed anew), the host makes probabilities of the scores,
-//!   and these are multiplied with the values. This is what plans do ([`crate::target`]).
-//! - *NPU, resident*: the same products over a cache that lies packed in the NPU's memory. Only new tokens are
-//!   packed. A key is a row of `b`: its blocks are written once. A value is a *column* of `b`: each of its
-//!   elements lies in another block of 32 tokens, which is read and written for it.
+//!   and these are multiplied with the values. Plans work this way ([`crate::target`]).
+//! - *NPU, resident*: the same products over a cache that is packed in the NPU's memory. Only new tokens are packed.
+//!   A key is a row of `b`: its blocks are written once. A value is a *column* of `b`: each of its elements is in
+//!   another block of 32 tokens, which is read and written for it.
 //!
-//! Prices are modelled; [`price`] is what placement asks. `docs/rk3588.md` has the table.
+//! Prices are modelled; placement uses [`price`]. `docs/rk3588.md` has the table.
 
 use crate::machine::Machine;
 use crate::matmul::MatmulKind;
@@ -20,8 +19,7 @@ use crate::tiling::{Grid, Matmul, TilingChoice, TilingError, choose_weights};
 /// Types of both products: f32 sums of fp16 operands.
 pub const KIND: MatmulKind = MatmulKind::Fp16F32;
 
-/// Tokens whose elements share a block of the weighted sum's `b`: k that lie together
-/// ([`crate::layout`]).
+/// Tokens whose elements share a block of the weighted sum's `b`: adjacent k ([`crate::layout`]).
 const BLOCK_TOKENS: u32 = 32;
 
 /// Attention of one layer.
@@ -39,7 +37,7 @@ pub struct LayerAttention {
     pub head_dim: u32,
 }
 
-/// What attention with its products on the NPU costs, in nanoseconds, modelled; all key-value heads together.
+/// Cost of attention with its products on the NPU, in nanoseconds, modelled; all key-value heads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Tasks of both products, the slowest worker's (`task_ns`, the array, or the bytes it moves).
@@ -48,7 +46,7 @@ pub struct Terms {
     pub submit_ns: f64,
     /// Queries and probabilities into the layout of `a` (`host_pack_bytes_per_s`).
     pub pack_rows_ns: f64,
-    /// Keys and values into the layout of `b`, those that are not there yet (`host_pack_bytes_per_s`).
+    /// Keys and values into the layout of `b`, those that are not packed yet (`host_pack_bytes_per_s`).
     pub pack_cache_ns: f64,
     /// Scores and sums from the layout of `c` (`host_unpack_elements_per_s`).
     pub unpack_ns: f64,
@@ -57,7 +55,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// One after the other.
+    /// Sum of all, one after the other.
     pub fn total_ns(&self) -> f64 {
         self.device_ns
             + self.submit_ns
@@ -68,14 +66,14 @@ impl Terms {
     }
 }
 
-/// What one layer's attention costs in each design, in nanoseconds, modelled.
+/// Cost of one layer's attention in each design, in nanoseconds, modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
     /// On the host ([`host_ns`]).
     pub host_ns: f64,
     /// Products on the NPU, keys and values packed for every pass.
     pub packed: Terms,
-    /// Products on the NPU over a cache that lies packed in its memory.
+    /// Products on the NPU over a cache that is packed in its memory.
     pub resident: Terms,
     /// Bytes of the cache on the host, in 16-bit floats.
     pub host_bytes: f64,
@@ -89,7 +87,7 @@ impl LayerAttention {
         self.n_heads.div_ceil(self.n_kv_heads.max(1))
     }
 
-    /// The two products of a key-value head: its query heads' rows make one of each.
+    /// The two products of a key-value head, each over the rows of all its query heads.
     pub fn products(&self) -> [Matmul; 2] {
         let product = |n, k| Matmul {
             kind: KIND,
@@ -115,7 +113,7 @@ impl LayerAttention {
         2.0 * 2.0 * elements * f64::from(self.head_dim)
     }
 
-    /// How both products are cut: as is cheapest for these very rows, since no packed copy outlives the pass.
+    /// How both products are cut: the cheapest way for these very rows, since no packed copy outlives the pass.
     ///
     /// # Errors
     /// Where they do not fit.
@@ -130,7 +128,7 @@ impl LayerAttention {
     }
 }
 
-/// What a layer's attention costs in each design.
+/// Cost of a layer's attention in each design.
 ///
 /// # Errors
 /// Where the NPU's products do not fit.
@@ -173,8 +171,8 @@ pub fn price(
     })
 }
 
-/// What a layer's attention costs on the host, in nanoseconds, modelled: its products, or reading the cache,
-/// whichever takes longer, and softmax.
+/// Cost of a layer's attention on the host, in nanoseconds, modelled: its products, or reading the cache, whichever
+/// takes longer, and softmax.
 pub fn host_ns(attention: &LayerAttention, profile: &Profile) -> f64 {
     let threads = profile.host_threads;
     let read = (profile.host_read_bytes_per_s * threads).min(profile.ddr_bytes_per_s);
@@ -190,7 +188,7 @@ fn softmax_ns(n_scores: f64, profile: &Profile) -> f64 {
     n_scores / (profile.host_softmax_elements_per_s * profile.host_threads) * 1e9
 }
 
-/// Bytes that packing a pass's tokens moves where the cache lies packed, of one key-value head.
+/// Bytes moved for one key-value head to pack a pass's tokens into a packed cache.
 fn new_bytes(attention: &LayerAttention) -> f64 {
     let (n_tokens, head_dim) = (attention.n_tokens, attention.head_dim);
     let keys = f64::from(n_tokens) * KIND.row_bytes(head_dim) as f64;
@@ -203,7 +201,7 @@ fn new_bytes(attention: &LayerAttention) -> f64 {
 mod tests {
     use super::*;
 
-    /// Llama-3.2-1B.
+    /// Attention of Llama-3.2-1B.
     fn llama(n_tokens: u32, context: u32) -> LayerAttention {
         LayerAttention {
             n_tokens,

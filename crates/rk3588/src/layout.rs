@@ -1,7 +1,7 @@
 //! Packing: plain row-major matrices into the buffers that tasks read, and results back.
 //!
-//! Elements are addressed in whole units, so that one code serves every type: 16-byte atoms of A and
-//! C, blocks of 32 k of B. [`Grid`] says where tiles begin.
+//! Elements are addressed in whole units, so that the same code serves every type: 16-byte atoms of A and C, blocks of
+//! 32 k of B. [`Grid`] says where tiles begin.
 
 use crate::matmul::Precision;
 use crate::tiling::{Grid, TileSpan};
@@ -10,15 +10,15 @@ use std::ops::Range;
 
 const ATOM: usize = 16;
 
-/// A matrix whose size is not what the product has.
+/// A matrix whose size does not match the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{what}` has {found} elements or bytes; the product needs {expected}")]
 pub struct SizeError {
-    /// Which.
+    /// Name of the matrix.
     pub what: &'static str,
-    /// What it should be.
+    /// Expected size.
     pub expected: u64,
-    /// What it is.
+    /// Actual size.
     pub found: u64,
 }
 
@@ -35,7 +35,7 @@ fn size(what: &'static str, expected: u64, found: usize) -> Result<(), SizeError
 }
 
 impl Grid {
-    /// Bytes of one row of A or B as it is given: k elements, two 4-bit ones in a byte.
+    /// Bytes of one row of A or B as given: k elements, two 4-bit ones in a byte.
     pub(crate) fn input_row_bytes(&self) -> usize {
         (self.shape.k as usize * self.shape.kind.input().bits() as usize).div_ceil(8)
     }
@@ -86,7 +86,7 @@ impl Grid {
                     let (m, s) = (at % span.padded as usize, at / span.padded as usize);
                     let from = first_byte + s * ATOM;
                     let len = row_bytes.saturating_sub(from).min(ATOM);
-                    // Atoms of padding hold nothing of a row.
+                    // Atoms of padding have no bytes of a row.
                     if m < span.len as usize && len > 0 {
                         let row = (span.start as usize + m) * row_bytes + from;
                         rows[row..row + len].copy_from_slice(&atom[..len]);
@@ -145,8 +145,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Where a worker's weights lie in `b`: apart from the others', so that each can be packed by a
-    /// thread of its own.
+    /// Range of a worker's weights in `b`. It is apart from the others', so that a separate thread can pack each.
     pub(crate) fn b_worker(&self, worker: usize) -> Range<u64> {
         let last = self.parts.len().saturating_sub(1);
         self.b_part(worker, 0).start..self.b_part(worker, last).end

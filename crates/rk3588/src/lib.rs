@@ -1,5 +1,5 @@
-//! Rockchip RK3588's NPU as a target: register programs that a mainline Linux kernel runs, and a
-//! virtual board that runs the same programs where there is none.
+//! Rockchip RK3588's NPU as a target: register programs that a mainline Linux kernel runs, and a virtual board that
+//! runs the same programs without hardware.
 //!
 //! | module | holds |
 //! |---|---|
@@ -8,18 +8,18 @@
 //! | [`matmul`] | the commands of one task: a product that fits the convolution buffer |
 //! | [`tiling`], `layout` | how a product is cut and why; packed buffers from plain matrices and back |
 //! | [`program`] | all jobs of a product, in binary, in text, in a container |
-//! | [`verify`] | what is refused before anything runs |
+//! | [`verify`] | checks before anything runs |
 //! | [`timing`] | modelled time |
 //! | [`rocket`], `driver` | the rocket driver's interface; open files, buffer objects, waiting |
 //! | [`simulate`] | a virtual kernel and board, with faults on request |
 //! | `device` | the NPU behind the contract of all devices |
-//! | [`probe`] | is it alive, step by step |
+//! | [`probe`] | checks step by step whether it is alive |
 //! | [`quantise`] | 8-bit activations and weights, rotated |
 //! | [`linear`] | a linear layer from the host's side: packing, unpacking, rescaling |
 //! | [`target`] | the registry's row: settings, plans, prices |
-//! | [`kv`] | what attention costs with the cache on either side |
+//! | [`kv`] | cost of attention with the cache on either side |
 //!
-//! `docs/rk3588.md` says what a board needs and what is modelled from which rows.
+//! `docs/rk3588.md` lists the needs of a board, and the rows behind each model.
 
 #![deny(unsafe_code)]
 

@@ -22,7 +22,7 @@ use millrace_kernels::Pool;
 /// A scale.
 const SCALE_BYTES: usize = size_of::<f32>();
 
-/// A layer's weights as they are cut, and how operands are prepared.
+/// Split of a layer's weights, and how operands are prepared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerLinear {
     kind: MatmulKind,
@@ -32,7 +32,7 @@ pub struct LayerLinear {
     rotation: Rotation,
 }
 
-/// Activations of one call, packed: what `c` is rescaled with.
+/// Scales of packed activations of one call, for rescaling `c`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowScales(pub Vec<f32>);
 
@@ -41,7 +41,7 @@ pub struct RowScales(pub Vec<f32>);
 pub struct WeightScales(pub Vec<f32>);
 
 impl LayerLinear {
-    /// A layer of n × k weights, cut as is cheapest for passes of `m` rows, over so many workers.
+    /// A layer of n × k weights, in the cheapest cut for passes of `m` rows, over so many workers.
     ///
     /// # Errors
     /// Where no way to cut it fits.
@@ -63,7 +63,7 @@ impl LayerLinear {
         })
     }
 
-    /// The layer whose weights are cut so.
+    /// The layer with that split of its weights.
     pub(crate) fn with_split(
         kind: MatmulKind,
         [n, k]: [u32; 2],
@@ -135,9 +135,8 @@ impl LayerLinear {
         }
     }
 
-    /// Packs weights into the whole buffer `b` of any program of this layer. `rows(n, row)` fills row n
-    /// of the weights, k elements, as f32: from a file's blocks, say. Each worker's rows are packed by a
-    /// thread, which holds one row at a time.
+    /// Packs weights into the whole buffer `b` of any program of this layer. `rows(n, row)` fills row n of the weights,
+    /// k elements, as f32: from a file's blocks, say. A thread packs each worker's rows and holds one row at a time.
     ///
     /// # Errors
     /// Where the buffer has another size.

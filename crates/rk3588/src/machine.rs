@@ -1,13 +1,13 @@
 //! The machine as data: cores, CBUF, MAC rates, field limits, addresses, clocks.
 //!
-//! The facts are in `data/machines/rk3588.toml`, each with its source. Constants that software
-//! attains (rates, overheads) are no facts of the machine: see [`profile`](crate::profile).
+//! The facts are in `data/machines/rk3588.toml`, each with its source. Constants that software attains (rates,
+//! overheads) are not facts of the machine: see [`profile`](crate::profile).
 
 pub use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record, Value};
 
-/// Facts about the NPU. The default is all zeros: what files are read into.
+/// Facts about the NPU. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Name (`rk3588`).
@@ -46,7 +46,7 @@ pub struct Machine {
     pub job_timeout_ns: u64,
     /// Clocks that the NPU is run at, lowest first.
     pub clocks_hz: Vec<u64>,
-    /// Where each value comes from, in the file's order.
+    /// Source of each value, in the file's order.
     pub facts: Vec<Fact>,
 }
 
@@ -61,10 +61,10 @@ pub struct Macs {
     pub fp16: u32,
 }
 
-/// The most that a value of 64 bits may say.
+/// Largest value that a 64-bit key may have.
 const MOST: u64 = 1 << 32;
 
-/// Every key. Values are counted with and divided by, so none is 0.
+/// Every key. Values are counted with and divided by, so none may be 0.
 #[rustfmt::skip]
 const KEYS: &[Key<Machine>] = &[
     Key::u32("n_cores", 1, 64, |m| &mut m.n_cores),

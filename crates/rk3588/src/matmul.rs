@@ -1,8 +1,8 @@
-//! Matrix products as tasks: C[m, n] = A[m, k] · B[n, k]ᵀ as a convolution with 1 × 1 kernels, width 1,
-//! height m, k channels in and n out.
+//! Matrix products as tasks: C[m, n] = A[m, k] · B[n, k]ᵀ as a convolution. Its kernels are 1 × 1, its width is 1, its
+//! height m, with k channels in and n out.
 //!
-//! [`Task::commands`] gives the register commands of one task. Values follow the open drivers
-//! (Mesa's rocket, mtx512/rk3588-npu, gregordinary/rocket-userspace); tests compare with their streams.
+//! [`Task::commands`] gives the register commands of one task. Values follow the open drivers (Mesa's rocket,
+//! mtx512/rk3588-npu, gregordinary/rocket-userspace); tests compare with their streams.
 
 mod emit;
 mod kind;
@@ -77,8 +77,7 @@ pub(crate) fn rows_max(k: u32, kind: MatmulKind, machine: &Machine) -> u32 {
 }
 
 impl Banks {
-    /// The division that gives A what it needs and B the rest; `None` where no kernel group fits
-    /// beside A.
+    /// The division that gives A as many banks as it needs and B the rest; `None` where no kernel group fits beside A.
     pub fn of(m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> Option<Banks> {
         let data = data_banks(m, k, kind, machine);
         let weight = machine.cbuf_banks.checked_sub(data)?;

@@ -1,8 +1,8 @@
-//! The probe: whether the NPU is alive, step by step, before any model is tried.
+//! The probe: checks step by step whether the NPU is alive, before any model is tried.
 //!
-//! It opens the device, allocates, submits a product of 64 × 64 × 64 bytes, waits, compares, then takes
-//! the clock, the bandwidth and a second core. Every step says what it found or what failed and what to
-//! do. It uses the driver alone, on Linux or on a virtual board.
+//! It opens the device, allocates, submits a product of 64 × 64 × 64 bytes, waits and compares. Then it measures the
+//! clock, the bandwidth and a second core. Every step reports its finding, or its failure and advice. It uses only the
+//! driver, on Linux or on a virtual board.
 
 mod bench;
 
@@ -34,16 +34,16 @@ pub struct BoardProbeStep {
     pub name: &'static str,
     /// How it went.
     pub status: Status,
-    /// What was found.
+    /// Finding of the step.
     pub detail: String,
-    /// What to do, where something is to be done.
+    /// Advice, where there is something to do.
     pub advice: Option<String>,
 }
 
-/// What the probe found.
+/// Result of the probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BoardProbeReport {
-    /// Where it looked (`Linux 6.18.2`, `virtual board, kernel 6.18.0`).
+    /// Host that was probed (`Linux 6.18.2`, `virtual board, kernel 6.18.0`).
     pub host: String,
     /// Whether the times are measured or modelled; `None` where no device was opened.
     pub provenance: Option<Provenance>,
@@ -55,7 +55,7 @@ pub struct BoardProbeReport {
     pub weight_bytes_per_s: Option<f64>,
     /// Bytes that the host writes into and reads from a buffer object in a second.
     pub host_bytes_per_s: Option<f64>,
-    /// How much more two open files do than one.
+    /// Gain of two open files over one, in work done.
     pub second_core_gain: Option<f64>,
 }
 
@@ -142,7 +142,7 @@ fn steps(host: &dyn Host, machine: &Machine, report: &mut BoardProbeReport) -> R
 }
 
 fn clock(driver: &Driver, machine: &Machine, report: &mut BoardProbeReport) -> Result<(), Failure> {
-    // The difference of two lengths is free of what a job costs whatever its length.
+    // The difference of two lengths does not contain the fixed cost of a job.
     let make = |n_tasks| TaskBench::array_bound(driver.node(0), n_tasks, machine).map_err(calling);
     let (short, long) = (make(1)?, make(3)?);
     let ns = long.best_of(2).map_err(running)? - short.best_of(2).map_err(running)?;
@@ -283,7 +283,7 @@ fn waiting(error: RunError) -> Failure {
     }
 }
 
-/// A later product.
+/// The failure of a later product.
 fn running(error: RunError) -> Failure {
     let (detail, advice) = waiting(error);
     (format!("a larger product: {detail}"), advice)

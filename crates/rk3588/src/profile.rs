@@ -1,28 +1,28 @@
 //! Profiles: the few calibrated constants of a software stack on a board, apart from the facts of the
 //! [`machine`](crate::machine).
 //!
-//! Each says where it comes from: *published* by a source, *derived* from published figures by
-//! arithmetic, *fitted* on rows of `crates/evidence/data/rk3588/measured.csv` that it names, or *assumed*.
+//! Each states its origin: *published* by a source, *derived* from published figures by arithmetic, *fitted* on rows of
+//! `crates/evidence/data/rk3588/measured.csv` that it names, or *assumed*.
 
 pub use millrace_facts::{Fact, FactsError, Origin};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// The constants of one software stack. The default is all zeros: what files are read into.
+/// The constants of one software stack. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Name (`rocket-600`).
     pub name: String,
-    /// What it describes, in one line.
+    /// Description, in one line.
     pub summary: String,
-    /// How far its times lie from measurements that nothing was fitted on, as a fraction: the largest
-    /// median of a group of the fidelity report.
+    /// Error of its times against measurements that nothing was fitted on, as a fraction: the largest median of a group
+    /// of the fidelity report.
     pub error: Option<f64>,
     /// Clock of all cores, in Hz.
     pub clock_hz: f64,
     /// Host time of one SUBMIT, in nanoseconds.
     pub submit_ns: f64,
-    /// What a task costs on its core beside its work: kick, fetch, interrupt.
+    /// Time of a task on its core beside its work: kick, fetch, interrupt.
     pub task_ns: f64,
     /// Bytes that one core moves in a cycle.
     pub core_bytes_per_cycle: f64,
@@ -32,8 +32,8 @@ pub struct Profile {
     pub host_pack_bytes_per_s: f64,
     /// Elements of C that one host thread reads back, adds and converts in a second.
     pub host_unpack_elements_per_s: f64,
-    /// Weights that one host thread unpacks from a file's 4-bit blocks in a second, where that is done before every product. Packing
-    /// them comes on top.
+    /// Weights that one host thread unpacks from a file's 4-bit blocks in a second, where weights are unpacked before every product.
+    /// Packing them comes on top.
     pub host_fill_elements_per_s: f64,
     /// Host threads that pack and read back.
     pub host_threads: f64,
@@ -41,11 +41,11 @@ pub struct Profile {
     pub host_read_bytes_per_s: f64,
     /// Operations (two a multiply-add) of attention's products that one host thread does in a second.
     pub host_ops_per_s: f64,
-    /// Scores of which one host thread makes probabilities in a second.
+    /// Scores that one host thread turns into probabilities in a second.
     pub host_softmax_elements_per_s: f64,
-    /// What a layer of a model costs beside its products, in nanoseconds a pass.
+    /// Time of a layer of a model beside its products, in nanoseconds a pass.
     pub layer_ns: f64,
-    /// And for each token of the pass.
+    /// Further time of a layer for each token of the pass.
     pub layer_token_ns: f64,
     /// Share of its peak that the array attains.
     pub mac_efficiency: f64,
@@ -73,7 +73,7 @@ const KEYS: &[Key<Profile>] = &[
     Key::f64("mac_efficiency", 1e-3, 1.0, |p| &mut p.mac_efficiency),
 ];
 
-/// What a file says of itself.
+/// Remarks of a file about itself.
 const REMARKS: &[Key<Profile>] = &[Key::maybe("error", 0.0, 1e3, |p| &mut p.error)];
 
 /// Profiles that come with the crate, the default first.
@@ -127,14 +127,14 @@ impl Record for Profile {
         REMARKS
     }
 
-    /// An error is that of a file's own constants.
+    /// An error belongs to a file's own constants.
     fn begin_file(&mut self) {
         self.error = None;
     }
 }
 
 impl Profile {
-    /// The profile of what a stock kernel does.
+    /// The profile of a stock kernel.
     pub const DEFAULT: &'static str = "rocket-200";
 
     /// Names of the built-in profiles, the default first.

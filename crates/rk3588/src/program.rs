@@ -1,9 +1,8 @@
 //! Programs: a product's register commands, ready to be bound to buffers.
 //!
-//! A program is a list of jobs; a job runs on one worker, its tasks in order. Three slots are its
-//! arguments: `a` (input), `b` (static) and `c` (output), laid out as [`Grid`] says. Address registers
-//! hold offsets in a slot; which slot follows from the register ([`slot_of`]). Whoever binds buffers
-//! adds their addresses.
+//! A program is a list of jobs; a job runs on one worker, its tasks in order. Three slots are its arguments: `a`
+//! (input), `b` (static) and `c` (output), laid out as [`Grid`] says. Address registers hold offsets in a slot; the
+//! register determines the slot ([`slot_of`]). Binding adds the addresses of buffers.
 
 mod codec;
 mod text;
@@ -35,7 +34,7 @@ pub struct Program {
     pub name: String,
     /// The product.
     pub shape: Matmul,
-    /// How it is cut; says where rows, columns and parts lie in the slots.
+    /// How it is cut; determines the places of rows, columns and parts in the slots.
     pub tiling: Tiling,
     /// The jobs, those of one worker in order.
     pub jobs: Vec<CoreJob>,
@@ -60,8 +59,8 @@ pub fn slot_of(reg: Reg) -> Option<usize> {
     }
 }
 
-/// A worker's tasks in order, with offsets for addresses. Reuse bits are set where the task before,
-/// in the same job, left the same tile in the CBUF under the same division.
+/// A worker's tasks in order, with offsets for addresses. Reuse bits are set where the previous task of the same job
+/// left the same tile in the CBUF under the same division.
 pub fn tasks(grid: &Grid, worker: usize, job_tasks: u32, machine: &Machine) -> Vec<Task> {
     let kind = grid.shape.kind;
     let mut tasks: Vec<Task> = Vec::new();

@@ -117,7 +117,7 @@ impl Block {
     }
 }
 
-/// Where a register is.
+/// Place of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reg {
     /// Its block.
@@ -126,10 +126,10 @@ pub struct Reg {
     pub offset: u16,
 }
 
-/// A row of the table.
+/// A row of the register table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Where it is.
+    /// Its place.
     pub reg: Reg,
     /// Its name.
     pub name: &'static str,
@@ -187,7 +187,7 @@ macro_rules! registers {
             #[doc = concat!("Register `", stringify!($name), "` at `", stringify!($offset), "`.")]
             pub mod $name {
                 use crate::regs::{Block, Field, Reg};
-                /// Where it is.
+                /// Its place.
                 pub const REG: Reg = Reg { block: Block::$block, offset: $offset };
                 $(
                     #[doc = concat!("Bits ", stringify!($high), " to ", stringify!($low), ".")]

@@ -1,8 +1,7 @@
-//! The kernel's interface: what the rocket driver offers at `/dev/accel/accelN`, as a trait with two
-//! implementations.
+//! The kernel's interface: the calls of the rocket driver at `/dev/accel/accelN`, as a trait with two implementations.
 //!
-//! [`sys`] calls Linux; [`Board`] is a virtual kernel and board that behaves as
-//! Linux does. Everything above is the same code on both.
+//! [`sys`] calls Linux; [`Board`] is a virtual kernel and board that behaves as Linux does. Everything above is the
+//! same code on both.
 //!
 //! Numbers and structures are those of `include/uapi/drm/rocket_accel.h` (Linux 6.18, MIT).
 
@@ -14,7 +13,7 @@ use millrace_npu::Provenance;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Name that the mainline driver gives itself.
+/// Name that the mainline driver reports.
 pub(crate) const DRIVER_NAME: &str = "rocket";
 
 /// A buffer object as the kernel made it.
@@ -48,15 +47,15 @@ pub struct JobArgs {
     pub out_handles: Vec<u32>,
 }
 
-/// Where nodes are found and opened.
+/// Finds and opens nodes.
 pub trait Host: Send + Sync {
-    /// What it is, for people (`Linux 6.18.2`, `virtual board`).
+    /// Description for people (`Linux 6.18.2`, `virtual board`).
     fn describe(&self) -> String;
 
     /// Paths of nodes that may be the NPU's, in order.
     fn paths(&self) -> Vec<String>;
 
-    /// Opens a node anew: another open file with an address space of its own.
+    /// Opens a node anew: another open file with a separate address space.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -68,10 +67,10 @@ pub trait Host: Send + Sync {
     /// Whether the vendor's driver (`rknpu`) is there instead.
     fn has_vendor_driver(&self) -> bool;
 
-    /// The same host, to be kept.
+    /// A shared handle of the same host.
     fn shared(&self) -> Arc<dyn Host>;
 
-    /// The virtual board that it is.
+    /// The virtual board, if the host is one.
     fn board(&self) -> Option<&Board> {
         None
     }
@@ -91,7 +90,7 @@ pub trait Node: Send + Sync {
     /// As `ioctl(2)`: ENOMEM without memory, ENOSPC where the address space is full.
     fn create_bo(&self, size: u32) -> Result<CreatedBo, Errno>;
 
-    /// SUBMIT. **Success says nothing about single jobs**: rocket ignores what is wrong with them.
+    /// SUBMIT. **Success says nothing about single jobs**: rocket ignores their faults.
     ///
     /// # Errors
     /// As `ioctl(2)`.
@@ -118,8 +117,8 @@ pub trait Node: Send + Sync {
     /// As `ioctl(2)`.
     fn close_bo(&self, handle: u32) -> Result<(), Errno>;
 
-    /// Calls `touch` with the object's mapping. Only between [`prep_bo`](Node::prep_bo) and
-    /// [`fini_bo`](Node::fini_bo) is it what the device has.
+    /// Calls `touch` with the object's mapping. Only between [`prep_bo`](Node::prep_bo) and [`fini_bo`](Node::fini_bo)
+    /// does it equal the device's content.
     ///
     /// # Errors
     /// As `mmap(2)`; the virtual kernel also where the host does not hold the object.
@@ -131,6 +130,6 @@ pub trait Node: Send + Sync {
     /// Where times come from.
     fn provenance(&self) -> Provenance;
 
-    /// What the kernel logged about this device since the last call, where it can be read.
+    /// Kernel messages about this device since the last call, where they can be read.
     fn log(&self) -> Vec<String>;
 }

@@ -1,19 +1,19 @@
 //! The virtual board: a kernel with the rocket driver, and three cores behind it.
 //!
-//! It behaves as Linux does, traps included, and keeps a clock of its own:
+//! It behaves as Linux does, traps included, and keeps its own clock:
 //!
-//! - SUBMIT answers success whatever is wrong with single jobs;
+//! - SUBMIT answers success regardless of faults in single jobs;
 //! - a job that hangs is reset after 500 ms, and waiting for it succeeds with its output untouched;
 //! - deadlines are absolute; only outputs can be waited for;
 //! - an open file is one entity of the scheduler, so it never runs on two cores at once;
 //! - addresses begin at 0 in every open file, and a handle means nothing in another;
-//! - PREP_BO answers 0 or what is left of the time, as kernels differ.
+//! - PREP_BO answers 0 or the remaining time, as kernels differ.
 //!
-//! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host
-//! holds) it is an error here. [`BoardMode::Strict`] also answers what Linux would hide.
+//! Where Linux cannot see a mistake (memory touched without PREP_BO, a job on memory that the host holds) it is an
+//! error here. [`BoardMode::Strict`] also reports errors that Linux would hide.
 //!
-//! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task
-//! and compute real numbers.
+//! Cores fetch commands from memory through the address map of their open file, [`verify`](crate::verify) each task and
+//! compute real numbers.
 
 mod compute;
 mod descriptor;
@@ -34,14 +34,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How the virtual kernel answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoardMode {
-    /// As Linux.
+    /// As Linux does.
     #[default]
     Faithful,
-    /// SUBMIT answers EINVAL where a job would not do what it says; the log has the reason.
+    /// SUBMIT answers EINVAL where a job would not run as intended; the log has the reason.
     Strict,
 }
 
-/// What a board is.
+/// Options of a board.
 #[derive(Clone, Debug)]
 pub struct BoardOptions {
     /// Facts.
@@ -50,7 +50,7 @@ pub struct BoardOptions {
     pub profile: Profile,
     /// How it answers.
     pub mode: BoardMode,
-    /// PREP_BO answers what is left of the time, as kernel 6.18 does, instead of 0.
+    /// PREP_BO answers the remaining time, as kernel 6.18 does, instead of 0.
     pub prep_answers_time_left: bool,
     /// The driver's name.
     pub driver_name: String,
@@ -88,7 +88,7 @@ struct Inner {
     state: Mutex<BoardState>,
 }
 
-/// What all open files share.
+/// State that all open files share.
 struct BoardState {
     schedule: Schedule,
     clock_ns: f64,
@@ -103,7 +103,7 @@ struct BoardState {
 /// The path of the board's node.
 pub const PATH: &str = "/dev/accel/accel0";
 
-/// Lines that the log keeps for who asks.
+/// Lines that the log keeps until they are read.
 const LOG_LINES: usize = 1000;
 
 impl Board {
@@ -128,14 +128,14 @@ impl Board {
         }
     }
 
-    /// Has things go wrong from now on; the default ends it. A board that was gone is back.
+    /// Sets the faults from now on; the default clears them. A lost board comes back.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.inner.lock();
         state.faults = faults;
         state.gone = false;
     }
 
-    /// Changes what goes wrong; a board that is gone stays away.
+    /// Changes the faults; a lost board stays away.
     pub(crate) fn change_faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.inner.lock().faults);
     }

@@ -1,9 +1,8 @@
-//! How a product is cut into tasks: k into parts whose sums are added on the host, n over workers and
-//! columns, m into rows.
+//! How a product is cut into tasks: k into parts whose sums are added on the host, n over workers and columns, m into
+//! rows.
 //!
-//! A *worker* is an open descriptor of the device; the kernel keeps each on one core. The weights'
-//! place in memory depends on `n`, `k`, the depth of parts and the workers alone, so one packed copy
-//! serves every m.
+//! A *worker* is an open descriptor of the device; the kernel keeps each on one core. The weights' place in memory
+//! depends only on `n`, `k`, the depth of parts and the workers, so one packed copy serves every m.
 
 mod choose;
 mod grid;
@@ -37,7 +36,7 @@ impl std::fmt::Display for Matmul {
     }
 }
 
-/// Which loop is the inner one.
+/// The inner loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Columns: a tile of rows stays in the CBUF while kernels stream past.
@@ -97,7 +96,7 @@ impl std::fmt::Display for Tiling {
 /// Why a product cannot be cut in that way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TilingError {
-    /// A dimension of zero or beyond what offsets can say.
+    /// A dimension of zero or beyond the limit of offsets.
     #[error("m, n and k are 1 to {max}, found {shape}")]
     Shape {
         /// The product.
@@ -108,11 +107,11 @@ pub enum TilingError {
     /// A size of the tiling that is out of range.
     #[error("`{name}` is {found}; expected {expected}")]
     Size {
-        /// Which.
+        /// Name of the size.
         name: &'static str,
         /// Its value.
         found: u32,
-        /// What would do.
+        /// The valid values.
         expected: String,
     },
     /// Features and a kernel group do not fit the CBUF together.
@@ -153,11 +152,11 @@ pub enum TilingError {
     },
 }
 
-/// The largest m, n or k that is taken: far above any model's.
+/// The largest m, n or k that is accepted: far above any model's.
 pub const DIM_MAX: u32 = 1 << 20;
 
-/// Rows padded to what the array takes: one, or a multiple of four (other numbers of rows are not
-/// known to work).
+/// Rows padded to a number that the array takes: one, or a multiple of four (other numbers of rows are not known to
+/// work).
 pub(crate) fn padded_rows(m: u32) -> u32 {
     match m {
         1 => 1,
@@ -169,7 +168,7 @@ impl Tiling {
     /// Checks the sizes against the machine's limits and the CBUF.
     ///
     /// # Errors
-    /// [`TilingError`]: what does not fit and what would.
+    /// [`TilingError`]: the part that does not fit, and one that would.
     pub fn check(&self, shape: &Matmul, machine: &Machine) -> Result<(), TilingError> {
         let dims = [shape.m, shape.n, shape.k];
         if dims.iter().any(|d| !(1..=DIM_MAX).contains(d)) {

@@ -1,11 +1,11 @@
-//! Time: what a task costs on its core, and how jobs of several workers share cores and memory.
+//! Time of a task on its core, and how jobs of several workers share cores and memory.
 //!
 //! A task takes `task_ns`, then computes and moves data at once, until both are done:
 //!
-//! - MAC: `ceil16(m) · max(ceil32(k), 128 / e) · ceil(n, kernel group) / macs` cycles, where `e` is
-//!   the bytes of an element. This is what the cycle estimates of the vendor's converter obey (180
-//!   layers of our own); one row costs as much as sixteen.
-//! - DMA: A, B and C once each, without what reuse bits leave in the CBUF. A core moves at most
+//! - MAC: `ceil16(m) · max(ceil32(k), 128 / e) · ceil(n, kernel group) / macs` cycles, where `e` is the bytes of an
+//!   element. The cycle estimates of the vendor's converter obey this rule (180 layers of our own); one row costs as
+//!   much as sixteen.
+//! - DMA: A, B and C once each, without tiles that reuse bits leave in the CBUF. A core moves at most
 //!   `core_bytes_per_cycle`; all of them share `ddr_bytes_per_s`.
 //!
 //! Times do not depend on data. [`Schedule`] is the one clock of predictions and of the virtual board.
@@ -18,14 +18,14 @@ use crate::machine::Machine;
 use crate::matmul::{MatmulKind, Precision, Task};
 use crate::profile::Profile;
 
-/// What one task costs.
+/// Cost of one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TaskCost {
     /// Kick, fetch and interrupt.
     pub fixed_ns: f64,
     /// The array's work.
     pub mac_ns: f64,
-    /// Bytes that move.
+    /// Bytes that it moves.
     pub dma_bytes: f64,
 }
 
@@ -59,14 +59,14 @@ impl TaskCost {
         }
     }
 
-    /// Time alone on the device with that rate of a core.
+    /// Time alone on the device, at that rate of a core.
     pub fn ns(&self, bytes_per_ns: f64) -> f64 {
         self.fixed_ns + self.mac_ns.max(self.dma_bytes / bytes_per_ns)
     }
 }
 
-/// What the vendor's converter prints for a layer, in cycles of one core: a peer's estimate, not a
-/// measurement. Found on 180 layers of our own; it knows no overhead of tasks or jobs.
+/// The estimate of the vendor's converter for a layer, in cycles of one core: a peer's estimate, not a measurement.
+/// Found on 180 layers of our own; it knows no overhead of tasks or jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VendorCycles {
     /// Memory: bytes of A, B, C (C again for a later part of k; 8 bytes a column for 8-bit layers) at
@@ -89,7 +89,7 @@ pub fn vendor_cycles(
 ) -> Vec<VendorCycles> {
     let row_bytes = kind.row_bytes(k);
     let n_parts = row_bytes.div_ceil(VENDOR_PART_BYTES);
-    // Parts are whole multiples of 1,024 bytes; a layer of one part is as it is.
+    // Parts are whole multiples of 1,024 bytes; a single part stays unpadded.
     let part_bytes = match n_parts {
         1 => row_bytes,
         _ => row_bytes.div_ceil(n_parts).next_multiple_of(1024),

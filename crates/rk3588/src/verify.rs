@@ -1,8 +1,8 @@
-//! The verifier: what a device refuses before anything runs.
+//! The verifier: a device refuses programs that fail these checks, before anything runs.
 //!
-//! [`task`] reads a task's commands back into a product and checks it; the virtual board uses the same
-//! function on what it fetches. [`program`] checks all tasks, what they do to the slots, and each
-//! other. What it accepts runs: without a fault, a hang or a stale tile.
+//! [`task`] reads a task's commands back into a product and checks it; the virtual board uses the same function on the
+//! commands that it fetches. [`program`] checks all tasks, their use of the slots, and their effect on each other. An
+//! accepted program runs without a fault, a hang or a stale tile.
 
 mod place;
 mod rule;
@@ -17,7 +17,7 @@ use crate::matmul::Task;
 use crate::program::Program;
 use crate::tiling::Grid;
 
-/// Refusals that are listed at most; more say nothing new.
+/// Most refusals that are listed; more would add nothing.
 const MAX_REFUSALS: usize = 20;
 
 /// A program that was accepted, read back.
@@ -75,7 +75,7 @@ fn job_tasks(
     refusals: &mut Vec<Rk3588Violation>,
 ) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
-    // What a task that cannot be read leaves in the CBUF is no fault of the next.
+    // The CBUF's state after an unreadable task is no fault of the next task.
     let mut unreadable = false;
     for (at, commands) in program.jobs[job].tasks.iter().enumerate() {
         let found = task(commands, machine);

@@ -84,7 +84,7 @@ impl Bench {
         }
     }
 
-    /// The output after waiting; holds nothing afterwards.
+    /// The output after waiting; releases the object afterwards.
     fn output(&self) -> Vec<u8> {
         self.node.prep_bo(self.c.handle, FAR).unwrap();
         let mut out = Vec::new();
@@ -107,7 +107,7 @@ fn a_task_runs_and_addresses_begin_at_zero() {
     assert_eq!(bench.output(), expected);
 }
 
-/// What is wrong with a job, and a word of the log.
+/// Faulty jobs, each with a word that the log has for it.
 fn bad_jobs(bench: &Bench) -> Vec<(JobArgs, &'static str)> {
     let task = bench.task();
     let good = bench.job(&task, Emit::MILLRACE);

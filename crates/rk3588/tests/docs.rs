@@ -1,4 +1,4 @@
-//! `docs/rk3588.md` says what the code says.
+//! `docs/rk3588.md` agrees with the code.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_rk3588::kv::{self, LayerAttention};

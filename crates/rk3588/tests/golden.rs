@@ -1,5 +1,5 @@
-//! The streams of two open generators come out word for word from their shapes. The files lie beside
-//! the workspace; where they do not, the test says so.
+//! The streams of two open generators are reproduced word for word from their shapes. The files are beside the
+//! workspace; where they are missing, the test says so.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_rk3588::Machine;
@@ -180,8 +180,8 @@ fn streams_of_the_mainline_form_are_accepted() {
     }
 }
 
-/// Shapes that one generator takes and published limits forbid: a kernel group does not fit beside the
-/// features (the list is in the streams' README).
+/// Shapes that one generator accepts and published limits forbid: a kernel group does not fit beside the features (the
+/// list is in the streams' README).
 #[test]
 fn shapes_beyond_the_buffer_are_refused() {
     let machine = Machine::rk3588();

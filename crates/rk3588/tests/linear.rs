@@ -31,7 +31,7 @@ fn two_threads() -> Cpu {
     Cpu::new(options).unwrap()
 }
 
-/// Rows of which a channel is thirty times the others.
+/// Rows in which one channel is thirty times the others.
 fn activations(m: u32, k: u32) -> Vec<f32> {
     let mut rows = normal(7 + u64::from(m), (m * k) as usize);
     let rows_mut = rows.chunks_exact_mut(k as usize);
@@ -141,7 +141,7 @@ fn layers_keep_the_quality_of_their_types() {
 
 #[test]
 fn parts_of_k_lose_nothing() {
-    // 14,336 of k are several parts; the SNR is that of one.
+    // 14,336 of k are cut into several parts; the SNR is that of one part.
     let found = snr(MatmulKind::Int8Int32, 33, 14_336, Rotation::of(14_336));
     assert!((36.0..45.0).contains(&found), "{found}");
 }

@@ -1,4 +1,4 @@
-//! Every rule has a program that breaks it and one that nearly does; what is accepted runs.
+//! Every rule has a program that breaks it and one that nearly does; accepted programs run.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_npu::{Container, Device, Direction};
@@ -317,7 +317,7 @@ fn every_rule_refuses_one_program_and_lets_one_pass_that_runs() {
 
 #[test]
 fn most_rules_are_broken_alone() {
-    // Those that cannot be broken without another.
+    // Rules that cannot be broken without another.
     let never_alone = [
         // Bytes that are written twice leave others unwritten in a program of fixed size.
         Rule::Overlap,
@@ -350,7 +350,7 @@ fn codes_are_unique_and_in_order() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
-    /// One bit of one command, anywhere: refused, or it runs.
+    /// One bit of one command, anywhere: the program is refused, or it runs.
     #[test]
     fn what_is_accepted_runs(
         job in 0usize..2,

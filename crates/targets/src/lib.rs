@@ -3,7 +3,7 @@
 
 use millrace_plan::Target;
 
-/// Every target, the one that NPU commands take if none is said first.
+/// Every target; the first is the default of NPU commands.
 pub static ALL: &[&dyn Target] = &[
     &millrace_xdna2::target::Xdna2Target,
     &millrace_rk3588::target::Rk3588Target,
@@ -15,7 +15,7 @@ mod tests {
     use super::ALL;
     use millrace_plan::{Choice, Settings};
 
-    /// What the command line lists must be taken, and each list's first must be the default.
+    /// Every option that the command line lists is accepted, and the first of each list is the default.
     #[test]
     fn every_target_takes_what_it_lists() {
         assert!(!ALL.is_empty());

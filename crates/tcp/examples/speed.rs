@@ -1,5 +1,5 @@
-//! How long the virtual chip computes for a layer of Llama 3.2 1B: one token, and a prompt of 128. Measured
-//! on this machine, of zeros (time does not depend on values).
+//! How long the virtual chip computes for a layer of Llama 3.2 1B: one token, and a prompt of 128. Measured on this
+//! machine, with zeros (time does not depend on values).
 
 use millrace_model::synth::ModelGeometry;
 use millrace_tcp::lower::{self, Dims, PassSizes, Target, TcpLowerOptions, Weights};

@@ -1,14 +1,13 @@
-//! Named axes and mapping expressions: where the elements of a tensor lie in a dimension of a memory.
+//! Named axes and mapping expressions: positions of the elements of a tensor in a dimension of a memory.
 //!
-//! A tensor is a function from named indices to values. A *mapping expression* says which index lies at
-//! each position of one dimension (cluster, slice, lane, time, packet, element of a memory). It is built
-//! from symbols, ordered products, copies, padding, resizing, strides and remainders, and written as the
-//! vendor writes it: `m![N / 8 % 256]`, `m![T, K # 64]`, `m![B = 2 # 4]`. Of the vendor's constructors
-//! skewed and sliding axes are left out, and padding is always behind the values. An axis that is resized
-//! (`B = 300`) ends there for every factor of it in the same tensor.
+//! A tensor is a function from named indices to values. A *mapping expression* gives the index at each position of one
+//! dimension (cluster, slice, lane, time, packet, element of a memory). It is built from symbols, ordered products,
+//! copies, padding, resizing, strides and remainders, and is written in the vendor's notation: `m![N / 8 % 256]`,
+//! `m![T, K # 64]`, `m![B = 2 # 4]`. The vendor's skewed and sliding axes are left out, and padding is always behind
+//! the values. An axis that is resized (`B = 300`) ends there for every factor of it in the same tensor.
 //!
-//! [`Mapping::at`] is the definition, position by position. [`DigitLayout`] is the same as a list of
-//! [`Digit`]s, which is what the verifier and the simulators use; a property test holds one to the other.
+//! [`Mapping::at`] is the definition, position by position. [`DigitLayout`] is the same as a list of [`Digit`]s; the
+//! verifier and the simulators use this form. A property test compares the two.
 
 mod digits;
 mod merge;
@@ -30,7 +29,7 @@ pub struct Axes {
 /// Why axes or a mapping over them make no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AxesError {
-    /// A name that is no axis.
+    /// A name that is not an axis.
     #[error("`{0}` is not an axis of this program")]
     Unknown(String),
     /// An axis declared twice with different sizes.
@@ -57,7 +56,7 @@ pub enum AxesError {
         n: u64,
         /// The factor's size.
         size: u64,
-        /// What would be even.
+        /// A padded expression that divides evenly.
         hint: String,
     },
     /// A resize that enlarges, or a padding that shrinks.
@@ -69,7 +68,7 @@ pub enum AxesError {
         n: u64,
         /// Positions there are.
         size: u64,
-        /// What is wrong.
+        /// Description of the problem.
         problem: &'static str,
     },
     /// Two factors that hold the same part of an axis.
@@ -80,9 +79,9 @@ pub enum AxesError {
     Hole {
         /// The axis.
         axis: String,
-        /// What is covered.
+        /// Extent covered so far.
         step: u64,
-        /// What comes next.
+        /// Stride of the next factor.
         next: u64,
     },
 }
@@ -96,7 +95,7 @@ impl Axes {
         Axes::default()
     }
 
-    /// Adds an axis; one that is there with that size already is left alone.
+    /// Adds an axis; an existing one of the same size is left alone.
     ///
     /// # Errors
     /// [`AxesError::Twice`] or [`AxesError::Size`].
@@ -118,7 +117,7 @@ impl Axes {
         }
     }
 
-    /// The axes from names and sizes.
+    /// Axes from names and sizes.
     ///
     /// # Errors
     /// As [`add`](Axes::add).
@@ -171,7 +170,7 @@ impl fmt::Display for Axes {
 /// A mapping expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// `n` positions that hold the same: the identity `1`, or copies.
+    /// `n` positions with the same content: the identity `1`, or copies.
     Copies(u64),
     /// An axis, from its first to its last index.
     Symbol(String),
@@ -274,7 +273,7 @@ impl Mapping {
         Ok(is_value.then_some(index))
     }
 
-    /// Where a resized axis ends, wherever its parts lie.
+    /// End of a resized axis, wherever its parts are.
     fn end_of(&self, axis: &str) -> u64 {
         match self {
             Mapping::Copies(_) | Mapping::Symbol(_) => u64::MAX,

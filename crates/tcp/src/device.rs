@@ -7,13 +7,13 @@ use crate::{Machine, Profile, Program, timing, verify};
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, Energy, ErrorPlace, Trace};
 
-/// How long a chip is waited for: assumed, since no published driver says.
+/// Longest wait for a chip: assumed, since no published driver states it.
 const TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// A chip that is not there.
+/// A virtual chip.
 pub type VirtualDevice = SimulatedDevice<Chip>;
 
-/// What runs on a [`VirtualDevice`].
+/// Simulator behind a [`VirtualDevice`].
 pub struct Chip {
     machine: Machine,
     profile: Profile,
@@ -40,7 +40,7 @@ impl Chip {
         }
     }
 
-    /// The same with completions that say when each command ran.
+    /// The same with completions that record when each command ran.
     #[must_use]
     pub fn with_traces(mut self) -> Chip {
         self.traces = true;
@@ -50,7 +50,7 @@ impl Chip {
     fn completion(&self, accepted: &TcpProgram) -> Completion {
         let provenance = self.profile.provenance();
         let mut energy = Energy::default();
-        // The board's limit, not what it draws: nobody has published a measured power by program.
+        // The board's limit, not its actual power: nobody has published a measured power by program.
         let board = energy.add(
             "board at its limit",
             self.machine.tdp_watts,

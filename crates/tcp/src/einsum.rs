@@ -1,5 +1,5 @@
-//! Contractions over named axes. Which axes are broadcast and which contracted follows from where they
-//! appear; nothing else is said. [`Einsum::compute`] is the scalar oracle.
+//! Contractions over named axes. Which axes are broadcast and which contracted follows from their places alone.
+//! [`Einsum::compute`] is the scalar oracle.
 
 use crate::axes::{Axes, AxesError, is_name};
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Einsum {
     output: Vec<String>,
 }
 
-/// Why an expression is none.
+/// Why an expression is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EinsumError {
     /// Text that does not parse.
@@ -40,9 +40,9 @@ pub enum EinsumError {
     /// Data of another size than its axes say.
     #[error("operand {operand} has {found} values, its axes {expected}")]
     Data {
-        /// Which operand.
+        /// The operand.
         operand: usize,
-        /// Values its axes say.
+        /// Values that its axes require.
         expected: u64,
         /// Values given.
         found: u64,
@@ -50,7 +50,7 @@ pub enum EinsumError {
 }
 
 impl Einsum {
-    /// An expression from names of axes.
+    /// Makes an expression from names of axes.
     ///
     /// # Errors
     /// Where an operand names an axis twice, or the output one that no operand has.
@@ -64,7 +64,7 @@ impl Einsum {
         Ok(einsum)
     }
 
-    /// Reads `[T, K] × [N, K] → [T, N]`; `x` and `->` serve too.
+    /// Parses `[T, K] × [N, K] → [T, N]`; `x` and `->` serve too.
     ///
     /// # Errors
     /// As [`new`](Einsum::new), and where the text is something else.
@@ -204,7 +204,7 @@ impl Einsum {
     }
 }
 
-/// For each axis of `all`, how far apart its neighbours lie in a row-major array of `own`.
+/// For each axis of `all`, the distance of its neighbours in a row-major array of `own`.
 fn steps(own: &[String], all: &[String], axes: &Axes) -> Vec<u64> {
     let step = |axis: &String| {
         let at = own.iter().position(|name| name == axis)?;

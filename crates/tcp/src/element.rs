@@ -1,10 +1,10 @@
-//! Element types: what of them fits into a byte, and how values become bits and back.
+//! Element types: how many fit into a byte, and the conversion of values to bits and back.
 
 use half::bf16;
 use std::fmt;
 
-/// The type of one element of a tensor. Little-endian; of two [`I4`](Element::I4) in a byte the first
-/// is the low half.
+/// The type of one element of a tensor. Little-endian; with two [`I4`](Element::I4) in a byte, the first is the low
+/// half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Element {
     /// Signed 4-bit integer.
@@ -69,7 +69,7 @@ impl Element {
         matches!(self, Element::I4 | Element::I8 | Element::I32)
     }
 
-    /// How the container's slots say it: types that it lacks are bytes.
+    /// The type in the container's slots; types that it lacks are bytes.
     pub const fn slot(self) -> millrace_npu::Element {
         match self {
             Element::I4 | Element::E4m3 => millrace_npu::Element::U8,
@@ -181,7 +181,7 @@ pub(crate) fn from_e4m3(code: u8) -> f32 {
     if code & 0x80 == 0 { size } else { -size }
 }
 
-/// All of them.
+/// Values of all E4M3 codes.
 fn e4m3_table() -> &'static [f32; 256] {
     static TABLE: std::sync::OnceLock<[f32; 256]> = std::sync::OnceLock::new();
     TABLE.get_or_init(|| std::array::from_fn(|code| from_e4m3(code as u8)))

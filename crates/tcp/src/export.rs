@@ -1,9 +1,9 @@
-//! Programs as Rust for the vendor's toolchain: a crate of `#[device]` functions, one for each program, with
-//! the stages' names and order of `furiosa-opt-std` 0.10.0.
+//! Programs as Rust for the vendor's toolchain: a crate of `#[device]` functions, one for each program, with the
+//! stages' names and order of `furiosa-opt-std` 0.10.0.
 //!
-//! What is printed is the verified program, command by command. Where the vendor's interface wants what a
-//! program leaves open, it is added here: packets are padded to flits, the vector engine's ways are
-//! written out, and what is held in registers is named as the stream that meets it.
+//! The text is the verified program, command by command. Details that the vendor's interface requires and a program
+//! leaves open are added here: packets are padded to flits, and the vector engine's ways are written out. Tensors held
+//! in registers are named as the stream that meets them.
 //!
 //! Source of names and types: the crate's documentation and signatures, `furiosa-opt-std` 0.10.0.
 
@@ -25,16 +25,16 @@ pub(crate) const VENDOR_CRATE: (&str, &str) = ("furiosa-opt-std", "0.10.0");
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{program}` cannot be written for furiosa-opt-std 0.10.0: {problem}")]
 pub(crate) struct ExportError {
-    /// Which.
+    /// The program.
     pub program: String,
-    /// What of it.
+    /// The part that cannot be printed.
     pub problem: String,
 }
 
-/// The device function of a program: a module. `notes` are lines on what it computes.
+/// The device function of a program: a module. `notes` are lines about its computation.
 ///
 /// # Errors
-/// What of the program the vendor's interface does not have.
+/// Parts of the program that the vendor's interface lacks.
 pub(crate) fn function(program: &Program, notes: &[String]) -> Result<String, ExportError> {
     let printed = module::Module::new(program).and_then(|module| module.print(notes));
     printed.map_err(|problem| ExportError {

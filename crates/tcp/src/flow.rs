@@ -1,5 +1,5 @@
-//! What streams through a kernel: its layouts and element after each stage. The verifier, the values and
-//! the times all read this one walk, so they cannot disagree on what a kernel is.
+//! The stream through a kernel: its layouts and element after each stage. The verifier, the values and the times all
+//! use this one walk, so they cannot disagree about a kernel.
 
 mod contract;
 mod ends;
@@ -13,21 +13,21 @@ use crate::axes::{Axes, AxesError, DigitLayout, Mapping, Shape};
 use crate::program::{Place, Program, SliceKernel, Stage, Tensor, VectorOp, View};
 use crate::verify::Rule;
 
-/// What a stage breaks.
+/// Violation of a rule by a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowViolation {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
-    /// Which stage.
+    /// The stage.
     pub stage: usize,
-    /// How.
+    /// Description.
     pub message: String,
 }
 
-/// A kernel's streams: `streams[i]` is what leaves stage `i`.
+/// A kernel's streams: `streams[i]` leaves stage `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Flow {
-    /// After each stage.
+    /// The stream after each stage.
     pub streams: Vec<FlowStream>,
 }
 
@@ -41,7 +41,7 @@ fn axes_broken(error: AxesError) -> (Rule, String) {
     (rule, error.to_string())
 }
 
-/// The order of stages: a rank, and within the vector engine another.
+/// The order of stages: a rank, and a second one within the vector engine.
 pub(crate) fn rank(stage: &Stage) -> (u8, u8) {
     match stage {
         Stage::Fetch { .. } => (0, 0),
@@ -67,7 +67,7 @@ pub(crate) fn rank(stage: &Stage) -> (u8, u8) {
     }
 }
 
-/// What one kernel does, stage by stage.
+/// Walks a kernel, stage by stage.
 ///
 /// # Errors
 /// The first stage that makes no sense.
@@ -239,7 +239,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Whether the stream covers whole axes, and what is being reduced is left over slices alone.
+    /// Whether the stream covers whole axes, and axes being reduced remain over slices alone.
     fn complete(&self) -> FlowResult<()> {
         self.reduced_in(&[&self.stream.lane, &self.stream.time, &self.stream.packet])?;
         self.stream.shape(self.axes).map(drop).map_err(axes_broken)
@@ -319,7 +319,7 @@ impl Walker<'_> {
         self.relayout_part(time, packet)
     }
 
-    /// A fetch that begins elsewhere: its extent is what its own mappings say.
+    /// A fetch that begins elsewhere: its own mappings give its extent.
     fn fetch_part(
         &mut self,
         element: Element,
@@ -373,7 +373,7 @@ impl Walker<'_> {
         self.same_shape(&before)
     }
 
-    /// As a fetch may: a leading part of what the tensor holds.
+    /// The same for a fetch, which may take a leading part of the tensor's content.
     fn relayout_part(&mut self, time: DigitLayout, packet: DigitLayout) -> FlowResult<()> {
         let before = self.stream.shape(self.axes).map_err(axes_broken)?;
         self.stream.time = time;

@@ -1,4 +1,4 @@
-//! What the host writes into slots: quantised weights, positions, masks, rotation matrices.
+//! Content that the host writes into slots: quantised weights, positions, masks, rotation matrices.
 
 use crate::Element;
 use crate::lower::{PassSizes, Weights};
@@ -9,13 +9,12 @@ use std::ops::Range;
 /// numbers.
 pub const MASKED: f32 = -1e30;
 
-/// A weight as its slot holds it, and its scales a row where it has them.
+/// A weight as its slot holds it, and its scales, one a row, where it has them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlotWeight {
     /// The slot of the weight.
     pub bytes: Vec<u8>,
-    /// The slot of its scales, f32: what the sum of stored weights times scaled activations is multiplied
-    /// with.
+    /// The slot of its scales, f32: factors of the sum of stored weights times scaled activations.
     pub scales: Option<Vec<u8>>,
 }
 
@@ -74,7 +73,7 @@ pub fn rotations(rope: &Rope, positions: Range<u64>) -> Vec<u8> {
 /// The tokens of one sequence in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequencePart {
-    /// Tokens that are in the cache before.
+    /// Tokens in the cache before the pass.
     pub n_past: u64,
     /// Tokens of the pass; the bucket's others are padding.
     pub n_new: u64,
@@ -99,8 +98,8 @@ pub fn positions(call: PassSizes, parts: &[SequencePart]) -> Vec<u8> {
     all
 }
 
-/// The mask of a pass, `[B, s_q, s_k]` f32: a token sees itself and what came before. Padding sees what
-/// the last token sees.
+/// The mask of a pass, `[B, s_q, s_k]` f32: a token sees itself and earlier ones. Padding sees the same as the last
+/// token.
 pub fn mask(call: PassSizes, parts: &[SequencePart]) -> Vec<u8> {
     let mut all = Vec::new();
     for sequence in 0..call.batch {

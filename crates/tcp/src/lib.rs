@@ -1,5 +1,5 @@
-//! FuriosaAI's tensor contraction processor (TCP; the product is RNGD) as a target: its facts, its
-//! programs, what it refuses, what it computes and how long that takes, and how Llama is mapped onto it.
+//! FuriosaAI's tensor contraction processor (TCP; the product is RNGD) as a target: its facts, its programs, their
+//! verifier, simulation and timing, and the mapping of Llama onto it.
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | [`einsum`] | checked contractions over named axes, and the scalar oracle |
 //! | [`program`] | tensors in memories, kernels of stages on contexts, DMA; text form and container |
 //! | [`mod@verify`] | rules by code |
-//! | [`simulate`] | what a program computes |
+//! | [`simulate`] | simulation of a program |
 //! | [`timing`] | when its commands run |
-//! | [`host`] | what the host writes into slots: quantised weights, masks, positions |
+//! | [`host`] | content that the host writes into slots: quantised weights, masks, positions |
 //! | [`lower`] | Llama onto the machine, op by op |
 //! | [`parallel`] | several chips: plans, memory fit, time to the first and to each further token |
 //! | [`walk`] | one decode layer of Llama 3 70B, op by op |

@@ -1,16 +1,15 @@
 //! Llama onto the machine, op by op.
 //!
-//! A pass is lowered to programs that every layer shares: [`embed`], [`attention`], [`feed_forward`],
-//! [`head`], and [`reduce`] where several chips hold parts of a layer. Their axes have the names of the
-//! published walk through Llama 3: `B, s_q, s_k, D, h_kv, G, d_k_prime, f, d_k, F, V`.
+//! A pass is lowered to programs that every layer shares: [`embed`], [`attention`], [`feed_forward`], [`head`], and
+//! [`reduce`] where several chips hold parts of a layer. Their axes have the names of the published walk through Llama
+//! 3: `B, s_q, s_k, D, h_kv, G, d_k_prime, f, d_k, F, V`.
 //!
-//! Activations rest in both clusters, so that each works on its half of a product's rows. Up to 32 tokens
-//! are *held*: tokens are stationary in the tensor register files and weights stream past them, at the rate of
-//! memory. More are *streamed*: weights are stationary, tokens stream past. What a row of weights is cut
-//! into is reduced in packets, over time, and, where a lane's registers do not hold a whole row, around
-//! rings of slices.
+//! Activations rest in both clusters, so that each works on its half of a product's rows. Up to 32 tokens are *held*:
+//! tokens are stationary in the tensor register files and weights stream past them, at the rate of memory. More are
+//! *streamed*: weights are stationary, tokens stream past. The parts of a row of weights are reduced in packets and
+//! over time. Where a lane's registers do not hold a whole row, they are also reduced around rings of slices.
 //!
-//! A command's plan has other programs: [`ops`], one each, or a [`chain`] of ops that follow each other.
+//! Plans of the [target](crate::target) have other programs: [`ops`], one each, or a [`chain`] of consecutive ops.
 //!
 //! Pure: the same arguments give the same programs.
 
@@ -31,7 +30,7 @@ use crate::{Element, Machine, Program};
 use millrace_graph::{Activation, RopeStyle};
 use millrace_model::ModelConfig;
 
-/// How weights of layers are stored, and what they are multiplied as.
+/// How weights of layers are stored, and the types in which they are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weights {
     /// bf16 times bf16.
@@ -55,7 +54,7 @@ impl Weights {
         }
     }
 
-    /// What the largest element of a row is stored as; none where rows have no scale.
+    /// Stored value of the largest element of a row; none where rows have no scale.
     pub fn largest(self) -> Option<f32> {
         match self {
             Weights::Bf16 => None,
@@ -74,22 +73,22 @@ impl Weights {
         }
     }
 
-    /// What a row's scale takes back of what activations were multiplied with.
+    /// Factor of activations that a row's scale takes back.
     pub fn activation_scale(self) -> f32 {
         match self {
             Weights::Bf16 | Weights::Fp8 | Weights::Int4 => ACTIVATION_SCALE,
-            // A token's own scale does.
+            // A token's own scale takes it back.
             Weights::Int8 => 1.0,
         }
     }
 }
 
-/// What the largest activation of a token becomes in eight bits.
+/// Value in eight bits of the largest activation of a token.
 pub(crate) const LARGEST_I8: f32 = 127.0;
 
-/// What activations are multiplied with before they are cast to E4M3, so that small ones stay normal:
-/// 2^-10 is then the smallest normal value and 28 the largest. Rows' scales take it back. Assumed: how the
-/// vendor's stack scales activations is not published.
+/// Factor of activations before they are cast to E4M3, so that small ones stay normal: 2^-10 is then the smallest
+/// normal value and 28 the largest. Rows' scales take it back. Assumed: how the vendor's stack scales activations is
+/// not published.
 pub(crate) const ACTIVATION_SCALE: f32 = 16.0;
 
 /// How weights wait in data memory.
@@ -101,12 +100,12 @@ pub enum Buffering {
     Double,
 }
 
-/// How to lower.
+/// Options of lowering.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TcpLowerOptions {
     /// Weights of the layers; the head's are bf16.
     pub weights: Weights,
-    /// How they wait.
+    /// How weights wait in data memory.
     pub buffering: Buffering,
     /// Which elements of a head rotate together: decides the order of rows in the files of Q and K.
     pub rope: RopeStyle,
@@ -132,7 +131,7 @@ impl TcpLowerOptions {
     #[must_use]
     pub fn of_model(self, weights: Weights) -> TcpLowerOptions {
         let max_held = match weights {
-            // Held tokens lie side by side in a flit, where their scales cannot be brought.
+            // Held tokens are side by side in a flit, where their scales cannot be brought.
             Weights::Int8 => 1,
             _ => MAX_HELD,
         };
@@ -149,14 +148,14 @@ impl TcpLowerOptions {
     }
 }
 
-/// The sizes of a pass: static buckets, with what is valid told by mask and positions.
+/// The sizes of a pass: static buckets, in which mask and positions mark the valid part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PassSizes {
     /// Sequences (`B`).
     pub batch: u64,
     /// Tokens of each (`s_q`).
     pub n_tokens: u64,
-    /// Keys that attention looks at (`s_k`).
+    /// Keys in the bucket of attention (`s_k`).
     pub n_keys: u64,
     /// Keys that the cache and the table of positions have room for.
     pub n_cache: u64,
@@ -187,7 +186,7 @@ pub fn key_bucket(n_keys: u64) -> u64 {
     n_keys.max(64).next_power_of_two()
 }
 
-/// A program and what its ops are.
+/// A program with notes on its ops.
 #[derive(Clone, Debug)]
 pub struct TcpLowering {
     /// The program.
@@ -205,7 +204,7 @@ pub struct Note {
     pub expression: String,
     /// The engine that computes it.
     pub engine: &'static str,
-    /// Where sums meet, the innermost first; or what else is to be said.
+    /// Where sums meet, the innermost first; or another remark.
     pub levels: String,
 }
 
@@ -225,7 +224,7 @@ pub enum LowerError {
     /// Axes that do not go together: a fault of this lowering.
     #[error("the mapping of {what} makes no sense: {error}")]
     Axes {
-        /// Of what.
+        /// The axes' purpose.
         what: String,
         /// Why.
         error: AxesError,
@@ -233,11 +232,11 @@ pub enum LowerError {
     /// A size that the mappings do not take.
     #[error("{what} is {found}; expected {expected}")]
     Size {
-        /// What.
+        /// Name of the size.
         what: String,
         /// Its size.
         found: u64,
-        /// What would do.
+        /// The valid values.
         expected: String,
     },
     /// Data memory is full.
@@ -246,7 +245,7 @@ pub enum LowerError {
          take fewer tokens a pass"
     )]
     DataMemory {
-        /// For which tensor.
+        /// The tensor.
         tensor: String,
         /// Bytes asked for.
         asked_bytes: u64,
@@ -283,7 +282,7 @@ impl Dims {
     /// A model's sizes on each of `n_shards` chips.
     ///
     /// # Errors
-    /// What of the model the target does not take, or which number the shards do not divide.
+    /// The feature of the model that the target does not take, or the number that the shards do not divide.
     pub fn of(config: &ModelConfig, n_shards: u64) -> Result<Dims, LowerError> {
         let no = |what: &str| Err(LowerError::Unsupported(what.to_owned()));
         let is_llama = matches!(config.family, "llama" | "mistral");
@@ -323,7 +322,7 @@ impl Dims {
     }
 }
 
-/// What every lowering is given.
+/// Input of every lowering.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'t> {
     /// The machine.

@@ -6,7 +6,7 @@ pub use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// A chip. The default is all zeros: what files are read into.
+/// A chip. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Its name (`rngd`).
@@ -19,17 +19,17 @@ pub struct Machine {
     pub lanes: u64,
     /// Data memory of a slice.
     pub dm_bytes: u64,
-    /// What starts of tensors in data memory are multiples of.
+    /// Alignment of tensors in data memory.
     pub dm_align_bytes: u64,
     /// Tensor register file of a lane.
     pub trf_lane_bytes: u64,
     /// Vector register file of a slice.
     pub vrf_bytes: u64,
-    /// Of the vector register file, taken by a kernel that stashes.
+    /// Part of the vector register file that a kernel takes if it stashes.
     pub vrf_stash_bytes: u64,
-    /// A flit.
+    /// Bytes of a flit.
     pub flit_bytes: u64,
-    /// A contraction's packet at most.
+    /// Largest packet of a contraction.
     pub packet_bytes: u64,
     /// Cells of the time reducer.
     pub accumulator_cells: u64,
@@ -41,7 +41,7 @@ pub struct Machine {
     pub reduce_slots: u64,
     /// Loops of a sequencer.
     pub sequencer_entries: u64,
-    /// What a loop of a sequencer counts to.
+    /// Largest count of a sequencer's loop.
     pub sequencer_size: u64,
     /// Bytes a cycle and slice that the main context fetches.
     pub main_fetch_bytes: u64,
@@ -65,17 +65,17 @@ pub struct Machine {
     pub hbm_align_bytes: u64,
     /// Engines of tensor DMA.
     pub dma_engines: u64,
-    /// Bytes a cycle of one engine at most.
+    /// Most bytes a cycle of one engine.
     pub dma_engine_bytes: u64,
     /// Unit in which DMA writes data memory.
     pub dma_element_bytes: u64,
     /// Bytes a cycle between chips and to the host.
     pub host_link_bytes: u64,
-    /// Chips of a device at most.
+    /// Most chips of a device.
     pub chips: u64,
     /// Board power.
     pub tdp_watts: f64,
-    /// All of it with sources.
+    /// All facts with their sources.
     pub facts: Vec<Fact>,
 }
 

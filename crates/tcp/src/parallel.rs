@@ -1,9 +1,9 @@
-//! A model on one chip or several: what fits, and how long a prompt and a token take.
+//! A model on one chip or several: memory, and times of a prompt and a token.
 //!
-//! *Pipeline* gives each chip a run of layers; *tensor* gives each chip a share of every layer, by heads of
-//! keys and values and by columns of the feed-forward, and adds up after each half of a layer: a shuffle
-//! over the link to each other chip, then a vector addition. Times are of one pass of one batch, from its
-//! tokens to its logits; nothing of the host is in them beside what the profile says.
+//! *Pipeline* gives each chip a run of layers; *tensor* gives each chip a share of every layer, by heads of keys and
+//! values and by columns of the feed-forward. It adds up after each half of a layer: a shuffle over the link to each
+//! other chip, then a vector addition. Times are of one pass of one batch, from its tokens to its logits; of the host
+//! they contain only the constants of the profile.
 
 use crate::Element;
 use crate::lower::{
@@ -32,9 +32,9 @@ pub enum Split {
 /// Chips and how they share a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// How.
+    /// How layers are shared.
     pub split: Split,
-    /// How many.
+    /// Number of chips.
     pub n_chips: u64,
 }
 
@@ -47,22 +47,22 @@ impl Plan {
         }
     }
 
-    /// Which of a model's layers a stage has.
+    /// The layers of a model in a stage.
     pub fn layers(&self, stage: u64, n_layers: u64) -> Range<u64> {
         let first = |stage: u64| stage * n_layers / self.n_stages().max(1);
         first(stage)..first(stage + 1)
     }
 }
 
-/// Why a plan cannot be.
+/// Why a plan is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// More chips than a device has, or none.
     #[error("{asked} chips; a device has 1 to {limit}")]
     Chips {
-        /// Asked for.
+        /// Chips asked for.
         asked: u64,
-        /// There are.
+        /// Chips of a device.
         limit: u64,
     },
     /// More stages than layers.
@@ -92,14 +92,14 @@ pub enum PlanError {
     /// A program that makes no sense: a fault of the lowering.
     #[error("program `{program}`: {message}")]
     Broken {
-        /// Which.
+        /// The program.
         program: String,
         /// Why.
         message: String,
     },
 }
 
-/// What a plan takes of each chip.
+/// Memory that a plan needs on each chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// Bytes of weights of the chip that has most.
@@ -128,7 +128,7 @@ pub struct ParallelModel<'c> {
 pub struct PassTime {
     /// From tokens to logits, in nanoseconds, modelled.
     pub total_ns: f64,
-    /// Bytes that the memories of all stages moved; of one chip where layers are shared.
+    /// Bytes that the memories of all stages moved; those of one chip where layers are shared.
     pub hbm_bytes: f64,
     /// Commands of one chip.
     pub n_commands: usize,
@@ -145,7 +145,7 @@ struct Programs {
 }
 
 impl ParallelModel<'_> {
-    /// What a plan takes of each chip.
+    /// Memory that a plan needs on each chip.
     ///
     /// # Errors
     /// Where the number of chips, layers or heads does not allow it; not where it does not fit.
@@ -305,7 +305,7 @@ impl ParallelModel<'_> {
         Ok(total)
     }
 
-    /// One stage. Layers are alike: what four more add to four, each further one adds a quarter of.
+    /// One stage. Layers are alike: each layer beyond eight adds a quarter of the difference between eight and four.
     fn stage(&self, programs: &Programs, layers: u64, ends: (bool, bool)) -> (Timing, usize) {
         const FEW: u64 = 4;
         if layers <= 2 * FEW {
@@ -320,7 +320,7 @@ impl ParallelModel<'_> {
         (timing, n_commands)
     }
 
-    /// All layers of a stage, each buffer its own, the stream of activations handed on.
+    /// All layers of a stage with separate buffers; the stream of activations is handed on.
     fn whole_stage(
         &self,
         programs: &Programs,

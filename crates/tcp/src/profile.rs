@@ -1,38 +1,38 @@
-//! What software attains on the machine: constants with their origin, apart from the facts.
+//! Constants that software attains on the machine, with their origin, apart from the facts.
 
 pub(crate) use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 use millrace_npu::Provenance;
 
-/// Calibrated constants. The default is all zeros: what files are read into.
+/// Calibrated constants. The default is all zeros, which reading a file replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Its name.
     pub name: String,
-    /// What it stands for, in a line.
+    /// Description, in a line.
     pub summary: String,
     /// Share of the memory's peak rate that long reads attain.
     pub hbm_efficiency: f64,
     /// Share of the contraction engine's peak that long contractions attain.
     pub contraction_efficiency: f64,
-    /// Before a contraction's first result.
+    /// Cycles before a contraction's first result.
     pub contract_start_cycles: f64,
-    /// Before a vector pass's first result.
+    /// Cycles before a vector pass's first result.
     pub vector_start_cycles: f64,
-    /// Before the switch's first flit.
+    /// Cycles before the switch's first flit.
     pub switch_start_cycles: f64,
-    /// Before a kernel of the sub context fills a register file.
+    /// Cycles before a kernel of the sub context fills a register file.
     pub sub_start_cycles: f64,
-    /// Before a DMA command's first byte.
+    /// Cycles before a DMA command's first byte.
     pub dma_start_cycles: f64,
     /// Bytes a cycle that a DMA engine attains.
     pub dma_engine_bytes: f64,
-    /// Between two programs.
+    /// Time between two programs.
     pub dispatch_ns: f64,
-    /// A hop between chips, beside its bytes.
+    /// Time of a hop between chips, beside its bytes.
     pub hop_ns: f64,
-    /// All of it with origins.
+    /// All constants with their origins.
     pub facts: Vec<Fact>,
 }
 
@@ -108,7 +108,7 @@ impl Profile {
         millrace_facts::calibration_rows(&self.facts)
     }
 
-    /// What times made with it say of themselves. No error is stated: too few rows are held out.
+    /// Provenance of times made with it. No error is stated: too few rows are held out.
     pub fn provenance(&self) -> Provenance {
         Provenance::Modelled {
             profile: self.name.clone(),

@@ -1,5 +1,5 @@
-//! Programs: tensors in memories, and commands on contexts. A command is a DMA move, or a *kernel*: one
-//! pass of a stream from data memory through the stages of a slice, with the vendor's names and order.
+//! Programs: tensors in memories, and commands on contexts. A command is a DMA move, or a *kernel*: one pass of a
+//! stream from data memory through the stages of a slice, with the vendor's names and order.
 //!
 //! ```text
 //!  main  fetch ─ switch ─ collect ─ outer ─ packet ─ time ─ lane ─ vector … ring ─ cast ─ transpose ─ commit
@@ -8,8 +8,8 @@
 //!  pdma  the same to other chips and the host
 //! ```
 //!
-//! Commands of one context run in order; contexts overlap, ordered by what they read and write.
-//! A program is one chip's. Its arguments are its tensors in HBM, in order.
+//! Commands of one context run in order; contexts overlap, ordered by their reads and writes. A program is for one
+//! chip. Its arguments are its tensors in HBM, in order.
 
 mod codec;
 mod parse;
@@ -46,7 +46,7 @@ pub struct Tensor {
     pub name: String,
     /// Type of its elements.
     pub element: Element,
-    /// Where it is.
+    /// Its place.
     pub place: Place,
 }
 
@@ -55,14 +55,14 @@ pub struct Tensor {
 pub enum Place {
     /// The chip's memory: an argument.
     Hbm {
-        /// What the host does with it.
+        /// Transfers by the host.
         role: Role,
         /// Order of the elements.
         layout: Mapping,
     },
     /// Data memory of the slices.
     Dm {
-        /// What lies in which cluster and slice.
+        /// Content of each cluster and slice.
         spread: TensorSharding,
         /// Order of the elements in a slice.
         layout: Mapping,
@@ -71,9 +71,9 @@ pub enum Place {
     },
     /// Tensor register files: the stationary operand of a contraction.
     Trf {
-        /// What lies in which cluster and slice.
+        /// Content of each cluster and slice.
         spread: TensorSharding,
-        /// What lies in which lane.
+        /// Content of each lane.
         lane: Mapping,
         /// Order of the elements in a lane.
         layout: Mapping,
@@ -82,7 +82,7 @@ pub enum Place {
     },
     /// Vector register files: operands of vector stages.
     Vrf {
-        /// What lies in which cluster and slice.
+        /// Content of each cluster and slice.
         spread: TensorSharding,
         /// Order of the elements in a slice.
         layout: Mapping,
@@ -91,12 +91,12 @@ pub enum Place {
     },
 }
 
-/// What of a tensor lies in which cluster and slice.
+/// Distribution of a tensor over clusters and slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSharding {
-    /// Over clusters.
+    /// Mapping over clusters.
     pub cluster: Mapping,
-    /// Over the slices of a cluster.
+    /// Mapping over the slices of a cluster.
     pub slice: Mapping,
 }
 
@@ -134,7 +134,7 @@ impl Tensor {
         all
     }
 
-    /// Which axes it has, and how far.
+    /// Its axes, and their extents.
     ///
     /// # Errors
     /// Where its mappings make no sense, use a factor twice or leave one out.
@@ -163,7 +163,7 @@ pub struct View {
     pub tensor: usize,
     /// Axes (of the tensor) that begin elsewhere than at 0.
     pub offsets: Vec<(String, u64)>,
-    /// Axes of the tensor, and what the command calls them.
+    /// Axes of the tensor, with their names in the command.
     pub renames: Vec<(String, String)>,
 }
 
@@ -186,7 +186,7 @@ impl View {
         self
     }
 
-    /// The same with an axis called otherwise.
+    /// The same with an axis under another name.
     #[must_use]
     pub fn named(mut self, axis: &str, name: &str) -> View {
         self.renames.push((axis.to_owned(), name.to_owned()));
@@ -213,22 +213,22 @@ impl Command {
     }
 }
 
-/// A move by DMA. What moves is the side without offsets; where neither has any, the smaller.
+/// A move by DMA. The side without offsets is moved; where neither has any, the smaller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dma {
     /// Its name.
     pub name: String,
-    /// Who moves.
+    /// Engines that move it.
     pub engine: Engine,
-    /// What is moved.
+    /// Source.
     pub from: View,
-    /// Where to.
+    /// Destination.
     pub to: View,
     /// Rows chosen by an index tensor.
     pub indexed: Option<IndexedAxis>,
 }
 
-/// Who moves.
+/// Engines that move data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Engines `first .. first + count` of tensor DMA.
@@ -283,7 +283,7 @@ pub struct SliceKernel {
 }
 
 impl Program {
-    /// The argument list: tensors in HBM. Their shape is one of bytes or elements, as the mapping orders
+    /// The argument list: tensors in HBM. Their shape is a single dimension of bytes or elements, as the mapping orders
     /// them.
     ///
     /// # Errors

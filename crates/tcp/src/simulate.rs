@@ -1,8 +1,8 @@
-//! What a program computes.
+//! The values that a program computes.
 //!
-//! A verified program's layouts hold each value exactly once, so values are kept by index and not by byte:
-//! every tensor on the chip is a dense array over its axes, HBM alone is bytes in the order of its mapping.
-//! What a layout decides beside time is the *order of additions*, and that is followed:
+//! A verified program's layouts hold each value exactly once, so values are kept by index and not by byte: every tensor
+//! on the chip is a dense array over its axes; only HBM is bytes in the order of its mapping. Beside time, a layout
+//! decides the *order of additions*, which is followed here:
 //!
 //! * products are exact in `f32`, or in integers where both factors are integers;
 //! * within a packet by a tree that adds the upper half onto the lower until one is left;
@@ -10,9 +10,8 @@
 //! * then slice by slice around the ring, in ascending order;
 //! * a vector reduction likewise, its packets of four being trees of two levels.
 //!
-//! The hardware's own order is not published. Vector stages compute in `f32`, flush subnormal results to zero
-//! and give the canonical not-a-number; casts round to nearest, ties to even. What nobody wrote is
-//! not-a-number.
+//! The hardware's own order is not published. Vector stages compute in `f32`, flush subnormal results to zero and give
+//! the canonical not-a-number; casts round to nearest, ties to even. Values that nobody wrote are not-a-number.
 
 mod array;
 mod contract;
@@ -25,7 +24,7 @@ use crate::verify::range;
 use array::{Array, ordered};
 use std::sync::Arc;
 
-/// Gets a slot that a command wrote, and the bytes of all.
+/// Called with a slot that a command wrote, and the bytes of all slots.
 pub type AfterWrite<'a> = &'a dyn Fn(usize, &mut [Vec<u8>]);
 
 /// How to run.
@@ -33,7 +32,7 @@ pub type AfterWrite<'a> = &'a dyn Fn(usize, &mut [Vec<u8>]);
 pub struct SimulationOptions<'a> {
     /// Threads that contractions are cut over; results do not depend on it.
     pub n_threads: usize,
-    /// Fail after so many commands.
+    /// Number of commands after which the run fails.
     pub stop_after: Option<u64>,
     /// Called after each command that writes a slot, for content that is wrong on purpose.
     pub after_write: Option<AfterWrite<'a>>,
@@ -57,11 +56,11 @@ pub struct CommandFault {
     pub command: String,
     /// The slot concerned, where there is one.
     pub slot: Option<String>,
-    /// What happened.
+    /// Description of the fault.
     pub reason: String,
 }
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands.
@@ -110,7 +109,7 @@ pub fn run(
     Ok(chip.counters)
 }
 
-/// A tensor concerned, and what is wrong.
+/// A result, or a tensor and its fault.
 type SimulationResult<T> = Result<T, (Option<usize>, String)>;
 
 struct Chip<'p> {
@@ -128,7 +127,7 @@ struct Chip<'p> {
     spare: Vec<Vec<f32>>,
 }
 
-/// Dropped arrays whose memory is kept.
+/// Most dropped arrays whose memory is kept.
 const MAX_SPARE: usize = 8;
 
 impl<'p> Chip<'p> {
@@ -169,7 +168,7 @@ impl<'p> Chip<'p> {
         })
     }
 
-    /// Drops an array; its memory serves the next, since the system's costs more than filling it.
+    /// Drops an array and keeps its memory for the next: new memory from the system costs more than filling it.
     fn give_back(&mut self, tensor: usize) {
         let array = self.arrays[tensor].take().and_then(Arc::into_inner);
         self.spare.extend(array.map(|array| array.data));
@@ -178,7 +177,7 @@ impl<'p> Chip<'p> {
         }
     }
 
-    /// The array of a tensor of which `n` values are about to be written; what it overlaps is lost.
+    /// The array of a tensor, `n` values of which are about to be written; arrays that it overlaps are lost.
     fn written(&mut self, tensor: usize, n: usize) -> SimulationResult<&mut Array> {
         let own = self.ranges[tensor];
         for other in 0..self.arrays.len() {
@@ -197,7 +196,7 @@ impl<'p> Chip<'p> {
             let shape = ordered(shape.map_err(broken)?, &layout.map_err(broken)?);
             self.arrays[tensor] = Some(Arc::new(Array::to_write(shape, n, &mut self.spare)));
         }
-        // Shared only while a kernel streams from it, which has ended by now or keeps the old values.
+        // It is shared only while a kernel streams from it. That kernel has ended by now or keeps the old values.
         let own = self.arrays[tensor].as_mut().map(Arc::make_mut);
         own.ok_or_else(|| (Some(tensor), "it has no content".to_owned()))
     }

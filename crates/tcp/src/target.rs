@@ -146,7 +146,7 @@ fn numerics() -> Vec<Choice> {
     ]
 }
 
-/// A planner set up so.
+/// A planner with those settings.
 fn planner(settings: &Settings) -> Result<Tcp, SettingError> {
     let (machine, profile) = machine(settings)?;
     let style = style(settings)?;

@@ -1,11 +1,11 @@
 //! When a program's commands run: discrete events without data.
 //!
-//! Each context runs its commands in order; a command begins when it is at the head of its context, what
-//! it reads has been written, what it overwrites has been read, and its engines are free. Moves that touch
-//! HBM share its rate evenly, within what their engines carry. So overlap, prefetch and waiting follow from
-//! buffers and addresses, and the time of a decode step is that of its moves because nothing else is as slow.
+//! Each context runs its commands in order. A command begins at the head of its context once its engines are free, its
+//! inputs have been written, and the data that it overwrites has been read. Moves that touch HBM share its rate evenly,
+//! within what their engines carry. So overlap, prefetch and waiting follow from buffers and addresses. The time of a
+//! decode step is that of its moves because nothing else is as slow.
 //!
-//! [`cost`] says what one command takes; [`closed`] has the same as formulas, which tests compare.
+//! [`cost`] gives the time of one command; [`closed`] has the same as formulas, which tests compare.
 
 pub mod closed;
 pub mod cost;
@@ -36,16 +36,16 @@ struct TimedCommand {
     accesses: Vec<hazards::Touch>,
 }
 
-/// How long programs take, and what was busy.
+/// Time of programs, and activity meanwhile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timing {
     /// From the first command's start to the last one's end.
     pub total_ns: f64,
     /// Time in which each queue had a command under way.
     pub busy_ns: BTreeMap<Queue, f64>,
-    /// Bytes read from and written to HBM, with what partial accesses waste.
+    /// Bytes read from and written to HBM, including the waste of partial accesses.
     pub hbm_bytes: f64,
-    /// Multiply-accumulates a chip does, those on padding included.
+    /// Multiply-accumulates of a chip, those on padding included.
     pub n_macs: f64,
     /// When each program of the sequence ended.
     pub ends_ns: Vec<f64>,
@@ -95,7 +95,7 @@ impl TimedProgram {
         &self.commands[command].name
     }
 
-    /// What a command costs.
+    /// Cost of a command.
     ///
     /// # Panics
     /// Where there is none of that number.
@@ -109,7 +109,7 @@ impl TimedProgram {
     }
 }
 
-/// A program of a sequence: which buffer each of its slots is. Equal numbers are one buffer.
+/// A program of a sequence, with the buffer of each of its slots. Equal numbers are one buffer.
 #[derive(Clone, Debug)]
 pub struct Dispatch<'t> {
     /// The program.
@@ -119,7 +119,7 @@ pub struct Dispatch<'t> {
 }
 
 impl<'t> Dispatch<'t> {
-    /// A program whose buffers begin at a number, each its own.
+    /// A program with separate buffers, numbered from `first`.
     pub fn alone(program: &'t TimedProgram, first: usize) -> Dispatch<'t> {
         Dispatch {
             program,
@@ -133,7 +133,7 @@ pub fn predict(program: &TimedProgram, machine: &Machine, profile: &Profile) -> 
     sequence(&[Dispatch::alone(program, 0)], machine, profile).0
 }
 
-/// Times programs one after the other, as contexts and buffers let them overlap; also when each command ran.
+/// Times programs one after the other, as contexts and buffers let them overlap. Also gives the times of each command.
 pub fn sequence(
     programs: &[Dispatch<'_>],
     machine: &Machine,
@@ -142,11 +142,10 @@ pub fn sequence(
     events::run(programs, machine, profile)
 }
 
-/// What a part of a program takes of its time.
+/// Share of a part of a program in its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TimeShare {
-    /// Time until one of its commands ended, from the end before that. The shares of all parts are all of the
-    /// time.
+    /// Time until one of its commands ended, from the previous end. The shares of all parts add up to the whole time.
     pub ns: f64,
     /// Bytes that it reads from and writes to HBM.
     pub hbm_bytes: f64,
@@ -154,7 +153,7 @@ pub struct TimeShare {
     pub n_macs: f64,
 }
 
-/// Times one program by itself, and what its parts take; `part_of` tells a command's part by its name.
+/// Times one program by itself, and gives the shares of its parts; `part_of` finds a command's part by its name.
 pub fn shares(
     program: &TimedProgram,
     machine: &Machine,

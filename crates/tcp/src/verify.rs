@@ -1,8 +1,8 @@
-//! The verifier: what the machine would refuse, hang on or get silently wrong, said before anything runs.
+//! The verifier: finds programs that the machine would refuse, hang on or compute wrong, before anything runs.
 //!
-//! [`verify`] works in three stages, each of which needs the one before: tensors in their memories;
-//! commands, each by itself; and what commands read and write in their order. A stage's refusals are all
-//! reported; later stages then wait. Its work is bounded, and it never panics.
+//! [`verify`] works in three stages, each of which needs the one before: tensors in their memories; commands, each by
+//! itself; and reads and writes of commands in their order. A stage's refusals are all reported; later stages are then
+//! skipped. Its work is bounded, and it never panics.
 
 mod limits;
 mod order;
@@ -20,7 +20,7 @@ use crate::Machine;
 use crate::flow::{Flow, walk};
 use crate::program::{Command, Program};
 
-/// The most that a program takes of each memory.
+/// Peak use of each memory by a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryReport {
     /// Bytes of a slice's data memory.
@@ -33,7 +33,7 @@ pub struct MemoryReport {
     pub hbm_bytes: u64,
 }
 
-/// Axes, tensors and commands that are examined.
+/// Most axes, tensors and commands that are examined.
 const MAX_TENSORS: usize = 1 << 16;
 const MAX_COMMANDS: usize = 1 << 16;
 const MAX_STAGES: usize = 64;
@@ -89,7 +89,7 @@ fn check_command(program: &Program, machine: &Machine, command: &Command, found:
     }
 }
 
-/// What was found so far.
+/// Findings so far.
 #[derive(Default)]
 pub(crate) struct Findings {
     refusals: Vec<TcpViolation>,
@@ -97,7 +97,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     fn add(&mut self, rule: Rule, place: &str, message: impl Into<String>) {
-        // A thousand refusals help nobody.
+        // More refusals help nobody.
         if self.refusals.len() < 100 {
             self.refusals.push(TcpViolation {
                 rule,

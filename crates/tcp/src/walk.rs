@@ -1,4 +1,4 @@
-//! One decode layer of Llama 3 70B, op by op: what `docs/tcp.md` shows.
+//! One decode layer of Llama 3 70B, op by op: the listing in `docs/tcp.md`.
 
 use crate::lower::{
     self, Dims, LowerError, PassSizes, Target, TcpLowerOptions, TcpLowering, Weights,
@@ -18,8 +18,8 @@ pub fn llama_3_1_70b() -> ModelConfig {
     geometry.expect("the geometry is in the table")
 }
 
-/// The walk: sizes, then each program's ops with their expressions, engines and reduce levels, and its
-/// modelled time, for one token behind `n_keys - 1` others, weights in fp8.
+/// The walk for one token behind `n_keys - 1` others, with weights in fp8. It lists the sizes, then each program's ops
+/// with their expressions, engines and reduce levels, and its modelled time.
 ///
 /// # Errors
 /// [`LowerError`], where a machine changed by hand does not take the model.

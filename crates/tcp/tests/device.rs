@@ -52,7 +52,7 @@ fn gather(token: i32) -> Sample {
 #[test]
 fn it_keeps_the_contract_of_devices() {
     let failures = conformance::run_virtual(&|| Subject {
-        // Little enough for the suite to fill it.
+        // Little memory, so that the suite can fill it.
         device: Arc::new(device().with_memory(4 << 20)),
         samples: vec![product(), gather(3)],
         faulty: Some(gather(8)),

@@ -1,4 +1,4 @@
-//! The toy itself: it computes in memory and says that its times are modelled.
+//! The toy itself: it computes in memory and marks its times as modelled.
 
 use crate::NAME;
 use crate::planner::run_ns;
@@ -13,19 +13,19 @@ const MEMORY_BYTES: u64 = 8 << 30;
 
 const TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// A toy that is not there.
+/// A virtual toy device.
 pub type ToyDevice = SimulatedDevice<Toy>;
 
-/// What runs on a [`ToyDevice`].
+/// Simulator behind a [`ToyDevice`].
 pub struct Toy {
     pub(crate) cpu: Cpu,
     pub(crate) is_narrow: bool,
 }
 
-/// Columns that the narrow toy multiplies.
+/// Number of columns that the narrow toy multiplies.
 const NARROW_COLUMNS: u64 = 256;
 
-/// Where the toy's times come from.
+/// Provenance of the toy's times.
 pub fn provenance() -> Provenance {
     Provenance::Modelled {
         profile: "imagination".to_owned(),
@@ -64,7 +64,7 @@ impl Toy {
 }
 
 impl Simulator for Toy {
-    /// With its name.
+    /// A program with its name.
     type Program = (String, Program);
 
     fn info(&self) -> DeviceInfo {

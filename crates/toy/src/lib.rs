@@ -6,7 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`program`] | its programs: one product each, as bytes; what is refused |
+//! | [`program`] | its programs: one product each, as bytes; limits |
 //! | [`device`] | the virtual device: loads, binds, runs, fails on purpose |
 //! | [`planner`] | plans and prices |
 #![forbid(unsafe_code)]

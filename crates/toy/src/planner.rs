@@ -1,4 +1,4 @@
-//! Plans: every product on the toy, everything else on the host; and what that costs.
+//! Plans and their prices: every product on the toy, everything else on the host.
 
 use crate::NAME;
 use crate::device::{Toy, ToyDevice, provenance};
@@ -27,13 +27,13 @@ pub struct Products {
 /// Operations a second.
 const FLOPS_PER_S: f64 = 2e9;
 
-/// What a dispatch takes besides.
+/// Fixed time of a dispatch, beside its operations.
 const DISPATCH_NS: f64 = 1_000.0;
 
 /// Bytes a second that the host copies.
 const HOST_BYTES_PER_S: f64 = 1e10;
 
-/// What a program takes.
+/// Time of a program.
 pub fn run_ns(program: Program) -> f64 {
     DISPATCH_NS + flops(program) as f64 / FLOPS_PER_S * 1e9
 }
@@ -135,7 +135,7 @@ impl Planner for Products {
     }
 }
 
-/// Imagined, all of them.
+/// Prices of the toy, all of them imagined.
 struct ToyPrices(MachineFacts);
 
 impl Pricer for ToyPrices {

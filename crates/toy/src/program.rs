@@ -14,7 +14,7 @@ pub struct Program {
     pub n: u64,
 }
 
-/// Most rows of x at once: what the toy's one buffer holds.
+/// Most rows of x at once: the capacity of the toy's one buffer.
 pub const MAX_ROWS: u64 = 256;
 
 /// Slot of x.
@@ -42,7 +42,7 @@ impl Program {
         ]
     }
 
-    /// As a container, its payload the three dimensions.
+    /// Packs the program into a container whose payload is the three dimensions.
     ///
     /// # Errors
     /// Dimensions whose buffers no container has room for.
@@ -53,10 +53,11 @@ impl Program {
         Container::new(NAME, &name, self.slots(), payload)
     }
 
-    /// The program of a container; what is wrong with it otherwise, in words.
+    /// Reads the program of a container.
     ///
     /// # Errors
-    /// Bytes that are no program, slots of another one, a product that the device does not take.
+    /// Description of the fault: bytes that are no program, slots of another one, a product that the device does not
+    /// take.
     pub fn from_container(container: &Container) -> Result<Program, String> {
         let payload = container.payload();
         let dims: &[[u8; 8]] = match bytemuck::try_cast_slice(payload) {

@@ -1,4 +1,4 @@
-//! One crate and one row: every command that takes a device takes this one, which nothing else knows of.
+//! One crate and one row: every command that takes a device takes this one, although nothing else knows of it.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::Path;
@@ -49,7 +49,7 @@ fn it_is_listed_and_told_of() {
     }
 }
 
-/// The model's choices are sure enough that a device in f16 and f32 makes the CPU's.
+/// The model's choices have margins wide enough that a device in f16 and f32 makes the same choices as the CPU.
 #[test]
 fn it_writes_what_the_cpu_writes() {
     let args = ["run", "demo", "The dog ran to the", "--greedy", "-n", "24"];
@@ -84,7 +84,7 @@ fn it_chats() {
     assert!(notes.contains("cached"), "{notes}");
 }
 
-/// The toy multiplies every row by itself, so a check of drafts rounds as plain steps do.
+/// The toy multiplies every row separately, so a check of drafts rounds as plain steps do.
 #[test]
 fn drafts_change_no_text_on_it() {
     let args = [
@@ -101,7 +101,7 @@ fn drafts_change_no_text_on_it() {
     for draft in ["demo-draft", "ngram"] {
         let drafted = json(&[&args[..], &["--draft", draft]].concat());
         assert_eq!(drafted["tokens"], plain["tokens"], "{draft}");
-        // How many there are follows measured times.
+        // The number of drafts depends on measured times.
         assert!(drafted["speculation"]["n_drafted"].is_u64(), "{drafted}");
     }
     let ceiling = out(&["ceiling", "demo", "--device", "toy"]);
@@ -159,7 +159,8 @@ fn it_is_checked() {
     assert_eq!(bisect["finding"], serde_json::Value::Null);
 }
 
-/// Of a mixture the toy multiplies with the experts that tokens choose, a dispatch each; all else says why it does not.
+/// For a mixture of experts the toy multiplies with the experts that tokens choose, one dispatch each. Every other node
+/// gives its reason for being on the host.
 #[test]
 fn it_multiplies_with_the_chosen_experts() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +190,7 @@ fn it_multiplies_with_the_chosen_experts() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // What is predicted of a token is what runs.
+    // The predicted dispatches of a token are the ones that run.
     let args = [
         "run", model, "A girl", "--device", "toy", "--greedy", "-n", "6",
     ];
@@ -202,7 +203,7 @@ fn it_multiplies_with_the_chosen_experts() {
     assert_eq!(totals["n_calls"].as_u64(), Some(each), "{totals}");
 }
 
-/// A check is checked: a toy that is wrong in a slot fails, and is told where.
+/// The check is itself checked: a toy that is wrong in one slot fails, and the report names the place.
 #[test]
 fn a_wrong_toy_fails() {
     let programs = json(&["explain", "demo", "--prompt-tokens", "10"]);
@@ -285,7 +286,8 @@ fn what_it_has_not_is_refused() {
     }
 }
 
-/// Programs that did not run on what was asked for are counted and named; they fail a check unless that is allowed.
+/// Programs that ran elsewhere than on the requested machine are counted and named. They fail a check unless that is
+/// allowed.
 #[test]
 fn what_another_runs_is_told_and_fails_a_check() {
     let narrow = ["--device", "toy", "--simulator", "narrow"];
@@ -318,7 +320,7 @@ fn what_another_runs_is_told_and_fails_a_check() {
         allowed.contains("PASS ") && allowed.contains("did not run on what was asked for"),
         "{allowed}"
     );
-    // As asked there is nothing to tell.
+    // Without a substitute there is nothing to report.
     let whole = json(&[&verify[..], &["--device", "toy"]].concat());
     assert_eq!(
         (&whole["passes"], &whole["npu"]["substitutes"]),

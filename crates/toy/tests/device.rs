@@ -1,4 +1,4 @@
-//! The toy is a device like any other, and what it refuses is told.
+//! The toy passes the device conformance suite, and its refusals are reported.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};

@@ -25,11 +25,11 @@ pub(super) struct Disk {
     directory: PathBuf,
 }
 
-/// What is known of a key.
+/// Result of looking a key up.
 pub(super) enum DiskLookup {
     /// The program.
     Hit(Container),
-    /// Nothing.
+    /// No entry.
     Miss,
     /// An artifact that cannot be used, and why.
     Bad(String),
@@ -186,7 +186,7 @@ impl Disk {
         written
     }
 
-    /// Removes what a crash left. The manifest's lock is held, so nobody is writing one.
+    /// Removes files that a crash left. The manifest's lock is held, so nobody is writing one.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;

@@ -1,4 +1,4 @@
-//! What the cache says: notices and errors.
+//! Notices and errors of the cache.
 
 use crate::{DeviceError, Role};
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ pub enum CacheError {
         {found_bytes} bytes, or another slot of the program has it"
     )]
     Shared {
-        /// What the buffer is called.
+        /// The buffer's name.
         name: String,
         /// The slot that should have it.
         slot: String,
@@ -146,7 +146,7 @@ pub enum CacheError {
 }
 
 impl CacheError {
-    /// What the device says; `None` where it was not asked.
+    /// Error of the device; `None` where it was not asked.
     pub fn device(&self) -> Option<&DeviceError> {
         match self {
             CacheError::Device(error) => Some(error),

@@ -1,4 +1,4 @@
-//! What is known of the programs that are loaded.
+//! Facts about the programs that are loaded.
 
 use super::{ProgramCache, lock};
 use crate::LoadedProgram;
@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl ProgramCache {
-    /// Of the programs that are loaded, those that something else executes than what the device was opened for:
-    /// name and reason, each pair once, in order.
+    /// Loaded programs that run on something else than the device was opened for: name and reason, each pair once, in
+    /// order.
     pub fn substitutes(&self) -> Vec<(String, String)> {
         let loaded = lock(&self.loaded);
         let reason = |program: &Arc<dyn LoadedProgram>| {
@@ -17,7 +17,7 @@ impl ProgramCache {
         all.into_iter().collect()
     }
 
-    /// Names of the programs that are loaded, each once.
+    /// Number of distinct names of the loaded programs.
     pub fn n_loaded(&self) -> usize {
         let loaded = lock(&self.loaded);
         let names: BTreeSet<&str> = loaded.values().map(|program| program.name()).collect();

@@ -1,4 +1,4 @@
-//! Buffer sets: one buffer a slot, and what moves around a call.
+//! Buffer sets: one buffer a slot, and the transfers around a call.
 
 use super::CacheError;
 use super::shared::{SharedBuffers, SharedNames};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 /// A set behind its `bo_key`; `None` until it could be allocated.
 pub(super) type CacheSlot = Arc<Mutex<Option<BufferSet>>>;
 
-/// What a call gave and moved.
+/// Results and traffic of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallResult {
     /// An entry a slot: the bytes of `output` slots, nothing for the others.
@@ -41,12 +41,12 @@ pub(super) struct BufferSet {
 /// Fills a static slot, by number, in place.
 pub type Fill<'a, E> = dyn FnMut(usize, &mut [u8]) -> Result<(), E> + 'a;
 
-/// What the host does with a slot at a call.
+/// The host's transfer of a slot at a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move<'a> {
-    /// Nothing. Not for `input` slots.
+    /// No transfer. Not for `input` slots.
     None,
-    /// An `input` slot finds what another program, or an earlier call, left in its buffer.
+    /// An `input` slot keeps the content that another program, or an earlier call, left in its buffer.
     Keep,
     /// Writes it before the program runs: an `input` slot; a `static` one that is still empty.
     Write(&'a [u8]),
@@ -55,7 +55,7 @@ pub enum Move<'a> {
 }
 
 impl<'a> Move<'a> {
-    /// What roles ask for: data is written, outputs are read.
+    /// Transfers by role: data is written, outputs are read.
     ///
     /// # Errors
     /// [`CacheError::Arguments`] for other than one entry a slot.
@@ -222,7 +222,7 @@ impl BufferSet {
         total
     }
 
-    /// Checks what is asked for before anything moves; input slots need data only `for_run`.
+    /// Checks a request before anything moves; input slots need data only `for_run`.
     pub(super) fn check(
         &self,
         container: &Container,
@@ -292,7 +292,7 @@ impl BufferSet {
         Ok(())
     }
 
-    /// Has static slots count as without content.
+    /// Marks static slots as without content.
     pub(super) fn empty(&mut self, slots: &[usize]) {
         for &slot in slots {
             if let Some(written) = self.written.get_mut(slot) {
@@ -301,7 +301,7 @@ impl BufferSet {
         }
     }
 
-    /// Has every static slot without content filled in place; tells of each buffer filled.
+    /// Fills every static slot without content in place, through the callback; reports each buffer filled.
     pub(super) fn fill_static<E: From<CacheError>>(
         &mut self,
         container: &Container,
@@ -330,7 +330,7 @@ impl BufferSet {
         self.buffers[number].sync(Direction::ToDevice)
     }
 
-    /// The five steps of one call, after what is asked for was checked.
+    /// The five steps of one call, after the request was checked.
     pub(super) fn run(
         &mut self,
         device: &dyn Device,

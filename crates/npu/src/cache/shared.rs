@@ -5,7 +5,7 @@ use crate::Buffer;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Says what a slot, by number, shares with slots of other sets; nothing for one of its own.
+/// Name that a slot, by number, shares with slots of other sets; nothing for an unshared slot.
 pub(super) type SharedNames<'a> = &'a dyn Fn(usize) -> Option<String>;
 
 /// By name: filled static buffers, and others from their first use on. Sets keep them alive.
@@ -24,7 +24,7 @@ impl SharedBuffers {
         names.entry(name).or_insert_with(|| Arc::downgrade(buffer));
     }
 
-    /// The buffer of a name, made if need be; whoever asks at once gets the same.
+    /// The buffer of a name, made if need be; concurrent callers get the same.
     pub(super) fn find_or_make<E>(
         &self,
         name: &str,

@@ -46,7 +46,7 @@ pub(super) fn map_and_sync(factory: Factory<'_>) -> Result<(), String> {
     let content: Vec<u8> = (1..=64).collect();
     text(buffer.write(0, &content))?;
     text(buffer.sync(Direction::ToDevice))?;
-    // What the device has is what the host sent: it comes back over a scribbled host side.
+    // The device has the bytes that the host sent: they come back over a scribbled host side.
     text(buffer.write_with(|view| view.fill(0xee)))?;
     text(buffer.sync_range(Direction::FromDevice, 0..32))?;
     let mut found = vec![0; 64];
@@ -107,7 +107,7 @@ pub(super) fn accounting(factory: Factory<'_>) -> Result<(), String> {
 /// Devices with more memory are not filled.
 const FILL_AT_MOST_BYTES: u64 = 64 << 20;
 
-/// Buffers together keep within the memory, and what is dropped can be had again.
+/// All buffers together stay within the memory, and the memory of dropped ones is available again.
 pub(super) fn memory(factory: Factory<'_>) -> Result<(), String> {
     let device = factory().device;
     let info = device.info();

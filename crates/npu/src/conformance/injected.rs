@@ -1,4 +1,4 @@
-//! Checks of failures that a device has on request, and of what is left after them.
+//! Checks of failures that a device has on request, and of its state after them.
 
 use super::{Factory, Ready, Subject, ensure, text};
 use crate::{Corruption, Device, DeviceError, Inject, Injection, Role, Usage};
@@ -21,14 +21,14 @@ fn ready(device: &dyn Device, subject: &Subject) -> Result<Ready, String> {
     Ready::new(device, sample)
 }
 
-/// A run of its own: what failed before does not show in it.
+/// An independent run, which earlier failures must not affect.
 fn runs_right(device: &dyn Device, subject: &Subject) -> Result<(), String> {
     let ready = ready(device, subject)?;
     ready.run(device)?;
     ready.check_outputs()
 }
 
-/// A submission that hangs or stops says which, others do not, and the same buffers can be used again.
+/// A submission that hangs or stops names the program; others are unaffected, and the same buffers can be used again.
 pub(super) fn stops(factory: Factory<'_>) -> Result<(), String> {
     with_injector(factory, |device, injector, subject| {
         let ready = ready(device, subject)?;
@@ -54,8 +54,7 @@ pub(super) fn stops(factory: Factory<'_>) -> Result<(), String> {
     })
 }
 
-/// A device that disappears stays away until it is revived; what was on it is gone then, and new
-/// programs and buffers work.
+/// A lost device stays away until it is revived. Its programs and buffers are then gone, and new ones work.
 pub(super) fn lost(factory: Factory<'_>) -> Result<(), String> {
     with_injector(factory, |device, injector, subject| {
         let ready = ready(device, subject)?;
@@ -105,7 +104,7 @@ pub(super) fn refuses(factory: Factory<'_>) -> Result<(), String> {
     })
 }
 
-/// An output that is to be wrong is wrong, is counted, and right again once cleared.
+/// A corrupted output is wrong and counted, and right again once the corruption is cleared.
 pub(super) fn corrupts(factory: Factory<'_>) -> Result<(), String> {
     with_injector(factory, |device, injector, subject| {
         let ready = ready(device, subject)?;

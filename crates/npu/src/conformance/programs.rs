@@ -40,7 +40,7 @@ pub(super) fn run(factory: Factory<'_>) -> Result<(), String> {
     })
 }
 
-/// Without coherent caches a device must not see what was not sent.
+/// Without coherent caches a device must not see bytes that were not sent.
 pub(super) fn needs_sync(factory: Factory<'_>) -> Result<(), String> {
     each(factory, |subject, sample| {
         let device = &*subject.device;
@@ -102,7 +102,7 @@ pub(super) fn target(factory: Factory<'_>) -> Result<(), String> {
     }
 }
 
-/// A payload that is not the program it claims to be is refused, whatever its bytes are.
+/// A payload that is not the program it claims to be is refused, whatever its bytes.
 pub(super) fn payload(factory: Factory<'_>) -> Result<(), String> {
     each(factory, |subject, sample| {
         let good = &sample.container;
@@ -171,7 +171,7 @@ pub(super) fn foreign(factory: Factory<'_>) -> Result<(), String> {
     }
 }
 
-/// Each fence is answered for its own work, in any order, and none needs to be answered.
+/// Each fence answers for its own work, in any order. A fence may also stay unanswered.
 pub(super) fn fences(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
     let device = &*subject.device;
@@ -269,7 +269,7 @@ pub(super) fn fault(factory: Factory<'_>) -> Result<(), String> {
     ready.check_outputs()
 }
 
-/// What is dropped is given back, after runs that end well and badly, and after refusals.
+/// Everything that is dropped is given back, after runs that end well or badly, and after refusals.
 pub(super) fn held(factory: Factory<'_>) -> Result<(), String> {
     let subject = factory();
     let device = &*subject.device;

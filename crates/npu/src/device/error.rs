@@ -1,4 +1,4 @@
-//! What can go wrong on a device, and where it did.
+//! Errors of a device, and their place.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl fmt::Display for ErrorPlace {
     }
 }
 
-/// What can go wrong on a device.
+/// Errors of a device.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DeviceError {
     /// No memory for a buffer.
@@ -50,9 +50,9 @@ pub enum DeviceError {
          memory are free; drop other models, or take a smaller one or a shorter context"
     )]
     OutOfMemory {
-        /// What was asked for.
+        /// Size asked for.
         asked_bytes: u64,
-        /// What was left.
+        /// Bytes left.
         available_bytes: u64,
     },
     /// A buffer that the operating system does not pin.
@@ -61,15 +61,15 @@ pub enum DeviceError {
          memory (`ulimit -l`) and free memory"
     )]
     NotPinned {
-        /// What was asked for.
+        /// Size asked for.
         asked_bytes: u64,
-        /// What the system says.
+        /// Message of the system.
         reason: String,
     },
-    /// A buffer beyond what the device can address.
+    /// A buffer beyond the sizes that the device can address.
     #[error("a buffer of {asked_bytes} bytes: one buffer has at most {max_bytes}")]
     BufferTooLarge {
-        /// What was asked for.
+        /// Size asked for.
         asked_bytes: u64,
         /// The limit.
         max_bytes: u64,
@@ -92,7 +92,7 @@ pub enum DeviceError {
     Target {
         /// The device's target.
         expected: String,
-        /// The program's.
+        /// The program's target.
         found: String,
     },
     /// A program that the device refuses.
@@ -137,9 +137,9 @@ pub enum DeviceError {
     /// The program failed while it ran.
     #[error("{place} failed: {reason}")]
     Fault {
-        /// Where.
+        /// The place in the program.
         place: Box<ErrorPlace>,
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
     /// The program did not end in time and was stopped.
@@ -148,11 +148,11 @@ pub enum DeviceError {
         after_ns / 1_000_000
     )]
     Timeout {
-        /// What was running when it was stopped.
+        /// The place that was running when it was stopped.
         place: Box<ErrorPlace>,
         /// How long the device waited, in nanoseconds.
         after_ns: u64,
-        /// What was left to do.
+        /// The remaining work.
         reason: String,
     },
     /// The device has disappeared.
@@ -164,7 +164,7 @@ pub enum DeviceError {
     Lost {
         /// The device's name.
         device: String,
-        /// What was running.
+        /// The place that was running.
         place: Option<Box<ErrorPlace>>,
     },
     /// A program or buffer from before the device disappeared.
@@ -172,7 +172,7 @@ pub enum DeviceError {
     Stale {
         /// The device's name.
         device: String,
-        /// What it no longer has.
+        /// The program or buffer that it no longer has.
         what: String,
     },
     /// The driver or the operating system failed.
@@ -185,7 +185,7 @@ fn while_running(place: &Option<Box<ErrorPlace>>) -> String {
 }
 
 impl DeviceError {
-    /// Where in a program it happened; `None` where no program was running.
+    /// Place in the program; `None` where no program was running.
     pub fn place(&self) -> Option<&ErrorPlace> {
         match self {
             DeviceError::Fault { place, .. } | DeviceError::Timeout { place, .. } => Some(place),

@@ -24,9 +24,8 @@ fn ram(buffer: &Buffer) -> &RamBuffer {
     RamBuffer::of(buffer, OWNER).unwrap()
 }
 
-/// Two plain arrays under the same random operations: the host sees what two copies would show;
-/// only after the device wrote, and until a sync or a write of its own, it may see nothing
-/// defined.
+/// Compares with two plain arrays under the same random operations: the host sees the same as with two copies. Only
+/// after a write of the device, and until a sync or a write of the host, may it see undefined bytes.
 #[test]
 fn one_copy_behaves_as_two() {
     const LEN: usize = 9;
@@ -91,7 +90,7 @@ fn memory_is_taken_where_sides_differ() {
     fresh.sync(Direction::ToDevice).unwrap();
     assert_eq!(ram(&fresh).resident_bytes(), 1000);
     assert_eq!(held(&fresh), seen(&fresh));
-    // A program that only reads it leaves it one copy that both see.
+    // A program that only reads it keeps the one copy that both see.
     drop(ram(&fresh).device_lent());
     assert_eq!(
         (ram(&fresh).resident_bytes(), seen(&fresh)),
@@ -104,7 +103,7 @@ fn memory_is_taken_where_sides_differ() {
     assert_eq!((ram(&fresh).resident_bytes(), seen(&fresh)[0]), (1000, 3));
 }
 
-/// Rows written into a cache take no second copy of it, synced or not.
+/// Rows written into a cache need no second copy of it, synced or not.
 #[test]
 fn a_few_bytes_are_written_without_a_copy() {
     let buffer = buffer(1000);
@@ -122,7 +121,7 @@ fn a_few_bytes_are_written_without_a_copy() {
     assert_eq!(held(&buffer), seen(&buffer));
 }
 
-/// What a device wrote is not seen before a sync, not even where it wrote the same again.
+/// The host does not see the device's writes before a sync, not even where they repeat the old bytes.
 #[test]
 fn a_forgotten_sync_is_never_right_by_luck() {
     let buffer = buffer(4);

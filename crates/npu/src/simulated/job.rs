@@ -1,4 +1,4 @@
-//! One submission, with what is to go wrong in it.
+//! One submission, with the failures to inject into it.
 
 use super::lock;
 use crate::inject::{self, Corruption, CorruptionCounts, Injection};
@@ -32,26 +32,26 @@ impl<'a> SimulatorJob<'a> {
         }
     }
 
-    /// Units of work, whatever one is on that device, after which the run is to stop. One that has
-    /// fewer runs to its end.
+    /// Number of units of work, as the device defines them, after which the run is to stop. A run with fewer ends
+    /// normally.
     pub fn stop_after(&self) -> Option<u64> {
         self.stop_after
     }
 
-    /// Whether [`wrote`](SimulatorJob::wrote) does anything: a simulator need not find out what was written
-    /// where it does not.
+    /// Whether [`wrote`](SimulatorJob::wrote) has any effect. If not, a simulator need not determine the slots that
+    /// were written.
     pub fn is_watching(&self) -> bool {
         !self.wrong.is_empty()
     }
 
-    /// To be told after each launch: it wrote these slots.
+    /// Reports after each launch that it wrote these slots.
     pub fn wrote(&self, written: &[usize], content: &mut [Vec<u8>]) {
         for &(slot, how) in self.wrong.iter().filter(|(slot, _)| written.contains(slot)) {
             self.corrupt(slot, how, &mut content[slot]);
         }
     }
 
-    /// Makes wrong what is read; gives the static content that is to be put back.
+    /// Corrupts the slots that are read; gives the static content to restore.
     pub(super) fn before(&self, content: &mut [Vec<u8>]) -> Vec<(usize, Vec<u8>)> {
         let mut kept = Vec::new();
         for &(slot, how) in &self.wrong {

@@ -114,7 +114,7 @@ fn micros(ns: u64) -> Value {
     }
 }
 
-/// What a Chrome trace holds.
+/// Content of a Chrome trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChromeSummary {
     /// Complete events.
@@ -125,9 +125,8 @@ pub struct ChromeSummary {
     pub end_us: f64,
 }
 
-/// Checks a text against the rules of the Chrome trace-event format, as far as this project uses
-/// it, and that every event is on a named track and nests properly there (viewers drop events of
-/// one thread that overlap without nesting).
+/// Checks a text against the rules of the Chrome trace-event format, as far as this project uses them. Every event must
+/// be on a named track and nest properly there: viewers drop events of one thread that overlap without nesting.
 ///
 /// # Errors
 /// The first rule that is broken, with the number of the event.
@@ -231,7 +230,7 @@ fn times(event: &Value) -> Result<Option<(f64, f64)>, String> {
     Ok(Some((time("ts")?, time("dur")?)))
 }
 
-/// Whether the spans of one thread lie apart or within each other.
+/// Whether any two spans of one thread are disjoint or nested.
 fn nest(spans: &mut [(f64, f64)]) -> Result<(), String> {
     // Times have a resolution of a nanosecond; half of it is rounding.
     const HALF_NS: f64 = 0.0005;

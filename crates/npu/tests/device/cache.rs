@@ -1,4 +1,4 @@
-//! The program cache: what moves around a call, and what survives on disk.
+//! The program cache: transfers around a call, and artifacts that survive on disk.
 use crate::ram_device::{Defect, RamDevice, program, sample};
 use millrace_npu::conformance::Sample;
 use millrace_npu::{CacheError, DeviceError, Move, ProgramCache, Traffic};
@@ -81,8 +81,8 @@ fn weights_can_be_written_ahead() {
     assert_eq!(seen, [(3, s.outputs[3].clone().unwrap())]);
 }
 
-/// A value stays in one buffer between two programs: the second finds what the first wrote, and the
-/// host moves the bytes that it asked for.
+/// A value stays in one buffer between two programs: the second finds the result of the first, and the host moves only
+/// the bytes that it asked for.
 #[test]
 fn a_value_passes_between_programs_without_the_host() {
     let cache = ProgramCache::new(device());
@@ -115,7 +115,7 @@ fn a_value_passes_between_programs_without_the_host() {
         y.wrapping_mul(3).wrapping_add(w.unwrap()[at])
     };
     assert_eq!(seen, [(3, (2..5).map(twice).collect::<Vec<u8>>())]);
-    // Nothing stays of sets that nobody has.
+    // No buffer stays of sets that are forgotten.
     assert!(cache.forget("first") && cache.forget("second"));
     assert_eq!(cache.device().held().n_buffers, 0);
 }
@@ -147,7 +147,7 @@ fn what_cannot_be_shared_is_refused_and_leaves_nothing() {
     let s = sample("p", 8, 3);
     preload_shared(&cache, &s, "first", &shared(3, "y")).unwrap();
     preload_shared(&cache, &s, "second", &shared(0, "y")).unwrap();
-    // What is not said to be there must be given, and what is read must exist.
+    // Slots that are not declared present need data, and ranges to read must exist.
     let run = |moves: &[Move<'_>]| cache.run_moving(&s.container, "second", moves, |_, _| {});
     let forgotten = run(&[Move::None, Move::None, Move::None, Move::None]);
     assert!(matches!(forgotten, Err(CacheError::Missing { slot, .. }) if slot == "x"));
@@ -171,7 +171,7 @@ fn what_cannot_be_shared_is_refused_and_leaves_nothing() {
             ..
         })
     ));
-    // Nothing of what failed stays, and a shared buffer goes with the last set that has it.
+    // A failed set leaves nothing behind, and a shared buffer goes with the last set that has it.
     assert!(cache.forget("first") && cache.forget("second"));
     assert!(!cache.forget("both") && !cache.forget("large"));
     assert_eq!(cache.device().held().n_buffers, 0);
@@ -235,7 +235,7 @@ fn filled_slots_of_the_same_content_share_a_buffer() {
         };
         cache.preload_with(&s.container, bo_key, content, &mut fill)
     };
-    // What failed to be filled is neither shared nor counted as written.
+    // A slot whose fill failed is neither shared nor counted as written.
     assert!(preload("p_L0", &content, true).is_err());
     assert_eq!(
         preload("p_L0", &content, false).unwrap().to_device_bytes,
@@ -263,7 +263,7 @@ fn filled_slots_of_the_same_content_share_a_buffer() {
     );
 }
 
-/// A look shows what the device has, moves no byte of the host's view and counts as nothing.
+/// A peek shows the device's bytes, changes nothing in the host's view and is not counted.
 #[test]
 fn a_peek_leaves_no_trace() {
     let cache = ProgramCache::new(device());

@@ -41,14 +41,14 @@ fn every_defect_is_found() {
     }
 }
 
-/// What a real device need not do is not asked of it.
+/// Requirements that a real device need not meet are not checked on it.
 #[test]
 fn a_real_device_may_see_bytes_that_were_not_sent() {
     let failures = run(&|| subject(Defect::SeesUnsyncedBytes));
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// A device that says it fails on request, and does not.
+/// A device that promises to fail on request, and does not.
 struct Deaf(Arc<dyn Device>);
 
 impl Inject for Deaf {

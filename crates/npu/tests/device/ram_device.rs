@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) const TARGET: &str = "ram";
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// What is wrong with a device.
+/// Defect of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     None,
@@ -88,7 +88,7 @@ impl RamDevice {
             for job in queue {
                 let outcome = execute(&job, number, defect);
                 let reply = job.reply.clone();
-                // Who waited finds that program and buffers were let go.
+                // After the wait, program and buffers are already released.
                 drop(job);
                 let _ = reply.send(outcome);
             }

@@ -1,4 +1,4 @@
-//! Buffers as calls come to need them.
+//! Makes buffers when calls first need them.
 
 use super::{BufferKind, Content, Life, PlannedBuffer, SlotUse, size_bytes};
 use crate::Binding;
@@ -9,18 +9,18 @@ use std::collections::HashMap;
 pub(super) struct Maker {
     alias: bool,
     pub(super) buffers: Vec<PlannedBuffer>,
-    /// By name.
+    /// Index of each static buffer, by name.
     statics: HashMap<String, usize>,
-    /// By size: registers that hold nothing.
+    /// Registers that hold nothing, by size.
     free: HashMap<u64, Vec<usize>>,
-    /// By size: registers made.
+    /// Number of registers made, by size.
     n_registers: HashMap<u64, usize>,
-    /// By life, its buffer while it lasts.
+    /// Buffer of each life while it lasts.
     of_life: Vec<Option<usize>>,
 }
 
 impl Maker {
-    /// For so many lives.
+    /// A maker for so many lives.
     pub(super) fn new(alias: bool, n_lives: usize) -> Maker {
         Maker {
             alias,
@@ -80,7 +80,7 @@ impl Maker {
         self.buffers.len() - 1
     }
 
-    /// The buffer of a slot with content of its own; `taken` are the call's other slots.
+    /// The buffer of a slot with static content; `taken` are the call's other slots.
     pub(super) fn fixed(&mut self, slot: &Slot, kind: BufferKind, taken: &[SlotUse]) -> usize {
         let content = match &kind {
             BufferKind::Static(Binding::Weight { weight, layout }) => {
@@ -117,7 +117,7 @@ impl Maker {
     }
 }
 
-/// Whether other sets know the buffer of a life. The sets of a layer's experts do.
+/// Whether other sets know the buffer of a life by name. The sets of a layer's experts do.
 fn is_named(alias: bool, life: &Life<'_>) -> bool {
     alias || life.content == Content::Chosen
 }

@@ -3,8 +3,8 @@
 use millrace_graph::{Graph, SequenceMemory, ValueId};
 use serde::{Deserialize, Serialize};
 
-/// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in
-/// the graph's nodes and says operands and parameters.
+/// Work of the host between calls. Values are bf16 as everywhere in a plan; `node` is an index in the graph's nodes,
+/// which determines operands and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostStep {
     /// Rows of the embedding table.
@@ -13,7 +13,7 @@ pub enum HostStep {
         node: usize,
     },
     /// Appends K and V `[n_tokens, n_kv_heads, head_dim]` to a layer's cache. Right behind a call that
-    /// [appends](super::Plan::appends) them to the device's copy itself: to the host's pages alone.
+    /// [appends](super::Plan::appends) them to the device's copy itself, it appends to the host's pages alone.
     AppendKv {
         /// The cache's layer.
         layer: usize,
@@ -27,8 +27,8 @@ pub enum HostStep {
         /// The node.
         node: usize,
     },
-    /// Probabilities of the scores that the call before gave, for the call that follows: of the queries that
-    /// share a key-value head ([`AttentionPart`](crate::AttentionPart)).
+    /// Probabilities from the scores of the previous call, for the call that follows. They are those of the queries
+    /// that share a key-value head ([`AttentionPart`](crate::AttentionPart)).
     Softmax {
         /// The node.
         node: usize,
@@ -37,8 +37,8 @@ pub enum HostStep {
         /// Keys of the product.
         n_keys: usize,
     },
-    /// What the heads of a gated delta net meet of a token ([`token_rows`](millrace_graph::DeltaNet::token_rows)), for the call that follows, whose
-    /// slot of [`Binding::DeltaRows`](super::Binding::DeltaRows) they are. Of a pass of one token.
+    /// The rows of a token for the heads of a gated delta net ([`token_rows`](millrace_graph::DeltaNet::token_rows)). The call that follows
+    /// reads them from its slot of [`Binding::DeltaRows`](super::Binding::DeltaRows). Only in a pass of one token.
     DeltaRows {
         /// The node.
         node: usize,
@@ -56,7 +56,7 @@ pub enum HostStep {
         /// [`WeightLayout::source_row`](crate::WeightLayout::source_row) does for weights.
         half_split: Option<usize>,
     },
-    /// Any other op that the device does not take. A rotation is half-split whatever the graph's style, but for those that
+    /// Any other op that the device does not take. Rotations are half-split in any style of the graph, except those that
     /// [stay interleaved](crate::graph::HeadOrders::interleaved).
     Op {
         /// The node.
@@ -69,7 +69,7 @@ impl HostStep {
     pub fn reads(&self, graph: &Graph) -> Vec<ValueId> {
         match *self {
             HostStep::AppendKv { k, v, .. } => vec![k, v],
-            // Scores are no value of the graph.
+            // Scores are not a value of the graph.
             HostStep::Softmax { .. } => Vec::new(),
             HostStep::Embed { node }
             | HostStep::Attention { node }

@@ -1,10 +1,10 @@
-//! What tables of predictions hold, in text, Markdown or on a page: rows of cells, and numbers as text.
+//! Content of tables of predictions, in text, Markdown or on a page: rows of cells, and numbers as text.
 
 use super::{LaunchCost, Memory, PartCost, PassCost, Prediction, ProgramCost, Totals, Variant};
 use crate::units::rate;
 use std::collections::BTreeMap;
 
-/// A figure with how to show it.
+/// A figure: its name, its value, and its format.
 pub type Figure = (&'static str, fn(&Prediction) -> f64, fn(f64) -> String);
 
 /// Figures that two predictions are compared by.
@@ -93,19 +93,19 @@ pub fn title(pass: &PassCost, number: usize, n_passes: usize) -> String {
 pub struct PassLine {
     /// The program, or the kind of step.
     pub name: String,
-    /// How often.
+    /// Number of calls or steps.
     pub calls: u64,
     /// Kernels of a call.
     pub launches: u64,
     /// BO write, NPU run, BO read, the call.
     pub parts: [f64; 4],
-    /// All of them.
+    /// Sum of the parts.
     pub total: f64,
-    /// Written and read.
+    /// Bytes written and read.
     pub bytes: [u64; 2],
-    /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none of the host's.
+    /// GFLOP/s over its runs on the NPU, and percent of the array's peak; none for the host.
     pub rate: Option<[f64; 2]>,
-    /// Whether it is the host's.
+    /// Whether the host does it.
     pub is_host: bool,
 }
 
@@ -177,7 +177,7 @@ pub const PART_HEADINGS: [&str; 7] = [
     "% of peak",
 ];
 
-/// Cells of the table of what the parts of a model take of a pass.
+/// Cells of the table with the share of each part of a model in a pass.
 pub fn part_rows(pass: &PassCost) -> Vec<Vec<String>> {
     let all = (pass.totals.rate.flops as f64).max(1.0);
     let row = |part: &PartCost| {
@@ -220,8 +220,8 @@ pub fn parts(t: &Totals) -> [(&'static str, f64); 7] {
     ]
 }
 
-/// Cells of the table of launches: neighbours of equal work in one row, and each program once. One
-/// whose launches are all among another's only says so.
+/// Cells of the table of launches: neighbours of equal work in one row, and each program once. A program whose launches
+/// are all among another's has a note only.
 pub fn launch_rows(prediction: &Prediction) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut shown: Vec<(&str, u64)> = Vec::new();
@@ -267,7 +267,7 @@ fn is_part(program: &ProgramCost, other: &ProgramCost) -> bool {
     n > 1 && n < other.launches.len() && other.launches.windows(n).any(equal)
 }
 
-/// Sizes that repeat, once.
+/// Sizes without repetitions.
 fn short_shape(shape: &str) -> String {
     let sizes: Vec<&str> = shape.split('x').collect();
     let short = |equal: &[&str]| match equal.len() {
@@ -312,7 +312,7 @@ pub fn bound(resource: &str, utilization: f64) -> String {
     format!("{short} {:.0} %", 100.0 * utilization)
 }
 
-/// What memory is taken for.
+/// Uses of memory, with their bytes.
 pub fn memory_rows(memory: &Memory) -> [(&'static str, u64); 6] {
     [
         ("weights in buffers", memory.weight_bytes),
@@ -324,7 +324,7 @@ pub fn memory_rows(memory: &Memory) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// Cells of the table of features; the first row is what the others are compared with.
+/// Cells of the table of features; the others are compared with the first row.
 pub fn variant_cells(rows: &[Variant]) -> Vec<Vec<String>> {
     let all = rows.first();
     let cells = |row: &Variant| {

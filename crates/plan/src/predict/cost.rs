@@ -1,4 +1,4 @@
-//! What a program costs on a device.
+//! Cost of a program on a device.
 
 use super::Rate;
 use millrace_npu::{Role, Slot};
@@ -18,13 +18,13 @@ pub struct ProgramCost {
     pub dispatch_ns: f64,
     /// Loading core programs.
     pub load_ns: f64,
-    /// Loading them where the run before was another program's, which is no part of `run_ns`: 0 where every run
-    /// loads what it needs, or none does.
+    /// Loading them where another program ran before; not part of `run_ns`. 0 where every run loads its cores'
+    /// programs, or none does.
     pub switch_ns: f64,
     /// Operations of a run, and their rate over it.
     #[serde(flatten)]
     pub rate: Rate,
-    /// One a kernel, in order.
+    /// One for each kernel, in order.
     pub launches: Vec<LaunchCost>,
     /// Bytes of its slots by role, of one call.
     pub slots: SlotBytes,
@@ -37,14 +37,14 @@ pub struct SlotBytes {
     pub r#static: u64,
     /// Written by the host, or by a call before.
     pub input: u64,
-    /// Of no interest to the host.
+    /// Neither written nor read by the host.
     pub intermediate: u64,
     /// Read by the host, or by a call after.
     pub output: u64,
 }
 
 impl SlotBytes {
-    /// Of an argument list.
+    /// Sizes of an argument list.
     pub fn of(slots: &[Slot]) -> SlotBytes {
         let mut bytes = SlotBytes::default();
         for slot in slots {
@@ -67,7 +67,7 @@ pub struct LaunchCost {
     pub name: String,
     /// The target's kernel.
     pub kernel: String,
-    /// What it computes of the model.
+    /// The part of the model that it computes.
     #[serde(skip)]
     pub part: ModelPart,
     /// The problem, as `millrace kernel` takes it: `2048x2048x8192`.
@@ -76,13 +76,13 @@ pub struct LaunchCost {
     pub tiling: String,
     /// Launches of the program that it takes.
     pub physical: u64,
-    /// From its first task to its last token.
+    /// Time from its first task to its last token.
     pub ns: f64,
     /// Loading its cores' programs.
     pub load_ns: f64,
     /// Its operations.
     pub flops: u64,
-    /// What bounds it.
+    /// The resource that limits it.
     pub bottleneck: Bottleneck,
     /// Bytes read from DDR.
     pub ddr_read_bytes: f64,

@@ -1,4 +1,4 @@
-//! The host's part: what a step between calls touches.
+//! The host's part: the data that a step between calls touches.
 
 use crate::attention_products;
 use crate::bound::Demand;
@@ -20,9 +20,9 @@ pub struct HostWork<'a> {
 pub struct CallNs {
     /// The call itself.
     pub call_ns: f64,
-    /// Writing and syncing what crosses to the device.
+    /// Writing and syncing the bytes that cross to the device.
     pub write_ns: f64,
-    /// Syncing and reading what comes back.
+    /// Syncing and reading the bytes that come back.
     pub read_ns: f64,
 }
 
@@ -35,7 +35,7 @@ impl HostWork<'_> {
         self.plan.phase
     }
 
-    /// Bytes of what a call's attention gives, all rows of the plan.
+    /// Bytes of the result of a call's attention, all rows of the plan.
     pub fn attention_bytes(&self, call: &Call) -> u64 {
         let nodes = call
             .nodes
@@ -79,7 +79,7 @@ impl HostWork<'_> {
                 // In f32, read and written.
                 8 * self.plan.n_tokens * self.group(node) * n_keys as u64
             }
-            // Its operands, and in f32 what becomes of them.
+            // Its operands, and its result in f32.
             HostStep::DeltaRows { node } => {
                 let net = self.graph.nodes.get(node).and_then(|n| n.op.delta_net());
                 let rows = net.map_or(0, |net| net.n_v_heads * net.row_elems());
@@ -103,7 +103,7 @@ impl HostWork<'_> {
         }
     }
 
-    /// Bytes of an op's state in f32, which a pass reads once and writes once, however many tokens it has.
+    /// Bytes of an op's state in f32. A pass reads and writes it once, for any number of tokens.
     fn state_bytes(&self, node: usize) -> u64 {
         match self.graph.nodes.get(node).map(|n| n.op.memory()) {
             Some(SequenceMemory::State(state)) => {
@@ -120,8 +120,8 @@ impl HostWork<'_> {
         }
     }
 
-    /// Bytes of the matrices, in bf16, that so many rows are multiplied with by an op that chooses among some: each counts
-    /// once, on average over the rows' choices ([`Demand::pass_weight_bytes`]).
+    /// Bytes of the matrices, in bf16, that so many rows are multiplied with by an op that chooses among several matrices.
+    /// Each counts once, on average over the rows' choices ([`Demand::pass_weight_bytes`]).
     fn matrix_bytes(&self, node: usize, n_rows: u64) -> u64 {
         let op = self.graph.nodes.get(node).map(|n| &n.op);
         let chooses = |op: &&Op| op.product().is_some_and(|op| op.plain().is_none());
@@ -164,7 +164,7 @@ impl HostWork<'_> {
         node.map_or(0, |n| self.row_bytes(n.output))
     }
 
-    /// Rows of what a node reads and writes, K and V of the cache left out.
+    /// Bytes of the rows that a node reads and writes, without K and V of the cache.
     fn operands(&self, node: usize, n_rows: u64) -> u64 {
         let Some(node) = self.graph.nodes.get(node) else {
             return 0;

@@ -1,20 +1,21 @@
-//! What an image at the beginning of a prompt costs.
+//! Cost of an image at the beginning of a prompt.
 
 use super::{PassCost, PredictError, PriceError, Pricer, one_pass};
 use crate::{AttentionOn, Lowering, PassKind, VisionCost, VisionShape};
 use millrace_graph::Graph;
 use millrace_model::VisionConfig;
 
-/// An image's vision encoder, and the first pass of a prompt of so many tokens that has its rows, as the engine runs it.
+/// Cost of an image's vision encoder, and of the first pass of a prompt of so many tokens. That pass has the image's
+/// rows, as the engine runs it.
 #[derive(Clone, Debug)]
 pub struct ImagePass {
-    /// The vision encoder's programs, and the host between them.
+    /// The vision encoder's programs, and the host's work between them.
     pub encoder: VisionCost,
     /// The pass, whose attention knows where the image is.
     pub pass: PassCost,
 }
 
-/// Predicts one. A longer prompt's other passes are as without an image.
+/// Predicts both. A longer prompt's other passes are as without an image.
 ///
 /// # Errors
 /// A device that has no programs for the vision encoder; a prompt whose first pass has no room for the image; see

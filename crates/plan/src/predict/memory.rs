@@ -9,11 +9,11 @@ use std::collections::{HashMap, HashSet};
 /// Bytes that stay allocated for the plans of a prompt and of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Buffers of weights: of experts all, as if each had been chosen.
+    /// Buffers of weights. All experts count, as if each had been chosen.
     pub weight_bytes: u64,
-    /// Of those: experts' matrices, each where it was chosen.
+    /// The part of experts' matrices, which are filled when first chosen.
     pub expert_bytes: u64,
-    /// Of those: a second copy in another layout.
+    /// The part of weights that are a second copy in another layout.
     pub second_copy_bytes: u64,
     /// Buffers of RoPE tables.
     pub table_bytes: u64,
@@ -27,7 +27,7 @@ pub struct Memory {
     pub total_bytes: u64,
 }
 
-/// Memory of the plans together. Buffers of one name are one, whichever plan has them.
+/// Memory of the plans together. Buffers of the same name count once, in any plan.
 pub(super) fn of(plans: &Plans, graph: &Graph, work: &PromptWorkload) -> Memory {
     let mut memory = Memory::default();
     let mut known: HashSet<String> = HashSet::new();

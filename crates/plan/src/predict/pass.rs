@@ -9,7 +9,7 @@ use millrace_graph::Graph;
 use millrace_npu::{Energy, Role};
 use serde::Serialize;
 
-/// What a pass costs.
+/// Cost of a pass.
 #[derive(Clone, Debug, Serialize)]
 pub struct PassCost {
     /// `prefill` or `decode`.
@@ -21,7 +21,7 @@ pub struct PassCost {
     pub programs: Vec<ProgramCost>,
     /// Steps in order.
     pub steps: Vec<StepCost>,
-    /// What the parts of the model take of the NPU runs.
+    /// Share of the model's parts in the NPU runs.
     pub parts: Vec<PartCost>,
     /// Sums over the steps.
     pub totals: Totals,
@@ -39,30 +39,31 @@ pub enum StepCost {
     Host(HostCost),
 }
 
-/// A call, of one dispatch or of experts of several: `ns = call_ns + write_ns + run_ns + read_ns`, each of all dispatches.
+/// A call, of one dispatch or, for experts, of several: `ns = call_ns + write_ns + run_ns + read_ns`, each of all
+/// dispatches.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallCost {
     /// Key of the buffer set.
     pub set: String,
     /// Index in [`PassCost::programs`].
     pub program: usize,
-    /// Dispatches: of experts as many as there are on average ([`Call::dispatches`]).
+    /// Dispatches; for experts the average number ([`Call::dispatches`]).
     pub n_dispatches: u64,
     /// The transformer block of its first node.
     pub layer: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub start_ns: f64,
-    /// In all.
+    /// Time in all.
     pub ns: f64,
     /// The call on the host, beside buffers and run.
     pub call_ns: f64,
-    /// BO write: copying and syncing what it reads.
+    /// BO write: copying and syncing the slots that it reads.
     pub write_ns: f64,
     /// NPU run, its dispatch included.
     pub run_ns: f64,
-    /// Of that: loading the program's cores, because another program's were there.
+    /// The part of the run that loads the program's cores, because another program's were there.
     pub switch_ns: f64,
-    /// BO read: syncing what it wrote.
+    /// BO read: syncing the slots that it wrote.
     pub read_ns: f64,
     /// Bytes that cross.
     #[serde(flatten)]
@@ -78,20 +79,20 @@ pub struct Crossing {
     pub written_bytes: u64,
     /// Synced from the device and read.
     pub read_bytes: u64,
-    /// Of both: values on their way from one call to another, once down and once up for each taker.
+    /// The part of both for values on their way from one call to another: once down, and once up for each taker.
     pub relayed_bytes: u64,
 }
 
 /// A step of the host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostCost {
-    /// What it does: `embed`, `append_kv`, `attention`, …
+    /// Kind of step: `embed`, `append_kv`, `attention`, …
     pub name: &'static str,
     /// The transformer block.
     pub layer: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub start_ns: f64,
-    /// How long.
+    /// Duration.
     pub ns: f64,
     /// Bytes of its operands.
     pub bytes: u64,
@@ -101,19 +102,19 @@ pub struct HostCost {
 /// `run_ns = dispatch_ns + load_ns + launches_ns`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Totals {
-    /// Dispatches, those of experts as they are on average.
+    /// Dispatches; those of experts are averages.
     pub n_calls: u64,
     /// Kernels in them.
     pub n_launches: u64,
-    /// From the first step to the last.
+    /// Time from the first step to the last.
     pub total_ns: f64,
     /// NPU runs.
     pub run_ns: f64,
-    /// Of those: launches at work.
+    /// The part of the runs in which launches work.
     pub launches_ns: f64,
-    /// Of those: loading core programs.
+    /// The part of the runs that loads core programs.
     pub load_ns: f64,
-    /// Of those: the dispatch itself.
+    /// The part of the runs for the dispatch itself.
     pub dispatch_ns: f64,
     /// BO writes.
     pub write_ns: f64,
@@ -123,12 +124,12 @@ pub struct Totals {
     pub call_ns: f64,
     /// Steps of the host.
     pub host_ns: f64,
-    /// `call_ns + dispatch_ns + load_ns`: what more work in a dispatch would save.
+    /// `call_ns + dispatch_ns + load_ns`: the time that fewer, larger dispatches would save.
     pub overhead_ns: f64,
     /// Bytes that cross.
     #[serde(flatten)]
     pub crossing: Crossing,
-    /// Bytes of weights and tables, each call's once.
+    /// Bytes of weights and tables, once for each call.
     pub static_bytes: u64,
     /// Bytes that the array reads from DDR.
     pub ddr_read_bytes: f64,
@@ -147,7 +148,7 @@ pub struct Totals {
     pub run_flops_per_s: f64,
 }
 
-/// What a pass of a plan costs.
+/// Cost of a pass of a plan.
 pub(super) fn cost(
     plan: &Plan,
     graph: &Graph,
@@ -161,7 +162,7 @@ pub(super) fn cost(
     let mut pricing = PassPricing {
         host: HostWork { graph, plan, chunk },
         programs,
-        // Passes follow each other, so before the first call was the last.
+        // Passes follow each other, so the last call of a pass precedes the first of the next.
         before: plan.calls().last().map(|call| call.program),
         now_ns: 0.0,
     };
@@ -200,7 +201,7 @@ struct PassPricing<'a> {
     programs: Vec<ProgramCost>,
     /// The program of the call before.
     before: Option<usize>,
-    /// Since the pass's start.
+    /// Time since the pass's start.
     now_ns: f64,
 }
 
@@ -249,7 +250,7 @@ impl PassPricing<'_> {
 }
 
 impl StepCost {
-    /// Since the pass's start.
+    /// Time since the pass's start.
     pub fn start_ns(&self) -> f64 {
         match self {
             StepCost::Call(call) => call.start_ns,
@@ -257,7 +258,7 @@ impl StepCost {
         }
     }
 
-    /// How long.
+    /// Duration.
     pub fn ns(&self) -> f64 {
         match self {
             StepCost::Call(call) => call.ns,
@@ -331,7 +332,7 @@ fn totals(programs: &[ProgramCost], steps: &[StepCost], pricer: &dyn Pricer) -> 
 }
 
 impl Crossing {
-    /// Of so many dispatches.
+    /// Traffic of so many dispatches.
     fn times(self, n: u64) -> Crossing {
         Crossing {
             written_bytes: n * self.written_bytes,
@@ -347,7 +348,7 @@ impl Crossing {
     }
 }
 
-/// What crosses, by call.
+/// Bytes that cross, by call.
 fn crossings(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<Crossing> {
     let buffers = Buffers::of(plan, graph);
     let edges = plan.edges(graph);
@@ -367,7 +368,7 @@ fn crossings(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<Crossing> {
     calls.enumerate().map(crossing).collect()
 }
 
-/// Bytes of the static slots but a sequence's cache.
+/// Bytes of the static slots without a sequence's cache.
 fn static_bytes(plan: &Plan, call: &Call) -> u64 {
     let slots = plan.programs.get(call.program).map(PlannedProgram::slots);
     let slots = slots.unwrap_or_default().iter().zip(&call.bindings);
@@ -377,8 +378,8 @@ fn static_bytes(plan: &Plan, call: &Call) -> u64 {
     counted.filter_map(|(slot, _)| slot.size_bytes()).sum()
 }
 
-/// Bytes that a call's slots take part in passing from call to call through the host: a value is read
-/// after one call and written before others.
+/// Bytes of a call's slots for values that pass from call to call through the host: a value is read after one call and
+/// written before others.
 fn relayed_bytes(
     plan: &Plan,
     call: &Call,

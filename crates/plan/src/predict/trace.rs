@@ -4,7 +4,7 @@ use super::{CallCost, Prediction, ProgramCost, StepCost};
 use millrace_npu::trace::Trace;
 use std::collections::BTreeMap;
 
-/// What a program's cores and channels do over time.
+/// Activity of a program's cores and channels over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramDetail {
     /// The program's name.
@@ -20,19 +20,19 @@ pub struct ProgramDetail {
 pub struct ProgramSpan {
     /// The launch that it belongs to: index among the program's physical launches.
     pub physical: usize,
-    /// Kind of what it happened on (`cores`).
+    /// Kind of its track (`cores`).
     pub group: &'static str,
-    /// What it happened on (`core 0,3`).
+    /// Its track (`core 0,3`).
     pub track: String,
-    /// Tells tracks of one name apart.
+    /// Distinguishes tracks of the same name.
     pub lane: usize,
     /// Whether other programs use the same track.
     pub shared: bool,
-    /// What happened.
+    /// Name of the activity.
     pub name: String,
-    /// Since the physical launch's start.
+    /// Start, since the physical launch's start.
     pub start_ns: f64,
-    /// Since the physical launch's start.
+    /// End, since the physical launch's start.
     pub end_ns: f64,
 }
 
@@ -136,7 +136,7 @@ fn add_call(
         }
         now_ns += ns;
     }
-    // Of experts, all dispatches one after the other.
+    // For experts, all dispatches one after the other.
     let n = call.n_dispatches as f64;
     let dispatch_ns = n * program.dispatch_ns;
     let mut now_ns = start_ns + call.call_ns + call.write_ns;

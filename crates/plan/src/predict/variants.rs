@@ -1,4 +1,4 @@
-//! What each improvement buys, and what others published: the same work with other settings.
+//! Gain of each improvement, and published configurations: the same work with other settings.
 
 use super::{PassCost, PredictError, Prediction, PriceError, PromptWorkload, model};
 use crate::{SettingError, Settings, Target};
@@ -10,14 +10,14 @@ use serde::Serialize;
 pub struct Variant {
     /// `as asked for`, `without alias`, `the published stack`.
     pub name: String,
-    /// Of an improvement, what it is.
+    /// Description of an improvement.
     #[serde(skip)]
     pub summary: String,
-    /// The prompt.
+    /// Time to the first token of the prompt.
     pub ttft_ns: f64,
-    /// A token.
+    /// Time of a token.
     pub token_ns: f64,
-    /// Of the prompt.
+    /// Bytes that the prompt moves.
     pub moved_bytes: u64,
     /// Dispatches of the prompt.
     pub prompt_dispatches: u64,
@@ -28,7 +28,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Of a prediction.
+    /// Totals of a prediction.
     pub fn of(name: &str, summary: &str, p: &Prediction) -> Variant {
         let crossing =
             |pass: &PassCost| pass.totals.crossing.written_bytes + pass.totals.crossing.read_bytes;
@@ -48,7 +48,7 @@ impl Variant {
 /// Predicts by a target with settings.
 ///
 /// # Errors
-/// Settings that cannot be, and as [`model`]; a target that predicts nothing.
+/// Invalid settings; errors of [`model`]; a target that predicts nothing.
 pub fn with_settings(
     graph: &Graph,
     target: &dyn Target,
@@ -66,8 +66,8 @@ pub fn with_settings(
     model(graph, &*planner, &mut *pricer, work)
 }
 
-/// The prediction asked for, then each improvement in force left out in turn, then what it is compared
-/// with ([`Evidence::comparisons`](crate::Evidence::comparisons)), on the same machine.
+/// The prediction asked for, then one for each improvement in force without it, then the configurations to compare with
+/// ([`Evidence::comparisons`](crate::Evidence::comparisons)). All are on the same machine.
 ///
 /// # Errors
 /// As [`with_settings`].
@@ -86,7 +86,7 @@ pub fn variants(
         }
         let mut without = settings.clone();
         without.without.push(feature.name.clone());
-        // Our host: whose it is must not change with what is left out.
+        // The host must stay the same without the feature, so it is named.
         without.host = without.host.or_else(|| Some(all.host.to_owned()));
         let found = with_settings(graph, target, &without, work)?;
         let name = format!("without {}", feature.name);

@@ -1,7 +1,7 @@
-//! Operations of a pass, how fast they are done, and what share of the machine's peak that is.
+//! Operations of a pass, how fast they are done, and their share of the machine's peak.
 //!
-//! Counted is what the programs compute, padding of a prompt and of the vocabulary included: a
-//! multiplication and an addition are two; of attention under a causal mask half of the square.
+//! The operations of the programs are counted, with padding of a prompt and of the vocabulary: a multiplication and an
+//! addition are two. Attention under a causal mask counts half of the square.
 
 use super::{ModelPart, ProgramCost};
 use serde::Serialize;
@@ -11,14 +11,14 @@ use serde::Serialize;
 pub struct Rate {
     /// Floating-point operations.
     pub flops: u64,
-    /// In a second.
+    /// Operations a second.
     pub flops_per_s: f64,
-    /// Of the machine's peak.
+    /// Share of the machine's peak.
     pub peak_share: f64,
 }
 
 impl Rate {
-    /// So many operations in that time, on a machine of that peak.
+    /// The rate of so many operations in that time, on a machine of that peak.
     pub fn new(flops: u64, ns: f64, peak_flops_per_s: f64) -> Rate {
         let flops_per_s = if ns > 0.0 {
             flops as f64 * 1e9 / ns
@@ -40,14 +40,14 @@ pub struct PartCost {
     pub name: &'static str,
     /// Its launches, loading their cores included.
     pub ns: f64,
-    /// Of the pass's NPU runs.
+    /// Share of the pass's NPU runs.
     pub run_share: f64,
     /// Its operations over that time.
     #[serde(flatten)]
     pub rate: Rate,
 }
 
-/// What the parts of a model take of a pass; those without a launch are left out.
+/// Share of the parts of a model in a pass; those without a launch are left out.
 pub(super) fn parts(programs: &[ProgramCost], run_ns: f64, peak_flops_per_s: f64) -> Vec<PartCost> {
     let cost = |part: ModelPart| {
         let (mut ns, mut flops) = (0.0, 0);

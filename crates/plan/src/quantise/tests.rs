@@ -49,7 +49,7 @@ fn in_fp16(a: &[f32]) -> Vec<f32> {
     a.iter().map(|x| f16::from_f32(*x).to_f32()).collect()
 }
 
-/// SNR of W8A8, W8A8 rotated and fp16, on activations with outliers of so much.
+/// SNR of W8A8, W8A8 rotated and fp16, on activations with outliers of that factor.
 fn table(outlier: f32) -> [f64; 3] {
     let (m, n, k) = (16, 64, 1152);
     let (mut a, b) = (normal(1, m * k), normal(2, n * k));
@@ -66,8 +66,7 @@ fn table(outlier: f32) -> [f64; 3] {
     [plain, rotated, half].map(|found| snr_db(&exact, &found))
 }
 
-/// What each strategy loses: rotation changes nothing without outliers and is what keeps 8 bits
-/// usable with them.
+/// Loss of each strategy: rotation changes nothing without outliers, and keeps 8 bits usable with them.
 #[test]
 fn rotation_keeps_quality_where_activations_have_outliers() {
     eprintln!("outliers   W8A8  rotated   fp16   (SNR, dB)");
@@ -79,12 +78,12 @@ fn rotation_keeps_quality_where_activations_have_outliers() {
     let [[plain, rotated, half], some, many] = rows;
     assert!(plain > 35.0 && (plain - rotated).abs() < 3.0);
     assert!(half > 60.0);
-    // Outliers of ten times cost what rotation gives back.
+    // Outliers of ten times cost about the quality that rotation recovers.
     assert!(some[1] > some[0] + 5.0, "{some:?}");
     assert!(many[1] > many[0] + 10.0, "{many:?}");
 }
 
-/// Error in what the outliers do not dominate: the columns that do not read them.
+/// Error in the columns that outliers do not dominate: those that do not read them.
 #[test]
 fn without_rotation_small_channels_drown() {
     let (m, n, k) = (8, 32, 1024);

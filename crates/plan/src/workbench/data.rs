@@ -1,10 +1,10 @@
-//! Data for programs of somebody's own: what no file gives is random, and what comes out is summed up.
+//! Data for users' own programs: slots without a file are random, and results are summed up.
 
 use super::BenchError;
 use millrace_npu::{Element, Role, Slot};
 use serde::Serialize;
 
-/// What a program without a reference left in a slot.
+/// Summary of a slot's content after a program without a reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlotOutput {
     /// The slot.
@@ -24,7 +24,7 @@ pub struct SlotOutput {
 }
 
 impl SlotOutput {
-    /// What a slot holds.
+    /// Summary of a slot's content.
     pub fn of(slot: &Slot, bytes: &[u8]) -> SlotOutput {
         let mut found = SlotOutput {
             slot: slot.name.clone(),
@@ -63,11 +63,11 @@ pub fn described(slot: &Slot) -> String {
     )
 }
 
-/// Contents of a program's slots before a run: as given by name, otherwise random where the host writes
-/// them and zeros where the program does.
+/// Contents of a program's slots before a run: as given by name; otherwise random where the host writes them, and zeros
+/// where the program does.
 ///
 /// # Errors
-/// A slot that no memory holds, or given bytes of another size.
+/// A slot too large for memory, or given bytes of another size.
 pub fn contents(
     slots: &[Slot],
     given: &[(String, Vec<u8>)],
@@ -129,7 +129,7 @@ impl Random {
             Element::F8E4m3 => bytes.push(bits as u8 & 0xbf),
             Element::I16 => bytes.extend_from_slice(&((bits & 0x7f) as i16).to_le_bytes()),
             Element::I32 => bytes.extend_from_slice(&((bits & 0x7f) as i32).to_le_bytes()),
-            // Truncated to its upper half: a number all the same.
+            // Truncated to its upper half, which is a number too.
             Element::Bf16 => bytes.extend_from_slice(&uniform.to_le_bytes()[2..]),
             Element::F16 => {
                 bytes.extend_from_slice(&half::f16::from_f32(uniform).to_le_bytes());

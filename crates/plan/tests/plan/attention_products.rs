@@ -60,7 +60,7 @@ proptest! {
         prop_assert!(is_first, "{:?}", placed);
     }
 
-    /// What a slot holds has as many elements as the plan's program has there.
+    /// Each part has as many elements as its slot of the plan's program.
     #[test]
     fn parts_fill_their_slots(sizes in Sizes::any(), kind in kinds(), n_keys in 1..=64_usize) {
         let graph = sizes.graph();

@@ -1,4 +1,4 @@
-//! What no software can beat.
+//! Lower bounds of a step's time.
 
 use super::model::Sizes;
 use millrace_plan::bound::{Demand, Limit, Roofs, StepBound, StepOf, expected_tokens};
@@ -34,7 +34,8 @@ fn step() -> impl Strategy<Value = StepOf> {
 }
 
 proptest! {
-    /// A step takes at least what memory takes and what arithmetic takes, and at most all of it one after the other.
+    /// A step takes at least as long as memory and as arithmetic, and at most as long as everything one after the
+    /// other.
     #[test]
     fn a_bound_lies_between_its_parts_and_their_sum(demand in demand(), roofs in roofs(), step in step()) {
         let bound = StepBound::of(&demand, &roofs, step);
@@ -45,7 +46,7 @@ proptest! {
         prop_assert!(bound.ns() <= parts.iter().sum::<f64>() * slack);
     }
 
-    /// What limits takes most.
+    /// The limit is the part that takes most.
     #[test]
     fn the_limit_takes_most(demand in demand(), roofs in roofs(), step in step()) {
         let bound = StepBound::of(&demand, &roofs, step);
@@ -55,7 +56,7 @@ proptest! {
             Limit::Arithmetic => bound.arithmetic_ns,
             Limit::Launches => bound.launches_ns,
         };
-        // Of memory and arithmetic the one that is done first takes nothing.
+        // The shorter of memory and arithmetic takes nothing.
         let work = match bound.arithmetic_ns > bound.weights_ns + bound.cache_ns {
             true => &[Limit::Arithmetic][..],
             false => &[Limit::Weights, Limit::Cache],
@@ -117,7 +118,7 @@ proptest! {
         prop_assert!(found <= expected_tokens((a + 1.0) / 2.0, k) + 1e-12);
     }
 
-    /// What a token asks, counted on paper: all matrices once, and keys and values of every layer up to its window.
+    /// Demand of a token, counted on paper: all matrices once, and keys and values of every layer up to its window.
     #[test]
     fn a_token_asks_for_matrices_and_cache(sizes in Sizes::any(), depth in 0..100_u64, half_bytes in 1..8_u64) {
         let element_bytes = half_bytes as f64 / 2.0;

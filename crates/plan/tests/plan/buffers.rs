@@ -1,5 +1,5 @@
-//! Which buffer each slot is. That no live value is overwritten is [`run`](super::run::run)'s to find, over the same
-//! random plans; here is how many buffers there are, and what crosses.
+//! The buffer of each slot. The module [`run`](super::run::run) checks over the same random plans that no live value is
+//! overwritten. The tests here check the number of buffers and the bytes that cross.
 
 use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
@@ -23,7 +23,7 @@ fn is_cache(binding: &Binding) -> bool {
     matches!(binding, Binding::Cache { .. })
 }
 
-/// Slots of the plan's calls that are no static ones: call, slot, size, what they hold, role.
+/// The slots of the plan's calls that are not static: call, slot, size, content, role.
 fn moving(plan: &Plan) -> Vec<(usize, usize, u64, &Binding, Role)> {
     let mut found = Vec::new();
     for (index, call) in plan.calls().enumerate() {
@@ -38,7 +38,7 @@ fn moving(plan: &Plan) -> Vec<(usize, usize, u64, &Binding, Role)> {
     found
 }
 
-/// By size, how many contents are needed at once: from the call that brings one on to the last that reads it.
+/// By size, how many contents are needed at once: each from the call that brings it on to the last that reads it.
 fn most_at_once(plan: &Plan) -> HashMap<u64, usize> {
     let slots = moving(plan);
     let mut lives: Vec<(u64, usize, usize)> = Vec::new();
@@ -81,7 +81,7 @@ fn most_at_once(plan: &Plan) -> HashMap<u64, usize> {
 }
 
 proptest! {
-    /// With aliases there are as many registers of a size as contents of that size at once: no fewer would do.
+    /// With aliases there are as many registers of a size as contents of that size at once: fewer would not do.
     #[test]
     fn registers_are_as_few_as_can_be(
         sizes in Sizes::any(),
@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// Static buffers are one for each content, have names of their own, and are never moved.
+    /// Static buffers are one for each content, have unique names, and are never moved.
     #[test]
     fn static_contents_are_there_once(
         sizes in Sizes::any(),
@@ -136,7 +136,7 @@ proptest! {
             let BufferKind::Static(content) = &buffer.kind else { continue };
             let same = |b: &&PlannedBuffer| matches!(&b.kind, BufferKind::Static(c) if c == content);
             let n_buffers = buffers.buffers.iter().filter(same).count();
-            // Two slots of a call are two buffers, whatever they hold.
+            // Two slots of a call are two buffers, even with equal content.
             let in_call = |call: &Call| call.bindings.iter().filter(|b| *b == content).count();
             prop_assert_eq!(Some(n_buffers), plan.calls().map(in_call).max(), "{:?}", content);
         }
@@ -152,7 +152,7 @@ proptest! {
         }
     }
 
-    /// Bytes of buffers are the sum of both kinds, and what crosses is what slots say.
+    /// Bytes of buffers are the sum of both kinds, and the bytes that cross agree with the slots.
     #[test]
     fn sizes_and_traffic_add_up(
         sizes in Sizes::any(),
@@ -217,7 +217,7 @@ fn a_value_stays_in_its_buffer_until_its_last_reader() {
     assert_eq!(readers, ["embed", "attn_norm_L0", "attn_add_L0"]);
 }
 
-/// The check itself is tried: a plan whose last reader of a value comes after its register was given away is found.
+/// The check itself is tested: it finds a plan that gives a value's register away before its last reader.
 #[test]
 fn a_register_given_away_too_early_is_found() {
     let kind = PassKind::prefill(3);
@@ -245,7 +245,7 @@ fn a_register_given_away_too_early_is_found() {
     assert!(run(&plan, &graph, &wrong).is_err());
 }
 
-/// A row that the host does not read is found, too.
+/// It also finds a row that the host does not read.
 #[test]
 fn a_row_that_is_not_read_is_found() {
     let kind = PassKind::prefill(3).with_head(millrace_plan::HeadRows::All);
@@ -261,8 +261,8 @@ fn a_row_that_is_not_read_is_found() {
     assert!(error.contains("needed Real"), "{error}");
 }
 
-/// Rotations of queries and keys with as many heads take equal tables: a token's call that has both writes two buffers, as a
-/// device refuses one buffer in two slots.
+/// Rotations of queries and keys with as many heads take equal tables. A token's call that has both writes two buffers,
+/// because a device refuses one buffer in two slots.
 #[test]
 fn equal_inputs_of_a_call_have_a_buffer_each() {
     let sizes = Sizes {

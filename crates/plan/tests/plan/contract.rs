@@ -1,4 +1,4 @@
-//! The contract of targets: its defaults, its typed numbers, and that callers may take the part they need.
+//! The contract of targets: its defaults and typed numbers; a caller may take only the part that it needs.
 
 use super::device::{Manner, Toy};
 use super::model::Sizes;
@@ -48,7 +48,7 @@ fn typed_numbers_are_stored_as_numbers() {
     assert_eq!(read, made);
 }
 
-/// Who needs lowering takes that; a planner is all of its parts.
+/// A caller that needs only lowering takes that part; a planner is all of its parts.
 #[test]
 fn a_planner_is_each_of_its_parts() {
     fn mode(lowering: &dyn Lowering) -> String {
@@ -73,7 +73,7 @@ fn a_planner_is_each_of_its_parts() {
     assert!(format!("{planner:?}").starts_with("toy "));
 }
 
-/// A target without arrangements of its own refuses each with its number, so that a plan that has one names it.
+/// A target without its own arrangements refuses each with its number, so that the error names the one in a plan.
 #[test]
 fn what_a_target_does_not_arrange_is_refused_by_number() {
     let (plan, toy) = (plan(), Toy(Manner::all()));

@@ -1,4 +1,4 @@
-//! A target that takes whatever ops a test says, several in a call, with values in slots of their own.
+//! A target that takes the ops that a test selects, several in a call, with values in separate slots.
 
 use millrace_graph::{Attention, Graph, Node, Op, RotateHeads, ValueId, single_row};
 use millrace_kernels::Cpu;
@@ -17,18 +17,18 @@ use std::sync::Arc;
 /// Rows of a cache.
 const CACHE_ROWS: u64 = 64;
 
-/// What such a target does.
+/// Behaviour of such a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Manner {
-    /// By node, whether it is taken; over and over.
+    /// By node, whether it is taken; the list repeats.
     pub(crate) takes: Vec<bool>,
-    /// Ops of a call at most.
+    /// Most ops of a call.
     pub(crate) most: usize,
     /// Whether programs append to the cache themselves.
     pub(crate) appends: bool,
-    /// Whether each op of a call has a launch of its own.
+    /// Whether each op of a call has a separate launch.
     pub(crate) launches: bool,
-    /// Whether products lie in arrangements of the target's own.
+    /// Whether products use the target's own arrangements.
     pub(crate) packs: bool,
     /// Whether values stay on the device between calls.
     pub(crate) alias: bool,
@@ -64,7 +64,7 @@ impl Manner {
     }
 }
 
-/// Kinds of passes of models that small.
+/// Kinds of passes for models that small.
 pub(crate) fn kinds() -> impl Strategy<Value = PassKind> {
     (prop::option::of(1..=9_u64), any::<bool>()).prop_map(|(n_tokens, is_all)| {
         let kind = n_tokens.map_or_else(PassKind::decode, PassKind::prefill);
@@ -176,7 +176,7 @@ impl RowCounts {
 }
 
 impl Manner {
-    /// How many ops from the first on are one call.
+    /// How many ops from the first on are in one call.
     fn n_ops(&self, ops: &[OpOf<'_>]) -> usize {
         let fits = |n: usize| {
             let op = &ops[n];
@@ -210,7 +210,7 @@ impl Manner {
         for op in call.ops {
             call.add(op);
         }
-        // Programs of few ops have working space.
+        // Programs of few ops have scratch space.
         call.slot(Role::Intermediate, [3, 16 * n_ops as u64], Binding::Scratch);
         Ok(OpGroup {
             taken: call.finish(format!("op {} is taken", ops[0].number)),
@@ -345,7 +345,7 @@ impl CallBuilder<'_, '_> {
         }
     }
 
-    /// Whether anybody but the call needs a node's result: another op, the caller, or the host's pages.
+    /// Whether anything outside the call needs a node's result: another op, the caller, or the host's pages.
     fn is_wanted(&self, node: &Node) -> bool {
         let inside: Range<usize> = self.ops[0].number..self.ops[0].number + self.ops.len();
         let mut readers = self

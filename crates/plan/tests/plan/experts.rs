@@ -25,7 +25,7 @@ fn experts(plan: &Plan) -> impl Iterator<Item = (usize, ExpertCall)> {
 }
 
 proptest! {
-    /// The host has the choice and all rows before the call, and all results behind it, whatever shares the buffers.
+    /// The host has the choice and all rows before the call, and all results behind it, even where buffers are shared.
     #[test]
     fn experts_are_computed_once_from_what_is_there(
         sizes in mixtures(),
@@ -70,7 +70,7 @@ proptest! {
         if sizes.experts.is_some_and(|(n, _)| n > 1) {
             prop_assert_eq!(buffers.expert_bytes(), matrices);
         }
-        // Every token asks for as many experts as it uses, whoever else does: no more dispatches than that.
+        // Every token needs as many dispatches as experts that it uses, independent of other tokens, and no more.
         let n = plan.dispatches(&graph);
         let (_, n_used) = sizes.experts.expect("a mixture");
         let dense = (plan.calls().count() - 2 * sizes.n_layers) as u64;
@@ -111,7 +111,7 @@ fn take(product: &Product) -> Result<OffloadedOp, Reason> {
     super::products::take(product)
 }
 
-/// What the host could not gather is refused with the slot that it is.
+/// Operands that the host cannot gather are refused with the slot's name.
 #[test]
 fn other_operands_are_refused_by_name() {
     let sizes = Sizes {
@@ -130,7 +130,7 @@ fn other_operands_are_refused_by_name() {
     assert!(refused.all(|p| p.place == NodePlace::Host && p.reason.contains("slot `a`")));
 }
 
-/// A plan from elsewhere whose experts are other nodes is no plan.
+/// A stored plan whose experts are other nodes is refused.
 #[test]
 fn calls_of_experts_that_are_none_are_found() {
     let sizes = Sizes {

@@ -1,4 +1,4 @@
-//! How weights, biases and positions lie in slots.
+//! How weights, biases and positions are arranged in slots.
 
 use half::bf16;
 use millrace_graph::WeightId;
@@ -19,7 +19,7 @@ fn ordered(half_split: Option<usize>) -> [WeightLayout; 3] {
     ]
 }
 
-/// A matrix whose elements are their index: exact in bf16 up to 256.
+/// A matrix whose elements equal their index: exact in bf16 up to 256.
 fn arranged(layout: &WeightLayout, [n, k]: [usize; 2]) -> (Vec<f32>, Vec<usize>) {
     let n_elements = layout.n_elements([n, k]).expect("a common layout");
     let mut out = vec![bf16::NAN; n_elements];
@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(WeightLayout::Vector { offset: 0.5 }.source_row(row), Some(row));
     }
 
-    /// Part of a matrix: its rows from the first on, then zeros; each row is asked for once.
+    /// Part of a matrix: its rows from the first on, then zeros; each row is requested once.
     #[test]
     fn a_part_has_its_rows_and_zeros(start in 0..10_usize, len in 0..20_usize, more in 0..40_usize, k in 1..4_usize) {
         let layout = WeightLayout::Rows { start, len, padded_to: len + more };
@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    /// A transposed matrix has each element of the same one as stored, across several blocks of rows.
+    /// A transposed matrix has the same elements as the stored one, across several blocks of rows.
     #[test]
     fn transposing_moves_and_changes_nothing(n_heads in 1..12_usize, half in 1..5_usize, k in 1..3_usize, is_split: bool) {
         let head_dim = 2 * half;
@@ -135,8 +135,8 @@ proptest! {
         prop_assert!(slot[16..].iter().all(|digit| *digit == bf16::ZERO));
     }
 
-    /// The rows that a pass reaches hold every key that its first token sees, start at a whole unit, and are as few as
-    /// that allows.
+    /// The rows that a pass reaches hold every key that its first token sees. They start at a whole unit, and are as
+    /// few as that allows.
     #[test]
     fn a_window_is_reached_whole(window in 1..5000_u64, unit in 1..600_u64, first in positions()) {
         let range = KeyRange { window, unit };
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(start.rem_euclid(unit as i64), 0);
         prop_assert!(start <= oldest_seen && oldest_seen - start < unit as i64);
         prop_assert_eq!(start + range.row(first) as i64, first as i64);
-        // Rows before position 0 are no token's.
+        // Rows before position 0 belong to no token.
         prop_assert_eq!(start + range.oldest(first) as i64, start.max(0));
         let slot = range.slot(first, 12);
         prop_assert_eq!(spelled(&slot[..4]), range.row(first) as u64);

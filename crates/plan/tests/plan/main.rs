@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever the target: properties over random models and random targets.
+//! Properties of every plan of any target, over random models and random targets.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod attention_products;

@@ -1,4 +1,4 @@
-//! Plans of ops on the device and on the host, whatever the device takes.
+//! Plans of ops on the device and on the host, for any selection by the device.
 
 use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
@@ -39,7 +39,7 @@ fn placed_where_computed(plan: &Plan) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Each node once, everything before what reads it, caches before attention.
+    /// Each node runs once, its inputs before it, and caches before attention.
     #[test]
     fn plans_compute_each_node_once_from_what_is_there(
         sizes in Sizes::any(),
@@ -52,7 +52,7 @@ proptest! {
         prop_assert_eq!(run(&plan, &graph, &buffers), Ok(()));
     }
 
-    /// Placements say, node by node in the graph's order, what the steps do.
+    /// Placements describe the steps, node by node in the graph's order.
     #[test]
     fn placements_tell_what_steps_do(
         sizes in Sizes::any(),
@@ -66,7 +66,7 @@ proptest! {
         placed_where_computed(&plan)?;
     }
 
-    /// Equal programs are one; calls have sets of their own, and a binding for each slot.
+    /// Equal programs are one. Calls have separate sets, and a binding for each slot.
     #[test]
     fn programs_are_shared_and_sets_are_not(
         sizes in Sizes::any(),
@@ -86,7 +86,7 @@ proptest! {
         }
     }
 
-    /// Lowering is pure, and what an op's support says is where the plan has it.
+    /// Lowering is pure, and an op's support agrees with its place in the plan.
     #[test]
     fn lowering_is_pure_and_support_is_placement(
         sizes in Sizes::any(),
@@ -111,8 +111,8 @@ proptest! {
         prop_assert!(beyond.expect_err("no such node").0.contains("has no node"));
     }
 
-    /// What an interleaved rotation takes is put in half-split order by its projection, wherever that runs; nothing else
-    /// is.
+    /// The projection before an interleaved rotation puts its outputs in half-split order, wherever it runs; nothing
+    /// else is reordered.
     #[test]
     fn projections_before_a_rotation_are_put_in_order(
         sizes in Sizes::any(),
@@ -260,7 +260,8 @@ fn what_cannot_be_lowered_is_an_error() {
     );
 }
 
-/// An interleaved rotation that has no half-split form stays the host's, and both its block's projections keep their order.
+/// The host computes an interleaved rotation that has no half-split form, and both projections of its block keep their
+/// order.
 #[test]
 fn rotations_without_half_split_form_stay_the_hosts() {
     let whole = Sizes {

@@ -11,7 +11,7 @@ fn lengths() -> impl Strategy<Value = Lengths> {
 }
 
 proptest! {
-    /// Ascending, each once, none of no tokens, and at least one.
+    /// Lengths are ascending, distinct, positive, and at least one.
     #[test]
     fn lengths_are_ascending_and_positive(lengths in lengths()) {
         let all = lengths.all();
@@ -39,7 +39,7 @@ proptest! {
         }
     }
 
-    /// A pass takes the least length that holds what is left.
+    /// A pass takes the least length that holds the remaining tokens.
     #[test]
     fn padding_is_the_least(
         lengths in lengths(),
@@ -56,7 +56,7 @@ proptest! {
         }
     }
 
-    /// What is compiled ahead is what a prompt and its tokens ask for: nothing else, nothing less.
+    /// Compilation ahead covers exactly the plans that a prompt and its tokens ask for.
     #[test]
     fn what_is_compiled_ahead_is_what_is_asked_for(
         n_ctx in 1..400_u64,

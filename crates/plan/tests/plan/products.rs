@@ -10,7 +10,7 @@ use millrace_plan::{
 };
 use std::sync::Arc;
 
-/// A plan of products, and of attention as products where `n_keys` says over how many keys.
+/// A plan of products. Attention is products too where `n_keys` gives a number of keys.
 pub(crate) fn products(
     graph: &Graph,
     kind: &PassKind,
@@ -36,7 +36,7 @@ pub(crate) fn products(
     offload::products_and_attention(graph, kind, &mut take, attend)
 }
 
-/// The product as a program of its own.
+/// The product as a separate program.
 pub(crate) fn take(product: &Product) -> Result<OffloadedOp, Reason> {
     let value = |value| Binding::Packed {
         value,

@@ -1,4 +1,4 @@
-//! Products of 8-bit integers: what rounding costs, and what it must not change.
+//! Products of 8-bit integers: the error of rounding, and the properties that it must keep.
 
 use millrace_plan::quantise::{MAX, Rotation, quantise_row, quantise_rows, rescale, snr_db};
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ proptest! {
         }
     }
 
-    /// A rotation is linear: of a sum it is the sum.
+    /// A rotation is linear: the rotation of a sum is the sum of rotations.
     #[test]
     fn rotations_are_linear((k, values) in rows()) {
         let rotation = Rotation::of(k as u32);
@@ -96,7 +96,7 @@ proptest! {
         prop_assert!(block == 4096 || !k.is_multiple_of(2 * block));
     }
 
-    /// Rows are quantised each by itself, as one alone is.
+    /// Each row is quantised as if it were alone.
     #[test]
     fn rows_do_not_know_each_other((k, values) in rows(), is_rotated: bool) {
         let rotation = if is_rotated { Rotation::of(k as u32) } else { Rotation::NONE };
@@ -112,7 +112,7 @@ proptest! {
         }
     }
 
-    /// The whole product: within what half a step of each factor explains.
+    /// The whole product errs by no more than half a step of each factor explains.
     #[test]
     fn products_err_by_what_steps_explain((k, values) in rows(), is_rotated: bool) {
         let rotation = if is_rotated { Rotation::of(k as u32) } else { Rotation::NONE };

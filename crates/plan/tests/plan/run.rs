@@ -1,7 +1,7 @@
-//! Runs a plan on nothing: what every buffer and the host would hold, by name.
+//! Runs a plan without data: the content of every buffer and of the host, by name.
 //!
-//! It shares no code with [`Buffers`]: a buffer that loses a value before its last reader, a step before what it
-//! reads, or a row that the host needs and does not read, is an error with the step.
+//! It shares no code with [`Buffers`]. Three faults are errors, reported with the step: a buffer loses a value before
+//! its last reader, a step runs before its operands exist, or the host does not read a row that it needs.
 
 use millrace_graph::{Graph, Op, SequenceMemory, ValueId};
 use millrace_npu::Role;
@@ -11,22 +11,22 @@ use millrace_plan::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// What a buffer holds.
+/// Content of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 enum Content {
-    /// Nothing that anybody may read.
+    /// Nothing that may be read.
     Garbage,
-    /// That.
+    /// The content of that binding.
     Is(Binding),
 }
 
-/// What there is.
+/// Content of buffers and of the host.
 struct State<'a> {
     plan: &'a Plan,
     graph: &'a Graph,
     buffers: &'a Buffers,
     content: Vec<Content>,
-    /// Values that the host has, and which of their rows.
+    /// Values that the host has, and the rows that it has of each.
     host: HashMap<ValueId, HostRows>,
     /// Layers whose cache has the pass's rows.
     appended: HashSet<usize>,
@@ -37,7 +37,7 @@ struct State<'a> {
     probabilities: HashSet<(usize, usize)>,
 }
 
-/// Whether the plan computes every node once, from what is there.
+/// Checks that the plan computes every node once, with its operands present.
 pub(crate) fn run(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String> {
     let mut state = State {
         plan,
@@ -154,7 +154,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// A slot before the program runs.
+    /// Checks a slot before the program runs.
     fn takes(
         &mut self,
         step: usize,
@@ -189,7 +189,7 @@ impl State<'_> {
                 } => self.operand((*node, *kv_head), *of)?,
                 _ => {}
             }
-            // Gathered rows are no value: whoever reads the buffer next must have it written.
+            // Gathered rows are not a value: the buffer must be written again before its next reader.
             let gathered = matches!(&self.plan.steps[step], Step::Call(c) if c.experts.is_some());
             if gathered {
                 self.content[buffer] = Content::Garbage;
@@ -235,7 +235,7 @@ impl State<'_> {
                     let Op::Attention(attention) = &self.graph.nodes[*node].op else {
                         return;
                     };
-                    // A share each: the value is whole with the last.
+                    // Each head gives a share: the value is whole with the last.
                     if *kv_head + 1 == attention.n_kv_heads {
                         self.host.insert(*value, rows);
                         self.n_computed[*node] += 1;

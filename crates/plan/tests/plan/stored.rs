@@ -1,4 +1,4 @@
-//! Plans that come from somewhere: what fits is taken, and no index beyond its list is.
+//! Stored plans: valid ones are accepted, and an index beyond its list is refused.
 
 use super::device::{Manner, Toy, kinds};
 use super::model::Sizes;
@@ -9,10 +9,10 @@ use millrace_plan::{
 };
 use proptest::prelude::*;
 
-/// What is spoilt, and how; `None` where the plan has no such thing.
+/// Name and function of a fault; `None` where the plan has no such place.
 type Spoil = (&'static str, fn(&mut Plan, &Graph) -> Option<()>);
 
-/// Ways to spoil a plan, each with the number that is beyond its list.
+/// Ways to corrupt a plan, each with a number that is beyond its list.
 fn spoils() -> Vec<Spoil> {
     [
         spoils_of_calls(),
@@ -180,7 +180,7 @@ fn device(plan: &mut Plan) -> Option<&mut millrace_plan::Device> {
 }
 
 proptest! {
-    /// What was lowered is taken, also after it was written and read.
+    /// Every lowered plan is accepted, also after it was written and read.
     #[test]
     fn plans_survive_being_stored(
         sizes in Sizes::any(),
@@ -199,7 +199,7 @@ proptest! {
         prop_assert_eq!(read.check(&graph), Ok(()));
     }
 
-    /// One index beyond its list, wherever: it is refused.
+    /// One index beyond its list is refused, wherever it is.
     #[test]
     fn an_index_beyond_its_list_is_refused(
         sizes in Sizes::any(),
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// Every way is tried at least once, so that none is a test of nothing.
+/// Every fault applies to at least one plan, so that each test checks something.
 #[test]
 fn every_way_to_spoil_a_plan_has_its_plan() {
     let graph = Sizes::LEAST.graph();

@@ -14,13 +14,13 @@ use super::Command;
 use crate::regs::Block;
 use std::fmt::Write;
 
-/// A line that is no command.
+/// A line that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub problem: String,
 }
 
@@ -64,10 +64,10 @@ pub fn print(commands: &[Command]) -> String {
     })
 }
 
-/// The commands of a text.
+/// Parses a text into commands.
 ///
 /// # Errors
-/// [`TextError`]: the first line that is no command, and why.
+/// [`TextError`]: the first line that is not a command, and why.
 pub fn parse(text: &str) -> Result<Vec<Command>, TextError> {
     let mut commands = Vec::new();
     for (at, full) in text.lines().enumerate() {
@@ -84,10 +84,10 @@ pub fn parse(text: &str) -> Result<Vec<Command>, TextError> {
     Ok(commands)
 }
 
-/// The command of a line.
+/// Parses a line into a command.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The fault, in words.
 pub fn parse_line(line: &str) -> Result<Command, String> {
     let mut words = line.split_whitespace();
     let first = words.next().unwrap_or("");

@@ -1,9 +1,8 @@
 //! Buffers of the device contract over buffer objects of several workers.
 //!
-//! An address space belongs to one worker, so a buffer is cut into *parts*, each an object of the
-//! worker that uses those bytes; inputs that all workers read are there once for each. Which bytes go
-//! where is known when a program is bound first, so until then the content lies in ordinary memory.
-//! What the host sees is kept apart until a sync, as the contract asks.
+//! An address space belongs to one worker. So a buffer is cut into *parts*, each an object of the worker that uses
+//! those bytes; inputs that all workers read exist once for each. The cut is known when a program is first bound, so
+//! until then the content is in ordinary memory. The host's view is kept separate until a sync, as the contract asks.
 
 use crate::driver::{Bo, Driver, DriverError};
 use millrace_npu::ram::UNDEFINED;
@@ -25,32 +24,32 @@ pub(super) struct ObjectPart {
     pub(super) bo: Bo,
 }
 
-/// Where the device's content is.
+/// Place of the device's content.
 enum ContentPlace {
     Zeros,
     /// No program was bound yet.
     Memory(Vec<u8>),
-    /// In objects, whose ranges cover the buffer.
+    /// Objects, whose ranges cover the buffer.
     Parts(Arc<Vec<ObjectPart>>),
 }
 
-/// What the host sees.
+/// The host's view.
 enum View {
     /// The device's content.
     Same,
     /// The device's content, fetched.
     Copy(Vec<u8>),
-    /// One byte, over and over: the device wrote since the last sync.
+    /// One byte, repeated: the device wrote since the last sync.
     Fill(u8),
-    /// What the host wrote.
+    /// Content that the host wrote.
     Own(Vec<u8>),
 }
 
 struct Sides {
     view: View,
     place: ContentPlace,
-    /// Objects of other cuts, whose content is old: programs that share a buffer and cut it differently
-    /// find theirs again, at the addresses that their commands hold.
+    /// Objects of other cuts, whose content is old. Programs that share a buffer and cut it differently find theirs
+    /// again, at the addresses that their commands hold.
     spare: Vec<Arc<Vec<ObjectPart>>>,
 }
 
@@ -146,8 +145,8 @@ impl RkBuffer {
         error.to_device(&self.device)
     }
 
-    /// Has its content in objects of those workers. Nothing happens where it is so already; an error
-    /// leaves the content where it was.
+    /// Moves the content into objects of those workers. Nothing happens where it is there already; an error leaves the
+    /// content in its old place.
     pub(super) fn place(
         &self,
         driver: &Driver,
@@ -192,16 +191,16 @@ impl RkBuffer {
         Ok(parts)
     }
 
-    /// What the device has.
+    /// The device's content.
     pub(super) fn device_content(&self) -> Result<Vec<u8>, DeviceError> {
         let content = self.lock().place.read_all(self.size_bytes);
         content.map_err(|e| self.error(e))
     }
 
-    /// Overwrites what the device has; what the host sees stays.
+    /// Overwrites the device's content; the host's view stays.
     pub(super) fn set_device_content(&self, content: &[u8]) -> Result<(), DeviceError> {
         let (mut sides, len) = (self.lock(), self.size_bytes);
-        // What was equal is so no more.
+        // A view equal to the device's content must become a copy.
         if let View::Same = sides.view {
             let seen = sides.place.read_all(len).map_err(|e| self.error(e))?;
             sides.view = View::Copy(seen);
@@ -210,7 +209,7 @@ impl RkBuffer {
         written.map_err(|e| self.error(e))
     }
 
-    /// The device is about to write: what the host sees is no longer what is there.
+    /// Called before the device writes: the host's view no longer equals the device's content.
     pub(super) fn device_writes(&self) {
         let mut sides = self.lock();
         if matches!(sides.view, View::Same | View::Copy(_)) {
@@ -232,7 +231,7 @@ fn make(driver: &Driver, ranges: &[PartRange]) -> Result<Vec<ObjectPart>, Driver
 }
 
 impl Sides {
-    /// What the host sees, as a copy.
+    /// A copy of the host's view.
     fn seen(&self, len: u64) -> Result<Vec<u8>, DriverError> {
         match &self.view {
             View::Same => self.place.read_all(len),
@@ -241,7 +240,7 @@ impl Sides {
         }
     }
 
-    /// What the host sees, about to be written.
+    /// The host's view, about to be written.
     fn own(&mut self, len: u64) -> Result<&mut Vec<u8>, DriverError> {
         let bytes = match std::mem::replace(&mut self.view, View::Same) {
             View::Copy(bytes) | View::Own(bytes) => bytes,
@@ -327,7 +326,7 @@ impl BufferObject for RkBuffer {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let mut sides = self.lock();
         if bytes.len() as u64 == self.size_bytes {
-            // What was there need not be fetched.
+            // The old content need not be fetched.
             sides.view = View::Own(bytes.to_vec());
             return Ok(());
         }

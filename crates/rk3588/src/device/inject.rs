@@ -1,4 +1,4 @@
-//! Failures on purpose: the board's own faults, asked for in the words of all devices.
+//! Deliberate failures: the board's own faults, requested in the words of all devices.
 
 use super::RkDevice;
 use super::link::Files;
@@ -11,7 +11,7 @@ use millrace_npu::inject::{
 use millrace_npu::{Buffer, DeviceError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What was asked for.
+/// The failures that were asked for.
 #[derive(Default)]
 pub(super) struct InjectionRequest {
     waiting: Mutex<Injections>,
@@ -22,11 +22,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is wrong on purpose in one run.
+/// Corruption that is planned for one run.
 pub(super) struct Wrong {
-    /// Slots that the program reads, as they were.
+    /// Slots that the program reads, with their content before the run.
     before: Vec<(Arc<Buffer>, Vec<u8>)>,
-    /// How the result shall be wrong.
+    /// Corruptions of the result.
     result: Vec<Corruption>,
     corrupted: Arc<Mutex<CorruptionCounts>>,
 }
@@ -36,7 +36,7 @@ impl InjectionRequest {
         lock(&self.waiting).take(event)
     }
 
-    /// Has the board do what was asked for, at the next submission.
+    /// Plans the requested failure for the board's next submission.
     pub(super) fn plan(&self, board: &Board, loaded: &BoardProgram) {
         let first = board.n_jobs();
         match self.take(InjectionEvent::Submission) {
@@ -55,7 +55,7 @@ impl InjectionRequest {
         }
     }
 
-    /// Makes slots wrong that the program reads, and tells what to do after the run.
+    /// Corrupts slots that the program reads. Gives the work to do after the run.
     pub(super) fn corrupt(
         &self,
         device: &RkDevice,
@@ -94,7 +94,7 @@ impl Wrong {
         corrupted.n_changed += u64::from(changed);
     }
 
-    /// After the run: what was read is as it was, and the result is wrong.
+    /// After the run, restores the slots that were read and corrupts the result.
     pub(super) fn settle(&self, loaded: &BoardProgram, c: &Buffer) -> Result<(), DeviceError> {
         use super::buffer::RkBuffer;
         for (buffer, before) in self.before.iter().rev() {

@@ -1,5 +1,5 @@
-//! The open files of a device, made anew once an NPU that was away is back. What was made on files of
-//! before is gone: buffers and programs carry the number of the link that they were made on.
+//! The open files of a device, opened again once a lost NPU is back. Objects of earlier files are gone: buffers and
+//! programs carry the number of the link that they were made on.
 
 use crate::driver::Driver;
 use crate::rocket::Host;
@@ -7,7 +7,7 @@ use millrace_npu::DeviceError;
 use millrace_npu::device::unique_number;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where open files come from.
+/// Opens and reopens the files.
 pub(super) struct Link {
     host: Arc<dyn Host>,
     n_workers: usize,
@@ -17,7 +17,7 @@ pub(super) struct Link {
 
 struct LinkState {
     driver: Arc<Driver>,
-    /// Numbers of links so far, this one's last.
+    /// Numbers of links so far; the current one is last.
     owners: Vec<u64>,
     is_lost: bool,
 }
@@ -54,7 +54,7 @@ impl Link {
         self.n_workers
     }
 
-    /// The open files; new ones where the NPU was away.
+    /// The open files; new ones where the NPU was lost.
     ///
     /// # Errors
     /// It is still away.
@@ -74,7 +74,7 @@ impl Link {
         })
     }
 
-    /// Passes a result on; where it says that the NPU is gone, the next call opens it again.
+    /// Passes a result on. Where it says that the NPU is gone, the next call opens it again.
     pub(super) fn noticed<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
         if let Err(DeviceError::Lost { .. }) = &result {
             self.lock().is_lost = true;
@@ -82,7 +82,7 @@ impl Link {
         result
     }
 
-    /// What is wrong with a thing of another number: it is of before, or another device's.
+    /// The error for an object with another number: it is stale, or another device's.
     pub(super) fn not_own(&self, owner: u64, what: &str, foreign: DeviceError) -> DeviceError {
         match self.lock().owners.contains(&owner) {
             true => DeviceError::Stale {

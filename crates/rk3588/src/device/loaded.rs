@@ -24,7 +24,7 @@ struct Words {
 pub(super) struct LoadedJob {
     pub(super) worker: usize,
     tasks: Vec<Words>,
-    /// What each task writes, in bytes of slot `c`.
+    /// Bytes of slot `c` that each task writes.
     pub(super) writes: Vec<Range<u64>>,
 }
 
@@ -146,7 +146,7 @@ impl BoardProgram {
             let bytes = content.entry(job.worker).or_default();
             let mut args = Vec::new();
             for task in &job.tasks {
-                // Tasks begin at multiples of 64 bytes, as Mesa lays them.
+                // Tasks begin at multiples of 64 bytes, as in Mesa.
                 bytes.resize(bytes.len().next_multiple_of(64), 0);
                 args.push(TaskArgs {
                     regcmd: bytes.len() as u32,
@@ -190,7 +190,7 @@ fn words(commands: &[Command]) -> Words {
     }
 }
 
-/// The bytes of each slot that each worker uses. What nobody uses goes to the first.
+/// The bytes of each slot that each worker uses. Unused bytes go to the first.
 fn parts(program: &Program, verified: &VerifiedProgram, sizes: [u64; 3]) -> [Vec<PartRange>; 3] {
     let mut used: [BTreeMap<usize, Range<u64>>; 3] = Default::default();
     for (job, tasks) in program.jobs.iter().zip(&verified.jobs) {

@@ -1,4 +1,4 @@
-//! Work in flight, and what became of it.
+//! Work in flight, and its outcome.
 
 use super::buffer::ObjectPart;
 use super::inject::Wrong;
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the last bytes of every task's output are before it runs. As a 32-bit integer it is beyond any
-/// sum of products of bytes with k up to 16,384; as a float of 32 or 16 bits it is a NaN with a
-/// payload that no arithmetic makes; as a 16-bit integer it is beyond any sum of 4-bit products with k
-/// up to 500, and an accident of 128 bits otherwise.
+/// Content of the last bytes of every task's output before it runs. As a 32-bit integer it is beyond any sum of
+/// products of bytes with k up to 16,384. As a float of 32 or 16 bits it is a NaN with a payload that no arithmetic
+/// makes. As a 16-bit integer it is beyond any sum of 4-bit products with k up to 500; for larger k a match is a
+/// coincidence of 128 bits.
 const MARK: [u8; 16] = 0x7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_7fa5_u128.to_le_bytes();
 
-/// The kernel resets a job after 500 ms; a wait this long that left a mark was one.
+/// The kernel resets a job after 500 ms. A wait this long that left a mark means a reset.
 const RESET_NS: i64 = 450_000_000;
 
-/// How long a job may take before waiting for it is given up: reset included, and those before it.
+/// Longest wait for a job, with a reset and the jobs before it.
 const JOB_WAIT_NS: i64 = 2_000_000_000;
 
 type JobResult = Result<Completion, DeviceError>;
@@ -35,7 +35,7 @@ pub(super) struct PendingWork {
     pub(super) started_ns: i64,
     /// A SUBMIT that failed; jobs after it were not submitted.
     pub(super) failed: Option<DriverError>,
-    /// What is wrong with it on purpose.
+    /// Its planned corruption.
     pub(super) wrong: Option<Wrong>,
     pub(super) _commands: Arc<Commands>,
     pub(super) _parts: [Arc<Vec<ObjectPart>>; 3],
@@ -66,7 +66,7 @@ impl Pending {
         }
     }
 
-    /// Waits for its end, looks at what it wrote, and lets go of all it held.
+    /// Waits for its end, checks its outputs, and releases all it held.
     pub(super) fn finish(&self, device: &str) -> JobResult {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let PendingState::Running(work) = &*state {
@@ -81,7 +81,7 @@ impl Pending {
     }
 }
 
-/// Overwrites the end of every task's output.
+/// Marks the end of every task's output.
 pub(super) fn mark(program: &BoardProgram, c: &[ObjectPart]) -> Result<(), DriverError> {
     for part in c {
         part.bo.touch(|bytes| {
@@ -93,7 +93,7 @@ pub(super) fn mark(program: &BoardProgram, c: &[ObjectPart]) -> Result<(), Drive
     Ok(())
 }
 
-/// Where the last bytes of the outputs of the part's worker lie in its object.
+/// Positions of the last bytes of outputs of the part's worker, in its object.
 fn ends<'p>(program: &'p BoardProgram, part: &'p ObjectPart) -> impl Iterator<Item = usize> + 'p {
     tasks(program, part.at.worker).map(|(_, _, end)| (end - part.at.range.start) as usize)
 }
@@ -110,7 +110,7 @@ fn tasks(program: &BoardProgram, worker: usize) -> impl Iterator<Item = (usize, 
 }
 
 impl PendingWork {
-    /// Ends what was wrong on purpose.
+    /// Ends the planned corruption.
     fn settle_wrong(&self) -> Result<(), DeviceError> {
         let loaded = self.program.as_any().downcast_ref::<BoardProgram>();
         match (&self.wrong, loaded) {
@@ -119,7 +119,7 @@ impl PendingWork {
         }
     }
 
-    /// Waits for all workers. What is wrong first, in order of jobs, is the outcome.
+    /// Waits for all workers. The outcome is the first fault, in the order of jobs.
     fn outcome(&self, device: &str) -> JobResult {
         let mut unwritten = None;
         let mut error = self.failed;

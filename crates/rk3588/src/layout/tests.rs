@@ -147,7 +147,7 @@ fn offsets_are_those_of_the_samples() {
         };
         let (rows, atom) = (value("H="), value("C2="));
         let (k, m) = (value("c="), value("h="));
-        // An atom has 16 bytes whatever the type, which is what `pack_a` moves.
+        // An atom has 16 bytes in every type, and `pack_a` moves atoms.
         assert_eq!(
             (k / atom) * rows * atom + m * atom + k % atom,
             value("off=")

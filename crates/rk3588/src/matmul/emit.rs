@@ -5,7 +5,7 @@ use crate::command::Command;
 use crate::machine::Machine;
 use crate::regs::{Block, Field, Reg, cna, core, dpu, dpu_rdma, pc};
 
-/// Whose form a stream has.
+/// Driver that a stream is formed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// For the vendor's driver: CNA, CORE and DPU.
@@ -15,7 +15,7 @@ pub enum Form {
     Rocket,
 }
 
-/// In what open implementations differ.
+/// Choices in which open implementations differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Emit {
     /// The form of the stream.
@@ -25,25 +25,25 @@ pub struct Emit {
 }
 
 impl Emit {
-    /// What this crate runs: rocket's form with Mesa's bit.
+    /// The choices of this crate: rocket's form with Mesa's bit.
     pub const MILLRACE: Emit = Emit {
         form: Form::Rocket,
         quantised: true,
     };
-    /// As mtx512/rk3588-npu writes it.
+    /// The choices of mtx512/rk3588-npu.
     pub const MTX512: Emit = Emit {
         form: Form::Vendor,
         quantised: false,
     };
-    /// As gregordinary/rocket-userspace writes it.
+    /// The choices of gregordinary/rocket-userspace.
     pub const ROCKET_USERSPACE: Emit = Emit {
         form: Form::Rocket,
         quantised: false,
     };
 
-    /// The CBUF's division as that implementation makes it; `None` where it refuses. The exact rule
-    /// is [`Banks::of`]: mtx512 counts rows without their granule and asks that one kernel fits a
-    /// bank, rocket-userspace gives 8-bit features a bank to spare.
+    /// The CBUF's division as that implementation makes it; `None` where it refuses. The exact rule is [`Banks::of`]:
+    /// mtx512 counts rows without their granule and requires that one kernel fits a bank, rocket-userspace gives 8-bit
+    /// features a bank to spare.
     pub fn banks(self, m: u32, k: u32, kind: MatmulKind, machine: &Machine) -> Option<Banks> {
         let data = match self {
             Emit::MTX512 => {
@@ -164,7 +164,7 @@ impl Task {
         self.cna_readers(out);
     }
 
-    /// The converter is bypassed, the readers take A and B as they lie.
+    /// The converter is bypassed; the readers take A and B unchanged.
     fn cna_readers(&self, out: &mut Vec<Command>) {
         out.push(Command::write(
             cna::CVT_CON0::REG,
@@ -188,8 +188,8 @@ impl Task {
                 (cna::DMA_CON0::DATA_BURST_LEN, 15),
             ],
         ));
-        // Four lines of width 1 in units of 16 bytes; surfaces follow one another, which makes the
-        // stride beyond those four lines negative where m < 4.
+        // Four lines of width 1 in units of 16 bytes. Surfaces follow one another, which makes the stride beyond those
+        // four lines negative where m < 4.
         out.push(one(cna::DMA_CON1::LINE_STRIDE, 4));
         out.push(one(cna::DMA_CON2::SURF_STRIDE, self.m.wrapping_sub(4)));
         out.push(Command::write(

@@ -58,7 +58,7 @@ impl Precision {
     }
 }
 
-/// What a product takes and gives.
+/// Operand and result types of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatmulKind {
     /// 8-bit integers, exact sums in 32-bit integers.
@@ -159,7 +159,7 @@ impl MatmulKind {
         self.n_group() / self.output_atom()
     }
 
-    /// Whether results are exact whatever the order of additions.
+    /// Whether results are exact in any order of additions.
     pub const fn is_integer(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! One job of the probe: objects, commands, data, and what came out.
+//! One job of the probe: objects, commands, data, and results.
 
 use crate::command;
 use crate::driver::{self, Bo, DriverError};
@@ -9,7 +9,7 @@ use crate::tiling::{Grid, Matmul, Order, Tiling};
 use crate::timing::mac_cycles;
 use std::sync::Arc;
 
-/// What went wrong with a job.
+/// Failure of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RunError {
     Driver(DriverError),
@@ -45,7 +45,7 @@ pub(super) struct TaskBench {
     n_words: usize,
 }
 
-/// No sum of products of bytes is this.
+/// A value that no sum of products of bytes has.
 const MARK: [u8; 16] = [0x7f; 16];
 
 /// Time that a job may take, with the kernel's reset.
@@ -93,7 +93,7 @@ impl TaskBench {
             order: Order::Columns,
             job_tasks: 1,
         };
-        // Shapes of this file, which fit.
+        // Shapes are constants of this file, which fit.
         let unfit = |_| DriverError::unfit();
         let grid = Grid::new(Matmul { kind, m, n, k }, tiling, machine).map_err(unfit)?;
         let banks = Banks::of(m, k, kind, machine).ok_or_else(DriverError::unfit)?;

@@ -12,7 +12,7 @@ use crate::tiling::{Matmul, Order, Tiling};
 const MAGIC: [u8; 8] = *b"RK88PROG";
 const VERSION: u32 = 1;
 
-/// Why bytes are no program.
+/// Why bytes are not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     /// Other bytes.
@@ -23,7 +23,7 @@ pub enum ProgramError {
         "the program ends at byte {offset} within the {field}: {need} bytes needed, {have} left"
     )]
     Truncated {
-        /// What was being read.
+        /// The field that was being read.
         field: &'static str,
         /// Where it begins.
         offset: usize,
@@ -35,13 +35,13 @@ pub enum ProgramError {
     /// A value without meaning.
     #[error("{field} at byte {offset} is {found}; expected {expected}")]
     Value {
-        /// What was being read.
+        /// The field that was being read.
         field: &'static str,
         /// Where it is.
         offset: usize,
         /// The value.
         found: u32,
-        /// What would do.
+        /// The valid values.
         expected: &'static str,
     },
     /// Bytes behind the end.
@@ -52,7 +52,7 @@ pub enum ProgramError {
         /// How many follow.
         count: usize,
     },
-    /// A word that is no command.
+    /// A word that is not a command.
     #[error("job {job}, task {task} (byte {offset}): {error}")]
     Word {
         /// The job.
@@ -61,7 +61,7 @@ pub enum ProgramError {
         task: usize,
         /// Where the word is.
         offset: usize,
-        /// What is wrong.
+        /// The fault.
         error: DecodeError,
     },
 }
@@ -102,11 +102,11 @@ impl Program {
         out
     }
 
-    /// The program of those bytes. What it accepts encodes to the same bytes; whether it can run is
-    /// for [`verify`](crate::verify).
+    /// Decodes a program from those bytes. A program that it accepts encodes to the same bytes;
+    /// [`verify`](crate::verify) checks whether it can run.
     ///
     /// # Errors
-    /// [`ProgramError`]: what is wrong and where.
+    /// [`ProgramError`]: the fault and its place.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Program, ProgramError> {
         let mut reader = Reader { bytes, at: 0 };
         if reader.take("magic", 8).ok() != Some(&MAGIC[..]) {
@@ -132,7 +132,7 @@ impl Program {
             job_tasks: reader.u32("tasks a job")?,
         };
         let n_jobs = reader.u32("number of jobs")?;
-        // Nothing is set aside by a number that was read: every item takes bytes that must be there.
+        // No number that was read allocates memory: every item takes bytes that must be there.
         let mut jobs = Vec::new();
         for job in 0..n_jobs as usize {
             jobs.push(reader.job(job)?);

@@ -23,7 +23,7 @@ use std::fmt::Write;
 pub struct ProgramTextError {
     /// Number of the line, from 1; one past the last where the text ends too early.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 
@@ -108,7 +108,7 @@ struct Lines<'t> {
 }
 
 impl<'t> Lines<'t> {
-    /// The next line that says something.
+    /// The next line with content.
     fn next(&mut self) -> Option<&'t str> {
         for (at, line) in self.lines.by_ref() {
             self.line = at + 1;

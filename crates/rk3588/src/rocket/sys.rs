@@ -42,7 +42,7 @@ impl Host for Linux {
     }
 
     fn has_vendor_driver(&self) -> bool {
-        // The vendor's module registers a platform driver of its own name.
+        // The vendor's module registers a platform driver with this name.
         std::path::Path::new("/sys/bus/platform/drivers/RKNPU").exists()
     }
 }
@@ -94,7 +94,7 @@ struct PrepBo {
     timeout_ns: i64,
 }
 
-/// FINI_BO's handle and reserved word.
+/// Argument of FINI_BO: a handle and a reserved word.
 #[repr(C)]
 struct FiniBo {
     handle: u32,
@@ -108,8 +108,8 @@ const FINI_BO: Opcode = 0x4008_6443;
 
 impl NodeFile {
     fn call<T, const OPCODE: Opcode>(&self, argument: &mut T) -> Result<i32, Errno> {
-        // SAFETY: every `T` here is a `repr(C)` structure laid out as the header's of that number (tested
-        // below), and what it points to outlives the call, since callers keep it on their stacks.
+        // SAFETY: every `T` here is a `repr(C)` structure laid out as the header's of that number (tested below). The
+        // memory that it points to outlives the call, since callers keep it on their stacks.
         unsafe { self.file.call::<T, OPCODE>(argument) }
     }
 
@@ -142,7 +142,7 @@ impl Node for NodeFile {
                 Ok(bo)
             }
             Err(errno) => {
-                // Nobody else knows of the object.
+                // Nothing else knows of the object.
                 let _ = self.close_bo(bo.handle);
                 Err(errno)
             }

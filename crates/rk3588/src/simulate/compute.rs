@@ -1,7 +1,7 @@
-//! What a core computes, from packed operands to a packed result.
+//! The computation of a core, from packed operands to a packed result.
 //!
-//! Integers are exact. Sums of floats are taken in binary32 in eight interleaved chains; the silicon's
-//! order is not known, so only data whose sums are exact can be compared bit for bit.
+//! Integers are exact. Sums of floats are taken in binary32 in eight interleaved chains; the silicon's order is not
+//! known, so only data whose sums are exact can be compared bit for bit.
 
 use crate::matmul::{Precision, Task};
 use half::{bf16, f16};
@@ -10,7 +10,7 @@ use millrace_kernels::tile::products_i16;
 
 const ATOM: usize = 16;
 
-/// Kernels that are taken at once: their rows stay in a near cache while rows of A pass.
+/// Kernels that are processed at once: their rows stay in a near cache while rows of A pass.
 const BLOCK: usize = 16;
 
 /// C of a task, packed, from its packed A and B.
@@ -21,8 +21,8 @@ pub(super) fn product(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A row of A or a kernel of B in one piece. The reader's rule (CNA): atom `s` of row `h` is at
-/// 16 · (s · (4 + surface stride) + h · line stride / 4), and 4 + surface stride is m.
+/// A row of A, or a kernel of B, in one piece. The reader's rule (CNA): atom `s` of row `h` is at 16 · (s · (4 +
+/// surface stride) + h · line stride / 4). Here 4 + surface stride is m.
 fn a_row(task: &Task, a: &[u8], row: usize, mut take: impl FnMut(&[u8])) {
     let m = task.m as usize;
     let atoms = task.kind.row_bytes(task.k) as usize / ATOM;

@@ -18,7 +18,7 @@ struct DescriptorJob {
     fence: Arc<Fence>,
 }
 
-/// An open file. Its jobs are computed in order by a thread of its own, as they run on one core.
+/// An open file. A separate thread computes its jobs in order, as they run on one core.
 pub(super) struct Descriptor {
     board: Arc<Inner>,
     worker: u64,
@@ -203,7 +203,7 @@ impl Node for Descriptor {
     }
 
     fn close_bo(&self, handle: u32) -> Result<(), Errno> {
-        // A file closes its objects when the device is gone, too.
+        // A file closes its objects even when the device is gone.
         self.space().close(handle)?;
         self.board.lock().n_bos -= 1;
         Ok(())

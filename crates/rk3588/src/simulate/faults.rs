@@ -1,4 +1,4 @@
-//! What can be made to go wrong on a virtual board. Jobs count from 0 over the board's life.
+//! Faults that a virtual board can have. Jobs count from 0 over the board's life.
 
 use rustix::io::Errno;
 

@@ -1,5 +1,4 @@
-//! A job on its way to a core: what it will do is known before it starts, since that does not depend
-//! on data.
+//! A job on its way to a core. Its course is known before it starts, since it does not depend on data.
 
 use super::memory::{Bo, Fence, Space};
 use super::{Inner, TaskAt, compute};
@@ -26,9 +25,9 @@ pub(super) struct TaskStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
     Well,
-    /// With wrong numbers.
+    /// It leaves wrong numbers.
     Garbage,
-    /// With an output that it left as it was.
+    /// It leaves its output unchanged.
     Unwritten,
 }
 
@@ -36,9 +35,9 @@ enum Ends {
 pub(super) struct BoardJob {
     pub(super) steps: Vec<TaskStep>,
     pub(super) costs: Vec<TaskCost>,
-    /// After those steps it hangs.
+    /// Whether it hangs after those steps.
     pub(super) hangs: bool,
-    /// What is wrong with it, as the log says it.
+    /// Its faults, as the log reports them.
     pub(super) problems: Vec<String>,
     pub(super) out: Vec<Arc<Bo>>,
 }
@@ -46,7 +45,7 @@ pub(super) struct BoardJob {
 /// Why the kernel takes no such job. SUBMIT does not say.
 pub(super) struct JobRejection(pub(super) String);
 
-/// Looks a job up in the address space and decides what it will do.
+/// Looks a job up in the address space and determines its course.
 pub(super) fn prepare(
     board: &Inner,
     space: &Space,
@@ -137,7 +136,7 @@ fn fetch(space: &Space, args: &TaskArgs) -> Result<Vec<command::Command>, Stop> 
 }
 
 impl BoardJob {
-    /// Reads a task back from its commands and adds it, with what is wrong with it behind the one before.
+    /// Reads a task back from its commands and adds it, with its faults in relation to the task before.
     fn add_task(
         &mut self,
         board: &Inner,
@@ -186,7 +185,7 @@ impl BoardJob {
         }
     }
 
-    /// Leaves out what the kernel's patience does not reach, judged alone on the device.
+    /// Leaves out the tasks beyond the kernel's timeout, timed alone on the device.
     pub(super) fn cut(&mut self, timeout_ns: f64, bytes_per_ns: f64) {
         let mut ns = 0.0;
         let ends = self.costs.iter().position(|cost| {
@@ -205,7 +204,7 @@ pub(super) fn run(steps: &[TaskStep], fence: &Fence) {
     steps.iter().for_each(TaskStep::run);
 }
 
-/// Signals however the job ends: nobody waits for ever.
+/// Signals the end of a job in any case: nobody waits for ever.
 struct End<'f>(&'f Fence);
 
 impl Drop for End<'_> {

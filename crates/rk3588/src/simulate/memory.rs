@@ -39,13 +39,13 @@ impl Bo {
         *fence = Some(new);
     }
 
-    /// Copies bytes of the NPU's addresses, which lie within.
+    /// Copies bytes at NPU addresses within the object.
     pub(super) fn read(&self, range: Range<u64>) -> Vec<u8> {
         let memory = self.memory.read().unwrap_or_else(PoisonError::into_inner);
         memory[self.within(range)].to_vec()
     }
 
-    /// The object's own range of NPU addresses that lie within.
+    /// Converts a range of NPU addresses within the object to its own range.
     pub(super) fn within(&self, range: Range<u64>) -> Range<usize> {
         (range.start - self.iova) as usize..(range.end - self.iova) as usize
     }
@@ -56,7 +56,7 @@ pub(super) struct Fence {
     pub(super) job: JobId,
     computed: Mutex<bool>,
     signal: Condvar,
-    /// When it ended on the board's clock, once that was asked for.
+    /// Its end on the board's clock, once that was asked for.
     pub(super) end_ns: Mutex<Option<f64>>,
 }
 
@@ -75,7 +75,7 @@ impl Fence {
         self.signal.notify_all();
     }
 
-    /// Waits until the numbers are there; the board's clock knows nothing of it.
+    /// Waits until the numbers are computed; this takes no time on the board's clock.
     pub(super) fn wait_computed(&self) {
         let mut computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
         while !*computed {
@@ -117,7 +117,7 @@ impl Space {
             host_holds: AtomicBool::new(false),
             fence: Mutex::new(None),
         });
-        // Linux gives the lowest handle that is free; that one is never given twice finds mistakes.
+        // Linux gives the lowest free handle. Here none is given twice, which exposes mistakes.
         self.last_handle = self.last_handle.checked_add(1).ok_or(Errno::NOSPC)?;
         self.by_handle.insert(self.last_handle, bo.clone());
         self.by_address.insert(iova, bo);

@@ -12,20 +12,20 @@ use millrace_plan::{
 };
 use std::sync::{Arc, PoisonError};
 
-/// Who computes attention.
+/// Decides who computes attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionBy {
-    /// In each pass whoever is predicted to be faster.
+    /// In each pass the one that is predicted to be faster.
     #[default]
     Predicted,
-    /// The host always.
+    /// Always the host.
     Host,
     /// The NPU wherever its products fit.
     Npu,
 }
 
 impl AttentionBy {
-    /// All, the default first.
+    /// All choices, the default first.
     pub const ALL: [AttentionBy; 3] = [AttentionBy::Predicted, AttentionBy::Host, AttentionBy::Npu];
 
     /// Its name as a value of `--set attention=`.
@@ -41,21 +41,21 @@ impl AttentionBy {
 /// Fewest keys of a product.
 const KEYS_MIN: u64 = 64;
 
-/// Keys by which plans that hold so many are apart: eight numbers of keys an octave, so that no plan multiplies
-/// an eighth more than a sequence has.
+/// Steps between the numbers of keys of plans, at so many keys: eight numbers an octave, so that no plan multiplies an
+/// eighth more than a sequence has.
 fn key_step(n_keys: u64) -> u64 {
     let octave = n_keys.checked_next_power_of_two().unwrap_or(1 << 63);
     (octave / 16).max(KEYS_MIN)
 }
 
-/// Keys of the plan for so many.
+/// Number of keys of the plan for so many.
 fn key_bucket(n_keys: u64) -> u64 {
     let n_keys = n_keys.max(1);
     let bucket = n_keys.checked_next_multiple_of(key_step(n_keys));
     bucket.unwrap_or(u64::MAX)
 }
 
-/// Keys that a layer's products have in a pass of so many tokens: the pass's, or where the layer has a window
+/// Keys that a layer's products have in a pass of so many tokens: those of the pass, or where the layer has a window,
 /// no more than all its queries see.
 fn layer_keys(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> u64 {
     let seen = attention.window.map_or(u64::MAX, |window| {
@@ -65,7 +65,7 @@ fn layer_keys(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> u64 {
     n_keys.min(seen)
 }
 
-/// A layer's attention as it is priced; `None` where a size is beyond 32 bits.
+/// A layer's attention for pricing; `None` where a size is beyond 32 bits.
 fn sizes(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> Option<LayerAttention> {
     Some(LayerAttention {
         n_tokens: n_tokens.try_into().ok()?,
@@ -77,7 +77,7 @@ fn sizes(attention: &graph::Attention, n_tokens: u64, n_keys: u64) -> Option<Lay
 }
 
 impl Rk3588 {
-    /// Who computes attention in passes of a chunk: the NPU where any layer is to have its products there.
+    /// Who computes attention in passes of a chunk: the NPU where any layer should have its products there.
     pub(super) fn attention_on(
         &self,
         graph: &Graph,
@@ -86,7 +86,7 @@ impl Rk3588 {
         max_tokens: u64,
     ) -> AttentionOn {
         let n_keys = key_bucket(chunk.first + chunk.n_tokens);
-        // The keys that the host would read. Of tokens the fewest: one plan serves all of a bucket.
+        // The keys that the host would read. For tokens the fewest, as one plan serves a whole bucket.
         let context = match phase {
             Phase::Prefill => chunk.first + chunk.n_tokens,
             Phase::Decode => n_keys - key_step(n_keys) + 1,
@@ -118,10 +118,10 @@ impl Rk3588 {
         }
     }
 
-    /// Why products of that size are the NPU's, where the host would compute `on_host`.
+    /// Why the NPU computes products of that size, where the host would compute `on_host`.
     ///
     /// # Errors
-    /// Why they are the host's.
+    /// Why the host computes them.
     fn on_npu(&self, sizes: LayerAttention, on_host: LayerAttention) -> Result<String, Reason> {
         if self.attention == AttentionBy::Host {
             return Err(Reason("the host's by attention=host".to_owned()));
@@ -142,7 +142,7 @@ impl Rk3588 {
         }
     }
 
-    /// What attention with its products on the NPU costs.
+    /// Cost of attention with its products on the NPU.
     fn attention_ns(&self, sizes: LayerAttention) -> Result<f64, String> {
         let lock = || (self.prices.lock()).unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&sizes) {
@@ -163,7 +163,7 @@ impl Rk3588 {
     ) -> Result<AttentionProducts, Reason> {
         let n_keys = match kind.attention {
             AttentionOn::Cached { n_keys, .. } => n_keys,
-            // No layer's are worth it in such passes; the shortest says why.
+            // In such passes no layer gains by it; the shortest gives the reason.
             _ => key_bucket(kind.n_tokens),
         };
         let n_keys = layer_keys(attention, kind.n_tokens, n_keys);

@@ -24,12 +24,12 @@ use serde_json::json;
 
 pub(super) struct Rk3588Bench;
 
-/// What is looked at.
+/// The product or program under examination.
 struct BoardCase {
     machine: Machine,
     profile: Profile,
     program: Program,
-    /// Why it is cut so; none of a program of somebody's own.
+    /// Why it is cut so; none for a user's own program.
     reason: Option<String>,
 }
 
@@ -40,7 +40,7 @@ fn usage(message: impl Into<String>, hint: impl Into<String>) -> BenchError {
     }
 }
 
-/// `128x2048x8192`: rows, columns, and what is summed over.
+/// Parses `128x2048x8192`: rows, columns, and length of the sums.
 fn shape(kind: MatmulKind, text: &str) -> Result<Matmul, BenchError> {
     let dims: Vec<u32> = text.split('x').filter_map(|n| n.parse().ok()).collect();
     match (&dims[..], text.split('x').count()) {
@@ -60,7 +60,7 @@ fn kind(name: &str) -> Result<MatmulKind, BenchError> {
     })
 }
 
-/// The way that plans take: weights cut for prompts, by the constants that decide tilings.
+/// The cut that plans use: weights cut for prompts, by the constants that decide tilings.
 fn chosen(shape: Matmul, machine: &Machine) -> Result<TilingChoice, BenchError> {
     let choices = Profile::rocket_200();
     let dims = [LENGTHS_FOR_WEIGHTS, shape.n, shape.k];
@@ -224,7 +224,7 @@ fn parsed(text: &str) -> Result<Program, BenchError> {
     Program::from_text(text).map_err(|error| BenchError::Input(error.to_string()))
 }
 
-/// What bounds a way to cut.
+/// The resource that limits a way to cut.
 fn bound(price: &Price) -> &'static str {
     if price.mac_ns >= 0.7 * price.device_ns {
         "array"

@@ -15,29 +15,29 @@ use millrace_plan::{
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers of layouts: what tells two arrangements apart, packed into bits. Only equality counts.
+/// Numbers of layouts: the properties that distinguish two arrangements, packed into bits. Only equality counts.
 pub(super) mod id {
     use crate::matmul::MatmulKind;
     use crate::tiling::Tiling;
 
-    /// Of results.
+    /// Bit for results.
     const RESULT: u32 = 1 << 31;
 
     fn common(kind: MatmulKind, rotates: bool, depth: u32) -> u32 {
         kind as u32 | (u32::from(rotates) << 3) | ((depth / 32) << 4)
     }
 
-    /// Of activations: rows and depth of a task.
+    /// Number for activations: rows and depth of a task.
     pub(crate) fn rows(kind: MatmulKind, rotates: bool, tiling: Tiling) -> u32 {
         common(kind, rotates, tiling.depth) | (tiling.rows << 14)
     }
 
-    /// Of weights: depth of a task, and workers.
+    /// Number for weights: depth of a task, and workers.
     pub(crate) fn weights(kind: MatmulKind, rotates: bool, tiling: Tiling) -> u32 {
         common(kind, rotates, tiling.depth) | (tiling.workers << 14)
     }
 
-    /// Of results, which no other program reads.
+    /// Number for results, which no other program reads.
     pub(crate) fn result(kind: MatmulKind) -> u32 {
         RESULT | kind as u32
     }
@@ -116,7 +116,7 @@ impl Rk3588 {
         out: &mut [u8],
     ) -> Result<Scales, String> {
         let grid = grid(at)?;
-        // Keys and values are weights of a pass.
+        // Keys and values are weights for one pass.
         if at.slot == B {
             let k = grid.shape.k as usize;
             if rows.len() != grid.shape.n as usize * k {

@@ -29,21 +29,21 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What tells this compiler from others: the crate's version and a hash of its sources.
+/// Identity of this compiler: the crate's version and a hash of its sources.
 const COMPILER: &str = env!("MILLRACE_RK3588_COMPILER");
 
 /// Tokens that prompts are padded to: whole groups of the array's rows.
 const LENGTHS: [u64; 5] = [16, 32, 64, 128, 256];
 
-/// Rows that weights are cut for. Their place serves every other number too.
+/// Rows that weights are cut for. Their layout serves every other number too.
 pub(super) const LENGTHS_FOR_WEIGHTS: u32 = 128;
 
 /// Makes plans for an RK3588.
 pub struct Rk3588 {
     pub(super) machine: Machine,
-    /// Whose clock it is. Nothing is chosen by it.
+    /// Profile that times come from. Nothing is chosen by it.
     pub(super) profile: Profile,
-    /// By what products are cut, whatever the profile.
+    /// Profile that decides how products are cut, whatever profile times come from.
     pub(super) choices: Profile,
     mode: WeightMode,
     kind: MatmulKind,
@@ -51,7 +51,7 @@ pub struct Rk3588 {
     fp16: Vec<String>,
     pub(super) has_rotation: bool,
     pub(super) attention: AttentionBy,
-    /// What attention of a size costs with its products on the NPU, or why they do not fit.
+    /// Cost of attention of a size with its products on the NPU, or why they do not fit.
     pub(super) prices: Mutex<HashMap<kv::LayerAttention, Result<f64, String>>>,
     made: Mutex<HashMap<Matmul, ProductChoice>>,
 }
@@ -90,21 +90,21 @@ impl Rk3588 {
         }
     }
 
-    /// With or without a rotation of k.
+    /// The same planner with or without a rotation of k.
     #[must_use]
     pub(super) fn with_rotation(mut self, has_rotation: bool) -> Rk3588 {
         self.has_rotation = has_rotation;
         self
     }
 
-    /// With nodes in fp16.
+    /// The same planner with nodes in fp16.
     #[must_use]
     pub(super) fn with_fp16(mut self, nodes: Vec<String>) -> Rk3588 {
         self.fp16 = nodes;
         self
     }
 
-    /// With attention by somebody.
+    /// The same planner with that choice for attention.
     #[must_use]
     pub(super) fn with_attention(mut self, attention: AttentionBy) -> Rk3588 {
         self.attention = attention;
@@ -174,7 +174,7 @@ impl Rk3588 {
         })
     }
 
-    /// How operands are given, in words.
+    /// How operands are encoded, in words.
     fn words(&self, kind: MatmulKind) -> &'static str {
         match (kind.is_integer(), self.has_rotation) {
             (true, true) => "8-bit with a scale a row, k rotated",
@@ -313,8 +313,7 @@ impl Lowering for Rk3588 {
         Lengths::new(&LENGTHS)
     }
 
-    /// Attention's products are over as many keys as the bucket of the chunk's last token has, where they are
-    /// the NPU's at all.
+    /// Attention's products, where the NPU computes them, have as many keys as the bucket of the chunk's last token.
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         PassKind {
             phase,

@@ -1,4 +1,4 @@
-//! What plans cost: products by the timing model, the host's work by its rates.
+//! Cost of plans: products by the timing model, the host's work by its rates.
 
 use super::planner::{WeightMode, facts};
 use crate::machine::Machine;
@@ -33,7 +33,7 @@ impl Rk3588Prices<'_> {
         }
     }
 
-    /// Unpacking a call's weights, where that is done before every call.
+    /// Unpacking a call's weights, where that happens before every call.
     fn fill_ns(&self, work: &HostWork<'_>, call: &Call) -> f64 {
         if self.mode == WeightMode::AtLoad {
             return 0.0;
@@ -52,7 +52,7 @@ impl Rk3588Prices<'_> {
         all.min(self.profile.ddr_bytes_per_s)
     }
 
-    /// Whether the profile says what a layer costs beside its products, in one sum.
+    /// Whether the profile states the time of a layer beside its products, in one sum.
     fn states_layers(&self) -> bool {
         self.profile.layer_ns > 0.0 || self.profile.layer_token_ns > 0.0
     }

@@ -12,14 +12,14 @@ use millrace_plan::{
 };
 use rustix::io::Errno;
 
-/// A fault: its name, what happens, and how the board comes to it.
+/// A fault: its name, its effect, and how to set it on the board.
 struct BoardFault(
     &'static str,
     &'static str,
     fn(&mut BoardOptions, &mut Faults),
 );
 
-/// Half again of what the kernel's patience is.
+/// 1.4 times the kernel's timeout of a job.
 const LONG_NS: u64 = 700_000_000;
 
 const FIRST: TaskAt = TaskAt { job: 0, task: 0 };
@@ -145,7 +145,7 @@ fn told(report: BoardProbeReport, of: &ProbeOf) -> ProbeReport {
             advice: step.advice,
         })
         .collect();
-    // Who has no board can try all of it.
+    // Without a board, all of it can still be tried on a virtual one.
     if let (ProbeOf::Hardware, Some(open)) = (of, steps.first_mut())
         && report.provenance.is_none()
     {

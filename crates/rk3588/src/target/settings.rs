@@ -1,4 +1,4 @@
-//! A planner from what was asked for.
+//! A planner from settings.
 
 use super::attention::AttentionBy;
 use super::planner::{ROTATION, Rk3588, WeightMode};
@@ -15,12 +15,12 @@ const FP16: &str = "fp16=";
 /// Who computes attention, as a change.
 const ATTENTION: &str = "attention=";
 
-/// Whether a change is one of plans, not of the machine or the profile.
+/// Whether a change concerns plans, not the machine or the profile.
 fn is_of_plans(change: &str) -> bool {
     change.starts_with(FP16) || change.starts_with(ATTENTION)
 }
 
-/// Who computes attention: the last that is named.
+/// Who computes attention: the last choice named.
 fn attention(settings: &Settings) -> Result<AttentionBy, SettingError> {
     let mut by = AttentionBy::default();
     for change in &settings.set {
@@ -53,7 +53,7 @@ pub(super) fn numerics() -> Vec<Choice> {
     ]
 }
 
-/// A planner set up so.
+/// A planner with those settings.
 pub(super) fn planner(settings: &Settings) -> Result<Rk3588, SettingError> {
     let options = Rk3588Target.options();
     let mode = match settings.mode.as_deref() {

@@ -1,4 +1,4 @@
-//! Choosing how to cut: every legal way is priced by the timing model, and the reason is kept.
+//! Choosing how to cut: the timing model prices every legal way, and the reason is kept.
 
 use super::{Grid, Matmul, Order, Tiling, TilingError, padded_rows};
 use crate::machine::Machine;
@@ -6,7 +6,7 @@ use crate::matmul::{self, Banks, MatmulKind, Task, rows_max};
 use crate::profile::Profile;
 use crate::timing::TaskCost;
 
-/// What the place of packed weights depends on.
+/// Parameters that determine the place of packed weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WeightSplit {
     /// k of a part.
@@ -15,21 +15,21 @@ pub struct WeightSplit {
     pub workers: u32,
 }
 
-/// A way to cut, with its price or what forbids it.
+/// A way to cut, with its price or the reason against it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The sizes.
     pub tiling: Tiling,
-    /// Predicted time with host work, in nanoseconds; why not, where it is refused.
+    /// Predicted time with host work, in nanoseconds; the error where it is refused.
     pub price: Result<Price, TilingError>,
 }
 
-/// What a way to cut costs, in nanoseconds.
+/// Cost of a way to cut, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Price {
     /// The slowest worker's time on its core.
     pub device_ns: f64,
-    /// Of that the array's work alone.
+    /// The part of it for the array's work alone.
     pub mac_ns: f64,
     /// Submits, packing A, reading C back.
     pub host_ns: f64,
@@ -46,14 +46,14 @@ impl Price {
     }
 }
 
-/// The choice and what it was chosen from.
+/// The choice and its alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TilingChoice {
     /// The best way.
     pub tiling: Tiling,
     /// Its price.
     pub price: Price,
-    /// All ways that were looked at, cheapest first, refused ones last.
+    /// All ways that were tried, cheapest first, refused ones last.
     pub candidates: Vec<Candidate>,
 }
 
@@ -131,7 +131,7 @@ fn row_tiles(m: u32, depth: u32, kind: MatmulKind, machine: &Machine) -> Vec<u32
     tiles
 }
 
-/// Column tiles that are tried: as wide as registers allow, evenly; or what the CBUF holds whole.
+/// Column tiles that are tried: as wide as registers allow, evenly; or as wide as the CBUF holds whole.
 fn column_tiles(
     shape: &Matmul,
     rows: u32,
@@ -180,8 +180,7 @@ pub fn choose(
     pick(candidates, shape)
 }
 
-/// Chooses how weights of [n, k] are packed, for products of `m` rows at most: the depth that is
-/// cheapest for that m.
+/// Chooses how weights of [n, k] are packed, for products of at most `m` rows: in the cheapest depth for that m.
 ///
 /// # Errors
 /// Where no way fits.
@@ -228,7 +227,7 @@ fn pick(mut candidates: Vec<Candidate>, shape: Matmul) -> Result<TilingChoice, T
 /// A tiling with its price and the number of tasks that a job may have.
 fn candidate(shape: Matmul, tiling: Tiling, machine: &Machine, profile: &Profile) -> Candidate {
     let price = Grid::new(shape, tiling, machine).map(|grid| {
-        // A job ends within half of the kernel's patience at the slowest clock.
+        // At the slowest clock a job ends within half of the kernel's timeout.
         let slow = Profile::rocket_200();
         let longest = longest_task_ns(&grid, machine, &slow);
         let job_tasks = (machine.job_timeout_ns as f64 / 2.0 / longest).max(1.0) as u32;

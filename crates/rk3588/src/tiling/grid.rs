@@ -1,4 +1,4 @@
-//! The tiles of a product and where each lies in the three buffers.
+//! The tiles of a product, and the place of each in the three buffers.
 //!
 //! | buffer | order, outermost first | within |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `b` | workers, parts of k | groups of kernels, blocks of 32 k, kernels of the group, 32 k |
 //! | `c` | workers, parts of k, column tiles, row tiles | atoms of 16 bytes of n, rows, the atom |
 //!
-//! Rows, columns and k are padded with zeros to what tasks take.
+//! Rows, columns and k are padded with zeros to the sizes of tasks.
 
 use super::{Matmul, Order, Tiling, TilingError, padded_rows};
 use crate::machine::Machine;
@@ -19,7 +19,7 @@ pub struct TileSpan {
     pub start: u32,
     /// Indices of the product; the rest is padding.
     pub len: u32,
-    /// Indices of the task.
+    /// Indices of the task, with padding.
     pub padded: u32,
 }
 
@@ -75,7 +75,7 @@ fn spans(start: u32, len: u32, step: u32, padded: impl Fn(u32) -> u32) -> Vec<Ti
         .collect()
 }
 
-/// Indices with padding. Only a last span has padding, since steps are multiples of what is padded to.
+/// Indices with padding. Only a last span has padding, since steps are multiples of the padding unit.
 fn padded_sum(spans: &[TileSpan]) -> u64 {
     match (spans.first(), spans.last()) {
         (Some(first), Some(last)) => u64::from(last.start - first.start + last.padded),
@@ -87,7 +87,7 @@ impl Grid {
     /// The tiles of a product.
     ///
     /// # Errors
-    /// What [`Tiling::check`] finds, and buffers beyond 32-bit addresses.
+    /// Errors of [`Tiling::check`], and buffers beyond 32-bit addresses.
     pub fn new(shape: Matmul, tiling: Tiling, machine: &Machine) -> Result<Grid, TilingError> {
         tiling.check(&shape, machine)?;
         let group = shape.kind.n_group();
@@ -205,26 +205,26 @@ impl Grid {
         self.shape.kind.row_bytes(self.parts[part].padded)
     }
 
-    /// Bytes of a row of the parts before.
+    /// Bytes of a row of all earlier parts.
     fn parts_before(&self, part: usize) -> u64 {
         self.shape.kind.row_bytes(self.parts[part].start)
     }
 
-    /// Where a task's A lies in `a`.
+    /// Range of a task's A in `a`.
     pub(crate) fn a_range(&self, row: usize, part: usize) -> Range<u64> {
         let rows = u64::from(self.rows[row].padded);
         let start = self.a[row] + rows * self.parts_before(part);
         start..start + rows * self.part_bytes(part)
     }
 
-    /// Where the weights of a worker's part lie in `b`.
+    /// Range of the weights of a worker's part in `b`.
     pub(crate) fn b_part(&self, worker: usize, part: usize) -> Range<u64> {
         let cols = padded_sum(&self.workers[worker]);
         let start = self.b[worker] + cols * self.parts_before(part);
         start..start + cols * self.part_bytes(part)
     }
 
-    /// Where a task's B lies in `b`.
+    /// Range of a task's B in `b`.
     pub(crate) fn b_range(&self, tile: TaskTile) -> Range<u64> {
         let cols = &self.workers[tile.worker];
         let bytes = self.part_bytes(tile.part);
@@ -233,7 +233,7 @@ impl Grid {
         start..start + u64::from(cols[tile.col].padded) * bytes
     }
 
-    /// Where a task's C lies in `c`.
+    /// Range of a task's C in `c`.
     pub fn c_range(&self, tile: TaskTile) -> Range<u64> {
         let cols = &self.workers[tile.worker];
         let element = u64::from(self.shape.kind.output_bytes());

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Profile;
 
-/// (n, k) of every product of the models that the project is asked to run.
+/// (n, k) of every product of the models that the project must run.
 const MODELS: &[(&str, &[(u32, u32)])] = &[
     (
         "Llama-3.2-1B",

@@ -32,7 +32,7 @@ struct ScheduleJob {
     worker: u64,
     ready_ns: f64,
     tasks: VecDeque<TaskCost>,
-    /// It never ends by itself.
+    /// Whether it never ends by itself.
     hangs: bool,
 }
 
@@ -40,7 +40,7 @@ struct ScheduleJob {
 struct Running {
     job: ScheduleJob,
     start_ns: f64,
-    /// What is left of the task at hand.
+    /// The rest of the current task.
     left: TaskCost,
 }
 
@@ -62,7 +62,7 @@ pub struct Schedule {
     ended: HashMap<JobId, Ran>,
 }
 
-/// Rests of nanoseconds and bytes below this are nothing: they are sums of many parts.
+/// Remainders of nanoseconds and bytes below this count as zero: they are sums of many parts.
 const EPSILON: f64 = 1e-3;
 
 impl Schedule {
@@ -100,8 +100,8 @@ impl Schedule {
         id
     }
 
-    /// Runs until the job has ended and says when that was. `None` for a job that was not submitted
-    /// here or was asked for before.
+    /// Runs until the job has ended and gives the time of that. `None` for a job that was not submitted here or was
+    /// asked for before.
     pub fn finish(&mut self, id: JobId) -> Option<Ran> {
         let ran = self.run_until(id, f64::INFINITY);
         self.ended.remove(&id);
@@ -114,14 +114,14 @@ impl Schedule {
         self.ended.get(&id).copied()
     }
 
-    /// Runs what happens up to a time.
+    /// Runs all events up to a time.
     pub fn advance(&mut self, until_ns: f64) {
         while self.now_ns < until_ns && self.step(until_ns) {}
         self.now_ns = self.now_ns.max(until_ns);
     }
 
-    /// Starts what can start, then moves to the next event, at most to `limit_ns`. False where nothing
-    /// is left to happen.
+    /// Starts every job that can start, then moves to the next event, at most to `limit_ns`. False where no event is
+    /// left.
     fn step(&mut self, limit_ns: f64) -> bool {
         let mut next_start = f64::INFINITY;
         for core in &mut self.cores {
@@ -150,7 +150,7 @@ impl Schedule {
         let end = running
             .map(|r| r.next_event(rate, self.timeout_ns - (self.now_ns - r.start_ns)))
             .fold(f64::INFINITY, f64::min);
-        // Steps, not times, are compared: late times are too coarse for what is left of a task.
+        // Steps, not times, are compared: late times are too coarse for the rest of a task.
         let step = end
             .min(next_start - self.now_ns)
             .min(limit_ns - self.now_ns);
@@ -163,7 +163,7 @@ impl Schedule {
         true
     }
 
-    /// What each core that moves data gets, in bytes a nanosecond.
+    /// Share of each core that moves data, in bytes a nanosecond.
     fn rate(&self) -> f64 {
         let running = self.cores.iter().filter_map(|core| core.running.as_ref());
         let active = running.filter(|r| r.left.fixed_ns <= EPSILON && r.left.dma_bytes > EPSILON);
@@ -216,7 +216,7 @@ impl Running {
         left.fixed_ns <= EPSILON && left.mac_ns <= EPSILON && left.dma_bytes <= EPSILON
     }
 
-    /// Time to the end of the phase at hand, or to the reset.
+    /// Time to the end of the current phase, or to the reset.
     fn next_event(&self, rate: f64, to_reset_ns: f64) -> f64 {
         let left = &self.left;
         let phase = match (self.done(), left.fixed_ns > EPSILON) {

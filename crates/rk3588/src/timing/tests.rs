@@ -109,7 +109,7 @@ fn one_row_costs_as_much_as_sixteen() {
 
 /// (DDR, NPU) of each part.
 type Parts = &'static [(f64, f64)];
-/// (m, k, n), then what the build log of the converter printed for layers of our own.
+/// (m, k, n), then the numbers in the converter's build log for layers of our own.
 const ESTIMATES: &[(u32, u32, u32, MatmulKind, Parts)] = &[
     (1, 512, 512, MatmulKind::Int8Int32, &[(11_299.0, 4096.0)]),
     (64, 64, 64, MatmulKind::Int8Int32, &[(542.0, 512.0)]),

@@ -1,4 +1,4 @@
-//! What tasks do to each other and to the slots.
+//! Effects of tasks on each other and on the slots.
 
 use super::{Rk3588Violation, Rule, TaskViolation, VerifiedProgram};
 use crate::machine::Machine;
@@ -29,7 +29,7 @@ impl Task {
     }
 }
 
-/// Whether a task's reuse bits are what the task before it left.
+/// Whether a task's reuse bits agree with the tiles that the task before it left.
 pub(crate) fn reuse(before: Option<&Task>, task: &Task, machine: &Machine) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let same = before.filter(|before| before.banks == task.banks && before.k == task.k);

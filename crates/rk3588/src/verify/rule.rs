@@ -1,17 +1,17 @@
-//! The rules by code, what breaking one does on silicon, and refusals.
+//! The rules by code, the effect of breaking one on silicon, and refusals.
 
 use std::fmt;
 
-/// What a core does with a task that breaks a rule, as far as sources say.
+/// Reaction of a core to a task that breaks a rule, as far as sources say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It never ends; the kernel resets it after 500 ms and its output stays as it was.
+    /// It never ends; the kernel resets it after 500 ms and its output stays unchanged.
     Hang,
     /// It ends with wrong numbers.
     Garbage,
     /// It ends with columns that nobody wrote.
     Unwritten,
-    /// It does as it is told; the program around it does not mean that.
+    /// It runs as encoded, which is not what the surrounding program means.
     Runs,
 }
 
@@ -21,7 +21,7 @@ macro_rules! rules {
         millrace_npu::rules! { $($variant $code $states $source;)* }
 
         impl Rule {
-            /// What breaking it does.
+            /// Effect of breaking it.
             pub const fn effect(self) -> Effect {
                 match self { $(Rule::$variant => Effect::$effect,)* }
             }
@@ -64,9 +64,9 @@ rules! {
 pub struct Rk3588Violation {
     /// The rule.
     pub rule: Rule,
-    /// The job and the task in it, where it is about one.
+    /// The job and the task in it, for a rule about one task.
     pub place: Option<(usize, usize)>,
-    /// What was found and what would do.
+    /// The value that was found, and a valid one.
     pub detail: String,
 }
 

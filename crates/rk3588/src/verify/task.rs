@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct TaskViolation {
     /// The rule.
     pub rule: Rule,
-    /// What was found and what would do.
+    /// The value that was found, and a valid one.
     pub detail: String,
 }
 
@@ -26,7 +26,7 @@ type Values = BTreeMap<Reg, u32>;
 /// Reads a task's commands back into the product they compute.
 ///
 /// # Errors
-/// Every rule that the task breaks by itself; reuse of tiles, slots and other tasks are not its own.
+/// Every rule that the task breaks by itself; rules about reuse of tiles, slots and other tasks are not checked here.
 pub fn task(commands: &[Command], machine: &Machine) -> Result<Task, Vec<TaskViolation>> {
     let mut found = structure(commands);
     let values = values(commands);
@@ -81,7 +81,7 @@ fn kind(values: &Values) -> Option<MatmulKind> {
     MatmulKind::of(input, output)
 }
 
-/// Marker, enable, mask.
+/// Checks of marker, enable command and mask.
 fn structure(commands: &[Command]) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let enables = commands
@@ -111,7 +111,7 @@ fn structure(commands: &[Command]) -> Vec<TaskViolation> {
     found
 }
 
-/// Compares every register with that of the same product as this crate emits it.
+/// Compares every register with the one that this crate emits for the same product.
 fn registers(values: &Values, task: &Task) -> Vec<TaskViolation> {
     let mut found = Vec::new();
     let expected = self::values(&task.commands(Emit::MILLRACE));
@@ -146,10 +146,10 @@ fn name(reg: Reg) -> String {
     format!("{}.{register}", reg.block.name())
 }
 
-/// Registers in which good streams differ.
+/// Registers in which valid streams differ.
 fn may_differ(reg: Reg, value: u32, expected: u32, task: &Task) -> bool {
     match reg {
-        // Examined on its own.
+        // Checked separately.
         cna::CBUF_CON0::REG | cna::CONV_CON2::REG => true,
         // Mesa sets the bit for integers, others do not.
         core::MISC_CFG::REG => {

@@ -132,7 +132,7 @@ impl Case {
         }
     }
 
-    /// As the conformance suite takes it; only products whose one part and padding give one packed result.
+    /// As a sample for the conformance suite; only products with one part whose padding allows a single packed result.
     pub(crate) fn sample(&self) -> Sample {
         let shape = self.grid.shape;
         assert_eq!(shape.kind, MatmulKind::Int8Int32);

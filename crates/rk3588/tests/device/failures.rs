@@ -1,4 +1,4 @@
-//! Every way to fail: named, contained, and survived.
+//! Every kind of failure is named and contained, and the device survives it.
 
 use crate::device::data::{case, tiling};
 use crate::device::{Ready, board, device_on};
@@ -95,7 +95,7 @@ fn a_delay_is_waited_for_and_counted() {
     let delayed = ready.run(&device).unwrap();
     ready.check();
     assert!(delayed > plain + 290_000_000, "{plain} {delayed}");
-    // Beyond the kernel's patience it is a reset.
+    // A delay beyond the kernel's timeout is a reset.
     board.set_faults(Faults {
         delayed: vec![(board.n_jobs() + 2, 600_000_000)],
         ..Faults::default()
@@ -123,7 +123,7 @@ fn a_device_that_is_gone_says_so_and_comes_back() {
         let again = old.run(&device).unwrap_err();
         assert!(matches!(again, DeviceError::Lost { .. }), "{again}");
         board.set_faults(Faults::default());
-        // What was on it is gone; it is opened anew, and new things work.
+        // Its programs and buffers are gone. It is opened anew, and new ones work.
         let stale = old.run(&device).unwrap_err();
         assert!(matches!(stale, DeviceError::Stale { .. }), "{stale}");
         let new = ready(&device);

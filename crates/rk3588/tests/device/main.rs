@@ -12,7 +12,7 @@ use millrace_rk3588::simulate::{Board, BoardOptions};
 use millrace_rk3588::{Machine, RkDevice};
 use std::sync::Arc;
 
-/// A device on a board of its own.
+/// A device on the given board.
 pub(crate) fn device_on(board: &Board, n_workers: usize) -> RkDevice {
     RkDevice::with_host(board, Machine::rk3588(), n_workers).unwrap()
 }
@@ -78,7 +78,7 @@ fn it_keeps_the_contract_of_devices() {
                 prep_answers_time_left: answers_time_left,
                 ..BoardOptions::default()
             });
-            // Little enough for the suite to fill it.
+            // Little memory, so that the suite can fill it.
             Subject {
                 device: Arc::new(device_on(&board, 3).with_memory(1 << 20)),
                 samples: cases.iter().map(data::Case::sample).collect(),

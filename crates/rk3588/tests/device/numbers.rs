@@ -86,7 +86,7 @@ fn one_packed_copy_of_weights_serves_every_m() {
     many.check();
     one.run(&device).unwrap();
     one.check();
-    // Weights are in objects of their workers and nowhere else; looking at them changes nothing.
+    // Weights are only in objects of their workers; reading them changes nothing.
     one.buffers[1].sync(Direction::FromDevice).unwrap();
     let expected = one.case.packed_b();
     (one.buffers[1].read_with(|seen| assert_eq!(seen, expected))).unwrap();
@@ -147,7 +147,7 @@ fn more_workers_end_sooner_up_to_the_cores() {
     assert!(six > 0.8 * three, "{six} {three}");
 }
 
-/// What a tiling is chosen by is what the board's clock says.
+/// The price that a tiling is chosen by equals the time on the board's clock.
 #[test]
 fn the_price_of_a_product_is_the_time_it_takes() {
     let machine = Machine::rk3588();
@@ -167,7 +167,7 @@ fn the_price_of_a_product_is_the_time_it_takes() {
             let (_, chosen) = choose_weights(shape, 3, &machine, &profile).unwrap();
             let ready = Ready::new(&device, data::case_with(shape, chosen.tiling, 3));
             let found = ready.run(&device).unwrap() as f64;
-            // The last worker begins after its submit; the host's packing is not the board's.
+            // The last worker begins after its submit; the host's packing takes no time on the board.
             let expected = chosen.price.device_ns + 3.0 * profile.submit_ns;
             let error = found / expected - 1.0;
             assert!(

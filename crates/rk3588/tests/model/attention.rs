@@ -1,5 +1,5 @@
-//! Attention's products on the NPU: the numbers that the host's attention gives, whatever sequence they are of
-//! and however it was cut, and every mistake in them found.
+//! Attention's products on the NPU: their numbers equal those of the host's attention, for any sequence and any way to
+//! cut it, and every mistake in them is found.
 
 use crate::model::biases::{Changed, on_board, tokens, verified};
 use crate::model::planner;
@@ -26,7 +26,7 @@ use millrace_verify::ops::{CheckSummary, Mismatch, OpCheck};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Everybody's in fp16, so that nothing but attention tells the two apart.
+/// All products are in fp16, so that the two differ in nothing but attention.
 fn by(attention: &str) -> Arc<dyn Planner> {
     let settings = Settings {
         numerics: Some("fp16".to_owned()),
@@ -54,7 +54,7 @@ fn in_chunks(model: &Arc<LoadedModel>, attention: &str) -> Arc<NpuModel> {
     Arc::new(NpuModel::load(model.clone(), by(attention), options).unwrap())
 }
 
-/// What the check of ops finds from 40 tokens in chunks to behind the 64th, where the bucket of keys changes.
+/// Result of the check of ops from 40 tokens in chunks to beyond the 64th, where the bucket of keys changes.
 fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
     let (check, observer) = OpCheck::new(npu);
     let mut session = NpuSession::new(npu).unwrap();
@@ -142,7 +142,7 @@ fn alone(model: &Arc<LoadedModel>, by: &str, steps: &[&[u32]]) -> Vec<f32> {
     last
 }
 
-/// Keys are the sequence's own in every pass: after a fork, after a cut, and beside others of other lengths.
+/// Keys in every pass are the sequence's own: after a fork, after a cut, and beside others of other lengths.
 #[test]
 fn sequences_share_nothing_that_shows() {
     for name in ["gemma3-pattern", "qwen3"] {
@@ -157,12 +157,12 @@ fn sequences_share_nothing_that_shows() {
         step(&mut engine, &[(a, &long)]);
         let fork = engine.fork(a).unwrap();
         let b = engine.create().unwrap();
-        // Lengths and buckets differ within a batch, tokens after the same prompt do.
+        // Within a batch, lengths and buckets differ, as do tokens after the same prompt.
         let mixed = step(&mut engine, &[(a, &[7]), (b, &short), (fork, &[8, 9])]);
         is_alone(&mixed[0], &[&long, &[7]]);
         is_alone(&mixed[1], &[&short]);
         is_alone(&mixed[2], &[&long, &[8, 9]]);
-        // Other tokens where some were cut off.
+        // Other tokens in place of those that were cut off.
         engine.truncate(a, 45).unwrap();
         let again = step(&mut engine, &[(b, &[3]), (a, &[11, 12, 13])]);
         is_alone(&again[0], &[&short, &[3]]);
@@ -191,7 +191,7 @@ fn a_bucket_too_small_is_refused() {
     assert!(error.contains("65 keys for a product of 64"), "{error}");
 }
 
-/// A board that is wrong in any slot of the two products is found by the check of ops.
+/// The check of ops finds a board that is wrong in any slot of the two products.
 #[test]
 fn wrong_products_are_found() {
     let board = Board::new(BoardOptions::default());
@@ -282,7 +282,7 @@ fn mistaken_plans_are_found() {
     }
 }
 
-/// A plan that was read from somewhere names heads and values of its own node.
+/// A stored plan may name only heads and values of its own node.
 #[test]
 fn stored_plans_are_looked_at() {
     let model = golden("qwen3");
@@ -324,7 +324,8 @@ fn stored_plans_are_looked_at() {
     }
 }
 
-/// Decode is the host's, with reasons; so are prompts but for the longest, whose predicted time says so.
+/// The host computes decode, and gives reasons. It also computes prompts except the longest, whose predicted time
+/// favours the NPU.
 #[test]
 fn it_is_where_the_prediction_says() {
     let path =
@@ -371,7 +372,7 @@ fn it_is_where_the_prediction_says() {
     assert!(error.contains("predicted, host, npu"), "{error}");
 }
 
-/// The choice is worth it as a whole: a prompt of 4,096 tokens in passes of 256, two layers of Llama-3.2-1B's shape.
+/// The choice pays as a whole: a prompt of 4,096 tokens in passes of 256, two layers of Llama-3.2-1B's shape.
 #[test]
 fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
     let geometry = ModelGeometry::named("llama-3.2-1b").unwrap();
@@ -418,7 +419,7 @@ fn the_prediction_of_a_long_prompt_is_no_worse_for_it() {
     assert_eq!(best.token.totals.total_ns, host.token.totals.total_ns);
 }
 
-/// What `profile` says of a pass has the products, what the host packs and reads for them, and softmax.
+/// The pass in `profile` has the products, the host's packing and reading for them, and softmax.
 #[test]
 fn its_time_is_in_the_prediction() {
     let path =

@@ -153,12 +153,12 @@ pub(super) fn on_board(model: &Arc<LoadedModel>, planner: Arc<dyn Planner>) -> A
     Arc::new(NpuModel::load(model.clone(), planner, options).unwrap())
 }
 
-/// Within the smallest vocabulary of the models here.
+/// Tokens within the smallest vocabulary of the models here.
 pub(super) fn tokens(n: u32, salt: u32) -> Vec<u32> {
     (0..n).map(|i| (i * 41 + salt * 97 + 5) % 131).collect()
 }
 
-/// What the check of ops finds in a prompt and a token.
+/// Result of the check of ops for a prompt and a token.
 fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
     let (check, observer) = OpCheck::new(npu);
     let mut session = NpuSession::new(npu).unwrap();
@@ -168,7 +168,7 @@ fn checked(npu: &Arc<NpuModel>) -> CheckSummary {
     check.summary().unwrap()
 }
 
-/// The verdict over a few prompts and what follows them.
+/// The verdict over a few prompts and their continuations.
 pub(super) fn verified(npu: &Arc<NpuModel>) -> Verdict {
     let cpu = Cpu::new(CpuOptions {
         n_threads: Some(2),
@@ -243,7 +243,7 @@ fn they_pass_verification_and_the_check_of_ops() {
     }
 }
 
-/// A check is checked: a plan that drops the biases fails, and the check of ops names the first.
+/// The check is itself checked: a plan that drops the biases fails, and the check of ops names the first.
 #[test]
 fn a_forgotten_bias_is_found() {
     let npu = on_board(&qwen2(), mistaken(planner(), |_| None));
@@ -260,7 +260,7 @@ fn a_forgotten_bias_is_found() {
     );
 }
 
-/// GGUF files of Llama have Q and K interleaved: their biases change places with the rows of their weights.
+/// GGUF files of Llama have Q and K interleaved: their biases move with the rows of their weights.
 #[test]
 fn a_bias_goes_where_the_rows_of_its_weight_go() {
     let dir = tempfile::tempdir().unwrap();

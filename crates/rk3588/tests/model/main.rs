@@ -1,4 +1,4 @@
-//! A model on the virtual board: what is left after every failure, and that nothing leaks.
+//! A model on the virtual board: its state after every failure, and that nothing leaks.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod attention;
@@ -23,7 +23,7 @@ fn planner() -> Arc<dyn Planner> {
     Rk3588Target.planner(&Settings::default()).unwrap()
 }
 
-/// A model whose plans are made, what it computes undisturbed, and its board.
+/// A model with its plans, its results without failures, and its board.
 struct Setup {
     board: Board,
     device: Arc<RkDevice>,
@@ -142,7 +142,7 @@ fn a_thousand_failing_runs_leave_no_buffer() {
             0 => Injection::Timeout,
             _ => Injection::StopAfter(0),
         };
-        // Mostly early calls, so that it is quick; now and then a late one.
+        // Mostly early calls, to keep it quick; now and then a late one.
         let call = if run % 100 == 99 {
             n_calls - 1
         } else {
@@ -157,7 +157,7 @@ fn a_thousand_failing_runs_leave_no_buffer() {
     assert!(session.decode(7).unwrap() == setup.after_token);
 }
 
-/// A check is checked: weights in another order than the plan asks for are named before any product is.
+/// The check is itself checked: weights in another order than the plan's are named before any product is.
 #[test]
 fn weights_in_a_wrong_order_are_found() {
     let path =
@@ -220,7 +220,7 @@ fn a_full_address_space_ends_the_load_with_its_size() {
     assert!(full, "{error}");
 }
 
-/// Weights that are unpacked before every product are paid for, with packing them at a byte each: every weight once a pass.
+/// Weights that are unpacked before every product have a price, with packing at a byte each: every weight once a pass.
 #[test]
 fn unpacking_at_every_call_is_priced() {
     let path =

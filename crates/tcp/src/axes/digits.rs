@@ -1,20 +1,20 @@
-//! A mapping expression as digits: what position is made of which part of which axis.
+//! A mapping expression as digits: the part of an axis behind each position.
 
 use super::{Axes, AxesError, MAX_SIZE, Mapping};
 
-/// What a digit counts.
+/// Source that a digit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// Positions along the axis of that number.
     Axis(usize),
-    /// Nothing: every position holds the same.
+    /// Nothing: every position has the same content.
     Copies,
 }
 
 /// A factor of a layout. Position `p` of it stands for index `p · stride` of its axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digit {
-    /// What it counts.
+    /// Source that it counts.
     pub source: Source,
     /// Step along the axis.
     pub stride: u64,
@@ -22,8 +22,7 @@ pub struct Digit {
     pub size: u64,
     /// Positions that hold values; those behind are padding.
     pub valid: u64,
-    /// Where the axis ends: its size, or what it was resized to. What a sum of digits says beyond is
-    /// padding.
+    /// End of the axis: its size, or the size that it was resized to. Sums of digits beyond it are padding.
     pub limit: u64,
 }
 
@@ -144,7 +143,7 @@ fn digits(mapping: &Mapping, axes: &Axes) -> Result<Vec<Digit>, AxesError> {
     }
 }
 
-/// Cuts digits into blocks of `n` positions: which block, and where in it.
+/// Cuts digits into blocks of `n` positions: the digits that number the blocks, and those within a block.
 fn cut(
     mut outer: Vec<Digit>,
     n: u64,
@@ -309,14 +308,14 @@ pub fn cover(layouts: &[&DigitLayout], axes: &Axes) -> Result<Shape, AxesError> 
             let end = limit_of(layouts, axis).min(axes.get(axis).1);
             *extent = (digit.stride * digit.valid).min(end);
         }
-        // What follows steps over the padding too.
+        // The factors after it step over the padding too.
         covered *= digit.size;
     }
     shape.retain(|(_, extent)| *extent > 1);
     Ok(shape)
 }
 
-/// Where layouts say that an axis ends.
+/// End of an axis according to the layouts.
 fn limit_of(layouts: &[&DigitLayout], axis: usize) -> u64 {
     let digits = layouts.iter().flat_map(|layout| &layout.digits);
     let own = digits.filter(|digit| digit.axis() == Some(axis));

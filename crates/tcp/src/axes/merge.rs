@@ -3,8 +3,8 @@
 use super::{Digit, DigitLayout, Source};
 
 impl DigitLayout {
-    /// The same digits without what orders nothing: steps along no axis, and where axes end, which is a
-    /// tensor's matter.
+    /// The same digits without parts that do not affect the order: steps along no axis, and ends of axes, which belong
+    /// to a tensor.
     #[must_use]
     pub fn plain(&self) -> DigitLayout {
         let own = |digit: &Digit| Digit {
@@ -52,8 +52,8 @@ impl DigitLayout {
         DigitLayout { digits }
     }
 
-    /// What lies at each position where one operand is laid out so and the other as `other`: copies of
-    /// one take the axis of the other. `None` where the two contradict each other or differ in size.
+    /// Merges the layouts of two operands, position by position: copies of one take the axis of the other. `None` where
+    /// the two contradict each other or differ in size.
     pub fn merge(&self, other: &DigitLayout) -> Option<DigitLayout> {
         if self.size() != other.size() {
             return None;
@@ -83,7 +83,7 @@ impl DigitLayout {
 /// The outer part of a digit, and its innermost `n` positions.
 fn split(digit: Digit, n: u64) -> Option<(Digit, Digit)> {
     if !digit.size.is_multiple_of(n) || !(digit.valid.is_multiple_of(n) || digit.valid <= n) {
-        // Padding that begins within a block can be marked only by the axis' end.
+        // Padding that begins within a block can only be marked by the end of the axis.
         let ends = digit.size.is_multiple_of(n) && digit.axis().is_some();
         if !ends {
             return None;

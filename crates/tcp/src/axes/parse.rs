@@ -2,22 +2,22 @@
 
 use super::Mapping;
 
-/// Why a text is no mapping expression.
+/// Why a text is not a mapping expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}`: expected {expected} at byte {at}")]
 pub struct AxesParseError {
     /// The text, shortened.
     pub text: String,
-    /// Where.
+    /// Position of the error.
     pub at: usize,
-    /// What would have been right.
+    /// The expected text.
     pub expected: &'static str,
 }
 
-/// Brackets that may lie within each other.
+/// Deepest nesting of brackets.
 const MAX_DEPTH: usize = 32;
 
-/// Parts of one expression.
+/// Most parts of one expression.
 const MAX_PARTS: usize = 256;
 
 /// Whether a text can name an axis: a letter or underscore, then letters, digits, underscores.
@@ -29,10 +29,10 @@ pub fn is_name(text: &str) -> bool {
     first && text.len() <= 64 && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Reads `N / 8 % 256`, with or without `m![…]` around it.
+/// Parses `N / 8 % 256`, with or without `m![…]` around it.
 ///
 /// # Errors
-/// [`AxesParseError`]: what was expected where.
+/// [`AxesParseError`]: the expected text and its position.
 pub(crate) fn parse_mapping(text: &str) -> Result<Mapping, AxesParseError> {
     let bare = text.trim();
     let inner = bare.strip_prefix("m![").and_then(|t| t.strip_suffix(']'));

@@ -151,13 +151,13 @@ fn ends(mapping: &Mapping, all: &mut Vec<(String, u64)>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Digits say, position by position, what the definition says.
+    /// Digits agree with the definition, position by position.
     #[test]
     fn digits_agree_with_the_definition(mapping in mapping()) {
         let axes = axes();
         let Ok(layout) = DigitLayout::of(&mapping, &axes) else { return Ok(()) };
         prop_assume!(layout.size() <= 1 << 16);
-        // An axis that ends in two places is no tensor's.
+        // No tensor has an axis that ends in two places.
         let mut all = Vec::new();
         ends(&mapping, &mut all);
         let differs = |(name, end): &(String, u64)| all.iter().any(|(n, e)| n == name && e != end);

@@ -13,12 +13,12 @@ use crate::program::{
 /// Bits of a flit.
 const FLIT_BITS: u64 = 256;
 
-/// A kernel in the printing.
+/// A kernel while it is printed.
 struct Chain {
     calls: Vec<String>,
     stream: VectorStream,
     element: Element,
-    /// The packet that is committed: without what a flit is padded with.
+    /// The packet that is committed, without the padding to a flit.
     packet: Mapping,
 }
 
@@ -43,8 +43,8 @@ impl Module<'_> {
         }
     }
 
-    /// A kernel that stashes before it takes the second of two interleaved tensors: the vendor's groups do
-    /// not stash, so the first tensor has a pass of its own, rounded to the element of the second.
+    /// A kernel that stashes before it takes the second of two interleaved tensors. The vendor's groups do not stash,
+    /// so the first tensor has a separate pass, rounded to the element of the second.
     fn in_two(&mut self, kernel: &SliceKernel, second: usize) -> ExportResult<()> {
         let Stage::Fetch {
             view,
@@ -86,7 +86,7 @@ impl Module<'_> {
         self.one(&last, Some((&part, false)))
     }
 
-    /// One pass. With a name, `is_result` says whether that is what it commits or what it fetches.
+    /// One pass. With a name, `is_result` says whether the name is that of its result or of the tensor that it fetches.
     fn one(&mut self, kernel: &SliceKernel, part: Option<(&str, bool)>) -> ExportResult<()> {
         let mut chain = self.begin(kernel, part)?;
         for stage in &kernel.stages[1..] {
@@ -129,7 +129,7 @@ impl Module<'_> {
                 true => format!("    let {name}: {ty} = {expression};\n"),
                 false => {
                     let mappings = self.dm_mappings(to.tensor);
-                    // SAFETY: of what is printed: copies are renamed, their positions stay.
+                    // SAFETY: in the printed code, copies are renamed and their positions stay.
                     format!(
                         "    let {name} = {expression};\n    // Copies under their names.\n    let {name}: {ty} = \
                          unsafe {{ {name}.reshape::<Chip, {mappings}>() }};\n"
@@ -220,7 +220,7 @@ impl Module<'_> {
         Ok(chain)
     }
 
-    /// Clusters and slices behind the switch, under the names of the register file that is met.
+    /// Clusters and slices behind the switch, under the names of the register file that the stream meets.
     fn names(&self, kernel: &SliceKernel) -> ExportResult<TensorSharding> {
         let met = kernel.stages.iter().find_map(|stage| match stage {
             Stage::Outer { trf: tensor, .. } | Stage::ToRegisters { tensor } => {
@@ -368,7 +368,7 @@ fn context_name(kernel: &SliceKernel) -> &'static str {
     }
 }
 
-/// The argument of a switch behind which the slices are these.
+/// The argument of a switch whose result has these slices.
 fn switch_config(topology: &Topology, slice: &Mapping, axes: &Axes) -> ExportResult<String> {
     match topology {
         Topology::Forwarding => Ok("SwitchConfig::Forwarding".to_owned()),
@@ -382,7 +382,7 @@ fn switch_config(topology: &Topology, slice: &Mapping, axes: &Axes) -> ExportRes
     }
 }
 
-/// What the fetch adapter calls a change of elements.
+/// The fetch adapter's name for a change of elements.
 fn fetch_cast(from: Element, to: Element) -> ExportResult<String> {
     match (from, to) {
         (Element::Bf16 | Element::E4m3, Element::F32)

@@ -13,8 +13,8 @@ pub(super) struct Module<'p> {
     pub program: &'p Program,
     /// How often each tensor is written.
     n_writes: Vec<usize>,
-    /// What register files of contractions are called over clusters and slices: as the stream that meets
-    /// them, since the vendor's types have to be equal.
+    /// Names of register files of contractions over clusters and slices. They are those of the stream that meets them,
+    /// since the vendor's types have to be equal.
     pub held: HashMap<usize, TensorSharding>,
     declared: Vec<bool>,
     pub out: String,

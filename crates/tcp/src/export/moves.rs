@@ -73,7 +73,7 @@ impl Module<'_> {
         Ok(())
     }
 
-    /// What of a table's row is left when an axis is taken out, and what has one index.
+    /// A table's layout without an axis, and without factors of size 1.
     fn without(&self, layout: &Mapping, axis: &str) -> ExportResult<Mapping> {
         Ok(match layout {
             Mapping::Symbol(name) if name == axis => Mapping::one(),

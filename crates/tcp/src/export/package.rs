@@ -1,4 +1,4 @@
-//! The printed crate: manifest, one module a program, and what its owner has to know.
+//! The printed crate: manifest, one module a program, and notes for its owner.
 
 use super::spelling::identifier;
 use super::{ExportError, VENDOR_CRATE, function};
@@ -11,7 +11,7 @@ use std::fmt::Write;
 pub(crate) struct PackageCall<'p> {
     /// The program.
     pub program: &'p Program,
-    /// What it computes, a line each.
+    /// Lines about its computation.
     pub notes: Vec<String>,
     /// How often a pass calls it.
     pub n_calls: usize,
@@ -20,11 +20,11 @@ pub(crate) struct PackageCall<'p> {
 /// A pass of the model: a prompt, or a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass<'p> {
-    /// What it takes, in words.
+    /// Description of its input.
     pub title: String,
     /// Its programs, in the order of their first call.
     pub calls: Vec<PackageCall<'p>>,
-    /// What the host computes between them, and why.
+    /// Ops that the host computes between them, with reasons.
     pub host: Vec<(String, String)>,
 }
 
@@ -36,7 +36,7 @@ const ATTRIBUTES: &str = "\
 #![register_tool(furiosa_opt)]
 ";
 
-/// A crate of the programs of `passes`. `what` says of which model and numbers.
+/// A crate of the programs of `passes`. `what` names the model and the numbers.
 ///
 /// # Errors
 /// The first program that the vendor's interface has no words for.

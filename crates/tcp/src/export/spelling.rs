@@ -11,7 +11,7 @@ pub(super) fn scalar(element: Element) -> &'static str {
     element.name()
 }
 
-/// A name as Rust takes it.
+/// A name in a form that Rust accepts.
 pub(super) fn identifier(name: &str) -> String {
     let known = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut out: String = name.chars().map(known).collect();
@@ -30,7 +30,7 @@ pub(super) fn padded_to(mapping: &Mapping, size: u64, n: u64) -> Mapping {
     }
 }
 
-/// Values of a mapping that is padded at its end, and what they are.
+/// Values of a mapping without the padding at its end, and their number.
 pub(super) fn values(mapping: &Mapping, axes: &Axes) -> Result<(Mapping, u64), String> {
     let inner = match mapping {
         Mapping::Padding(inner, _) => inner,

@@ -72,7 +72,7 @@ fn every_kernel_is_printed() {
     }
 }
 
-/// Axes are the program's; tensors in the chip's memory, orders of fetches, contractions and what is committed too.
+/// Axes are the program's. So are tensors in the chip's memory, orders of fetches, contractions and committed results.
 #[test]
 fn what_is_printed_is_in_the_verified_program() {
     for program in programs() {
@@ -116,7 +116,7 @@ fn what_is_printed_is_in_the_verified_program() {
     }
 }
 
-/// The text of one function, so that a change of it is seen.
+/// The text of one function, so that a change of it is noticed.
 #[test]
 fn the_text_is_golden() {
     let programs = programs();
@@ -135,7 +135,7 @@ fn what_the_vendor_has_no_words_for_is_refused() {
     }
     let error = function(&program, &[]).unwrap_err();
     assert!(error.to_string().contains("moves between chips"), "{error}");
-    // A widening of four bits.
+    // A widening of four-bit weights.
     let op = Op {
         kind: OpKind::Product(Role::Other),
         sizes: vec![1, 256, 512],

@@ -5,10 +5,10 @@ use super::spelling::{named, values};
 use crate::axes::{Axes, Mapping};
 use crate::program::{Place, ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand};
 
-/// How a flit of eight was narrowed to the four that floats are computed on.
+/// How a flit of eight was narrowed to four, which floats are computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Not at all.
+    /// No narrowing.
     Eight,
     /// Both halves, one after the other.
     Split,
@@ -25,7 +25,7 @@ pub(super) struct VectorStream {
     /// Whether the engine was entered, and whether a chain within a slice was.
     pub entered: bool,
     pub tagged: bool,
-    /// Two tensors are in it, interleaved.
+    /// Whether two tensors are in it, interleaved.
     pub is_pair: bool,
 }
 
@@ -51,7 +51,7 @@ impl VectorStream {
         });
     }
 
-    /// To four at a time.
+    /// Narrows to four at a time.
     pub(super) fn narrow(&mut self, chain: &mut Vec<String>, axes: &Axes) -> ExportResult<()> {
         self.enter(chain);
         if self.way != Way::Eight {
@@ -70,7 +70,7 @@ impl VectorStream {
         Ok(())
     }
 
-    /// Back to eight.
+    /// Widens back to eight.
     pub(super) fn widen(&mut self, chain: &mut Vec<String>) {
         match self.way {
             Way::Eight => {}
@@ -160,7 +160,7 @@ impl Module<'_> {
                 } else {
                     chain.push("vector_init()".to_owned());
                 }
-                // A chain within the slice may follow, and is entered anew.
+                // A chain within the slice may follow, and is then entered anew.
                 (stream.entered, stream.tagged) = (true, false);
                 stream.spread.slice = slice.clone();
                 chain.push(format!(
@@ -223,9 +223,9 @@ impl Module<'_> {
                 if *spread == stream.spread {
                     return Ok(format!("&{name}"));
                 }
-                // Copies over clusters and slices, called what the stream calls them.
+                // Copies over clusters and slices, under the names of the stream.
                 let TensorSharding { cluster, slice } = &stream.spread;
-                // SAFETY: of what is printed: axes are renamed, their positions stay.
+                // SAFETY: in the printed code, axes are renamed and their positions stay.
                 Ok(format!(
                     "&unsafe {{ {name}.clone().reshape::<Chip, {cluster}, {slice}, {layout}>() }}"
                 ))

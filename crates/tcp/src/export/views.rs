@@ -5,7 +5,7 @@ use super::spelling::{identifier, named, renamed, size};
 use crate::axes::{Axes, Mapping};
 use crate::program::{Place, TensorSharding, View};
 
-/// How far a command goes along its axes, by its own names; axes of one index are left out.
+/// Extents of a command along its axes, by its own names; axes of one index are left out.
 pub(super) type Extents = Vec<(String, u64)>;
 
 pub(super) fn extent(extents: &Extents, axis: &str) -> u64 {
@@ -13,7 +13,7 @@ pub(super) fn extent(extents: &Extents, axis: &str) -> u64 {
     found.map_or(1, |(_, n)| *n)
 }
 
-/// A part of a mapping that is cut out: which positions of which factor.
+/// A part that is cut out of a mapping: the positions of a factor.
 #[derive(Clone, Debug)]
 struct ViewTile {
     index: Mapping,
@@ -31,7 +31,7 @@ struct CutView {
     text: String,
 }
 
-/// A view as an expression, and what it holds where.
+/// A view as an expression, with its content by place.
 pub(super) struct ViewExpression {
     pub text: String,
     pub cluster: String,
@@ -39,7 +39,7 @@ pub(super) struct ViewExpression {
     pub element: String,
 }
 
-/// Positions of a factor by index of `axis`, where that is its outermost one.
+/// Positions of a factor for one index of `axis`, where that is its outermost one.
 fn unit(mapping: &Mapping, axis: &str, axes: &Axes) -> Option<u64> {
     match mapping {
         Mapping::Symbol(name) if name == axis => Some(1),
@@ -101,7 +101,7 @@ fn cut(
     }
 }
 
-/// The levels of a memory that a tile may cut, the innermost first, and what the vendor calls that.
+/// The levels of a memory that a tile may cut, the innermost first, under the vendor's names.
 const LEVELS: [&str; 3] = ["tile", "slice_tile", "cluster_tile"];
 
 impl Module<'_> {
@@ -117,7 +117,7 @@ impl Module<'_> {
         Ok(own.collect())
     }
 
-    /// What of `view` a command of these extents takes. With `names`, clusters and slices are called as there.
+    /// The part of `view` that a command of these extents takes. With `names`, clusters and slices take those names.
     pub(super) fn view(
         &self,
         view: &View,
@@ -157,13 +157,13 @@ impl Module<'_> {
                     viewed.cluster, viewed.slice, viewed.element
                 ),
             };
-            // SAFETY: of what is printed: names change, positions do not.
+            // SAFETY: in the printed code, names change and positions do not.
             viewed.text = format!("unsafe {{ {}.reshape::<{types}>() }}", viewed.text);
         }
         Ok(viewed)
     }
 
-    /// Cuts out of a tensor what a view of these extents takes, axis by axis.
+    /// Cuts the part of a tensor that a view of these extents takes, axis by axis.
     fn cut_view(&self, view: &View, extents: &Extents, mutable: bool) -> ExportResult<CutView> {
         let tensor = &self.program.tensors[view.tensor];
         let mut levels = vec![tensor.layout().clone()];
@@ -235,7 +235,7 @@ impl Module<'_> {
         text
     }
 
-    /// Of two spreads that are to meet, at each level the one that names more.
+    /// For two spreads that are to meet, the one that names more at each level.
     pub(super) fn meeting(
         &self,
         a: &TensorSharding,

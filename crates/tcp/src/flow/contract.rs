@@ -6,14 +6,14 @@ use crate::axes::{Digit, DigitLayout, Mapping, Source};
 use crate::program::Place;
 use crate::verify::Rule;
 
-/// Whether `left` is what remains of `before` when whole digits are reduced: the rest in its order.
+/// Whether `left` is the rest of `before`, in its order, after whole digits were reduced.
 pub(super) fn within(before: &DigitLayout, left: &DigitLayout, what: &str) -> FlowResult<()> {
-    // Padding to a whole flit is no value.
+    // Padding to a whole flit does not count.
     let padding = |digit: &Digit| digit.source == Source::Copies && digit.valid == 1;
     let mut left = left.plain().digits;
     left.retain(|digit| !padding(digit));
     let mut rest = before.canonical().digits;
-    // Cut what was joined where a remaining digit ends.
+    // Cut joined digits where a remaining digit ends.
     let mut wanted = left.clone();
     let mut kept: Vec<Digit> = Vec::new();
     while let Some(digit) = rest.pop() {
@@ -54,8 +54,8 @@ pub(super) fn within(before: &DigitLayout, left: &DigitLayout, what: &str) -> Fl
     }
 }
 
-/// Whether `left` is the slices of `before` with whole digits reduced: in their place the result is
-/// copied around the ring, or lies in the first slice only.
+/// Whether `left` is the slices of `before` with whole digits reduced. In their place the result is copied around the
+/// ring, or is in the first slice only.
 pub(super) fn ring(before: &DigitLayout, left: &DigitLayout) -> FlowResult<()> {
     let bad = |message: &str| Err((Rule::Values, message.to_owned()));
     if before.size() != left.size() {
@@ -142,9 +142,9 @@ impl Walker<'_> {
         }
     }
 
-    /// The stream adapter repeats packets, it does not reorder them: what the products' time and packet
-    /// have of the stream comes in the stream's order, repeats of a packet innermost in time. An outer
-    /// repeat must be fetched as often.
+    /// The stream adapter repeats packets and does not reorder them: the parts of the stream in the products' time and
+    /// packet come in the stream's order, repeats of a packet innermost in time. An outer repeat must be fetched as
+    /// often.
     fn streamed_in_order(
         &self,
         time: &DigitLayout,
@@ -170,7 +170,7 @@ impl Walker<'_> {
         let found = DigitLayout { digits: products }.canonical();
         let stream = self.stream.time.followed_by(&self.stream.packet);
         let mut stream = stream.digits;
-        // Strides of copies mean nothing.
+        // Strides of copies have no meaning.
         for digit in stream.iter_mut().filter(|d| d.source == Source::Copies) {
             digit.stride = 1;
         }

@@ -1,4 +1,4 @@
-//! Vector stages, casts, and where a stream ends.
+//! Vector stages, casts, and the end of a stream.
 
 use super::{FlowResult, Walker, axes_broken, stream};
 use crate::Element;
@@ -40,8 +40,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// An operand in the vector register file lies as the stream does, or in copies, and has no axis that
-    /// the stream lacks.
+    /// An operand in the vector register file has the stream's layout, or copies, and no axis that the stream lacks.
     fn vrf_operand(&self, number: usize) -> FlowResult<()> {
         let in_vrf = |place: &Place| matches!(place, Place::Vrf { .. });
         let tensor = self.tensor(number, in_vrf, "the vector register file")?;
@@ -101,7 +100,7 @@ impl Walker<'_> {
         self.arrives(tensor, true, &[])
     }
 
-    /// Whether the stream fits where it goes: its element, its slices, and its values.
+    /// Whether the stream fits its destination: its element, its slices, and its values.
     fn arrives(
         &self,
         tensor: &Tensor,

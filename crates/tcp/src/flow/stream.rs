@@ -3,22 +3,22 @@
 use crate::Element;
 use crate::axes::{Axes, AxesError, Digit, DigitLayout, Shape, Source, cover};
 
-/// What flows: which values where and when.
+/// A stream: its values by place and time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FlowStream {
     /// Type of an element.
     pub element: Element,
-    /// Over clusters.
+    /// Layout over clusters.
     pub cluster: DigitLayout,
-    /// Over slices of a cluster.
+    /// Layout over slices of a cluster.
     pub slice: DigitLayout,
-    /// Over lanes.
+    /// Layout over lanes.
     pub lane: DigitLayout,
-    /// Over cycles, the outermost loop first.
+    /// Layout over cycles, the outermost loop first.
     pub time: DigitLayout,
-    /// Within a packet.
+    /// Layout within a packet.
     pub packet: DigitLayout,
-    /// Axes being reduced: what is left of them over slices numbers partial results.
+    /// Axes being reduced: their remainder over slices numbers partial results.
     pub partial: Vec<usize>,
 }
 

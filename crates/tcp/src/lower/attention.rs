@@ -56,7 +56,7 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    /// What all query heads of a key head hold, over the ring.
+    /// Width of all query heads of a key head, over the ring: mapping and size.
     fn query_width(&self) -> (Mapping, u64) {
         let dims = self.target.dims;
         let mapping = list([ax("G"), ax("r"), ax("d_k_prime")]);
@@ -107,8 +107,8 @@ impl Builder<'_> {
         let packet = inner(&width, n, flit);
         let part = inner(&width, n, per);
         let after = list([queries.clone(), outer(&width, n, flit)]);
-        // The main context fills registers four times as fast as the sub context, which has the softmax's
-        // scalars to bring meanwhile.
+        // The main context fills registers four times as fast as the sub context. The sub context meanwhile brings the
+        // softmax's scalars.
         self.main(
             "hold_q",
             vec![
@@ -183,7 +183,7 @@ impl Builder<'_> {
         Ok(scores)
     }
 
-    /// What each query has, in vector registers from that byte on.
+    /// A value of each query, in vector registers from that byte on.
     fn per_query(
         &mut self,
         cut: &AttentionSplit,
@@ -229,8 +229,9 @@ impl Builder<'_> {
         Ok(weights)
     }
 
-    /// Room for a chunk of keys or values, and which moves bring it: those of weights to their region; or others
-    /// elsewhere, where data memory has room, so that weights are read meanwhile.
+    /// Room for a chunk of keys or values, and the lane of the moves that bring it. Where data memory has room, the
+    /// chunk is outside the region of weights, so that weights are read meanwhile. Otherwise it takes that region and
+    /// its lane.
     fn chunk_room(
         &mut self,
         at: &TensorSharding,
@@ -244,7 +245,7 @@ impl Builder<'_> {
         Ok((self.weights(Element::Bf16, at, layout)?, Lane::Weights))
     }
 
-    /// A chunk of keys or values out of the cache, from key `first` on, and which moves bring it.
+    /// Loads a chunk of keys or values from the cache, from key `first` on. Gives its tensor and the lane of the move.
     fn load_chunk(
         &mut self,
         (name, cache): (&str, usize),

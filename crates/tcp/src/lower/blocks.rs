@@ -70,18 +70,18 @@ impl Builder<'_> {
         })
     }
 
-    /// What activations are cast to before a product, and scaled by.
+    /// Element that activations are cast to before a product, and their scale.
     fn factor(&self) -> (Element, f32) {
         let weights = self.target.options.weights;
         match weights {
             Weights::Bf16 => (Element::Bf16, 1.0),
             Weights::Fp8 | Weights::Int4 => (weights.factor(), ACTIVATION_SCALE),
-            // Refused before: a norm cannot give what a scale a token takes.
+            // Refused before: a norm cannot produce a scale for each token.
             Weights::Int8 => (Element::Bf16, 1.0),
         }
     }
 
-    /// An activation as a product takes it.
+    /// An activation in the form that a product takes.
     pub(super) fn as_factor(&mut self, x: ActivationRows) -> Result<ActivationRows, LowerError> {
         let (element, scale) = self.factor();
         if element == x.element {
@@ -201,10 +201,10 @@ impl Builder<'_> {
     }
 }
 
-/// A layer's attention. Slots, in order: `x`, `norm` f32, `w_q`, `w_k`, `w_v`, `w_o` (each with its
-/// `_scale` where weights have one), `rope` bf16 `[s_max, d_k_prime, f, r]`, `position` i32, `mask` f32
-/// `[B, s_q, s_k]`, `k_cache` `[B, h_kv, s_max, r, d_k_prime]`, `v_cache` `[B, h_kv, s_max, d_k]`, then `x_out`,
-/// or `partial` where several chips share the layer.
+/// A layer's attention. Slots, in order: `x`, `norm` f32, `w_q`, `w_k`, `w_v`, `w_o` (each with its `_scale` where
+/// weights have one), `rope` bf16 `[s_max, d_k_prime, f, r]`, `position` i32, `mask` f32 `[B, s_q, s_k]`, `k_cache`
+/// `[B, h_kv, s_max, r, d_k_prime]`, `v_cache` `[B, h_kv, s_max, d_k]`, then `x_out`, or `partial` where several chips
+/// share the layer.
 ///
 /// # Errors
 /// [`LowerError`].
@@ -291,7 +291,7 @@ fn cache(b: &mut Builder<'_>) -> Result<Cache, LowerError> {
     })
 }
 
-/// Whether norms of these blocks can give what products of such weights take.
+/// Whether norms of these blocks can produce the operands of products with such weights.
 fn takes(weights: Weights) -> Result<(), LowerError> {
     match weights {
         Weights::Bf16 | Weights::Fp8 | Weights::Int4 => Ok(()),

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 const WEIGHT_ENGINES: (u64, u64) = (0, 6);
 const OTHER_ENGINES: (u64, u64) = (6, 2);
 
-/// Which moves wait for each other.
+/// Groups of moves that wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     Weights,
@@ -38,16 +38,16 @@ pub(super) struct Builder<'t> {
     n_weights: u64,
     n_names: u64,
     trf_half: u64,
-    /// What names of commands begin with.
+    /// Prefix of the names of commands.
     pub prefix: String,
-    /// Whether cached keys and values have room of their own, beside that of weights.
+    /// Whether cached keys and values have separate room, beside that of weights.
     pub is_apart: bool,
-    /// Tensors whose last reader may still run when what follows starts: their bytes come back late, so
-    /// that nothing waits for it.
+    /// Tensors whose last reader may still run when the next command starts: their bytes come back late, so that
+    /// nothing waits for it.
     retired: VecDeque<usize>,
 }
 
-/// Tensors that are retired at once.
+/// Largest number of retired tensors.
 const MAX_RETIRED: usize = 6;
 
 impl<'t> Builder<'t> {
@@ -58,7 +58,7 @@ impl<'t> Builder<'t> {
         Ok(builder)
     }
 
-    /// Without the axes of a stream of activations.
+    /// A builder without the axes of a stream of activations.
     pub(super) fn bare(target: Target<'t>, name: &str) -> Result<Builder<'t>, LowerError> {
         // A quarter of data memory holds weights.
         let weight_end = target.machine.dm_bytes / 4;
@@ -96,7 +96,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    /// A name that nothing else has.
+    /// A name that is not in use.
     pub(super) fn fresh(&mut self, stem: &str) -> String {
         self.n_names += 1;
         format!("{stem}_{}", self.n_names)
@@ -207,7 +207,7 @@ impl<'t> Builder<'t> {
         )
     }
 
-    /// Gives a tensor's bytes back: later ones may lie there.
+    /// Gives a tensor's bytes back: later ones may use them.
     pub(super) fn free(&mut self, tensor: usize) {
         if let Place::Dm { address, .. } = self.program.tensors[tensor].place {
             self.taken
@@ -277,7 +277,7 @@ impl<'t> Builder<'t> {
         self.trf_at(stem, element, spread, (lane, layout), 0)
     }
 
-    /// In one half of the registers after the other.
+    /// A tensor in the tensor registers, alternately in either half of them.
     pub(super) fn trf_alternating(
         &mut self,
         stem: &str,

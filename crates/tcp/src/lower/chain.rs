@@ -1,9 +1,8 @@
-//! Ops that follow each other as one program: a block, in which what one op gives and another takes stays in
-//! data memory.
+//! Consecutive ops as one program: a block, in which values that pass from op to op stay in data memory.
 //!
-//! The pieces are those of single [ops](super::ops), in the same order with the same roundings, so a block gives
-//! the bits that its ops give one by one where weights are cut alike. A chain may end anywhere; whoever cuts a
-//! model into chains asks for shorter ones where data memory is full.
+//! The pieces are those of single [ops](super::ops), in the same order with the same roundings. So a block gives the
+//! same bits as its ops one by one, where weights are cut alike. A chain may end anywhere; the code that cuts a model
+//! into chains asks for shorter ones where data memory is full.
 
 mod weave;
 
@@ -14,12 +13,12 @@ use weave::Weaver;
 
 pub(super) use weave::product_cut;
 
-/// What an op of a chain takes.
+/// Operand of an op of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainOperand {
     /// A value by its number: an earlier op's of the chain, or one from outside.
     Value(usize),
-    /// Anything else, by a number of the caller's: what has one number is one slot.
+    /// Anything else, by a number of the caller's: equal numbers are one slot.
     Own(usize),
 }
 
@@ -30,29 +29,29 @@ pub struct Link {
     pub name: &'static str,
     /// The op.
     pub op: Op,
-    /// What the slots of its own program hold, but for the last.
+    /// Content of the slots of its own program, without the last.
     pub takes: Vec<ChainOperand>,
     /// The value that it gives.
     pub gives: usize,
 }
 
-/// Ops to be one program.
+/// Ops that become one program.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain<'c> {
     /// The program's name.
     pub name: &'c str,
     /// The ops, in order, all of as many rows.
     pub links: &'c [Link],
-    /// Values that somebody else takes.
+    /// Values that are needed outside the chain.
     pub leaves: &'c [usize],
-    /// Whether every op's result is given out, for who looks at each.
+    /// Whether every op's result is given out, for checks of each.
     pub shows: bool,
 }
 
-/// What a slot of a chain's program holds.
+/// Content of a slot of a chain's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotOf {
-    /// What an op takes from outside.
+    /// An operand from outside.
     Takes(ChainOperand),
     /// A value that an op gives.
     Gives(usize),
@@ -61,9 +60,9 @@ pub enum SlotOf {
 /// An op in a chain's program.
 #[derive(Clone, Debug, Default)]
 pub struct LoweredLink {
-    /// Slots of what it takes and gives, as far as they are slots.
+    /// Slots of its operands and results, as far as they are slots.
     pub slots: Vec<usize>,
-    /// How many it gives: 0 where its result stays in data memory.
+    /// Number of its results: 0 where its result stays in data memory.
     pub n_results: usize,
     /// How it is cut, in words and numbers.
     pub cut: Vec<(&'static str, u64)>,
@@ -76,13 +75,13 @@ pub struct LoweredLink {
 pub struct LoweredChain {
     /// The program.
     pub lowered: TcpLowering,
-    /// What its slots hold.
+    /// Content of its slots.
     pub slots: Vec<SlotOf>,
     /// Its ops.
     pub links: Vec<LoweredLink>,
 }
 
-/// Which op of a chain cannot be lowered behind those before it.
+/// The op of a chain that cannot be lowered behind those before it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{error}")]
 pub struct ChainError {
@@ -92,10 +91,10 @@ pub struct ChainError {
     pub error: LowerError,
 }
 
-/// Commands of a chain's op begin so, with its number and an underscore behind.
+/// Prefix of the commands of a chain's op, before its number and an underscore.
 const PREFIX: &str = "op";
 
-/// The op of a chain that a command is of, by the command's name; 0 where a name says nothing.
+/// The op of a chain that a command belongs to, by the command's name; 0 where the name does not say.
 pub(crate) fn link_of(command: &str) -> usize {
     let digits = command.strip_prefix(PREFIX).and_then(|rest| {
         let end = rest.find('_')?;
@@ -105,11 +104,11 @@ pub(crate) fn link_of(command: &str) -> usize {
 }
 
 impl Chain<'_> {
-    /// Its program.
+    /// Lowers the chain to its program.
     ///
     /// # Errors
-    /// [`ChainError`]: the first op that cannot be there, because data memory is full, its sizes are not taken,
-    /// or its axes are not those of the others.
+    /// [`ChainError`]: the first op that does not fit: data memory is full, its sizes are not taken, or its axes differ
+    /// from those of the others.
     pub fn lower(
         &self,
         machine: &Machine,

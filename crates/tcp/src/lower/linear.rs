@@ -28,11 +28,11 @@ pub(super) struct HbmLinear {
     pub k: Width,
     /// How it is stored and multiplied.
     pub weights: Weights,
-    /// What results are committed as.
+    /// Element of the committed results.
     pub result: Element,
     /// Slices over which a row has to be spread; otherwise the fewest that do.
     pub ring: Option<u64>,
-    /// Of rows in parts: their axis, and which part is multiplied.
+    /// For rows in parts: their axis, and the part that is multiplied.
     pub part: Option<(String, u64)>,
 }
 
@@ -382,7 +382,7 @@ impl Builder<'_> {
         Ok(out)
     }
 
-    /// Tokens in registers where they are held, for a product of that cut.
+    /// Tokens in registers where they are held, for a product with that cut.
     pub(super) fn hold_for(
         &mut self,
         x: &ActivationRows,

@@ -32,7 +32,7 @@ pub enum OpKind {
     Add,
 }
 
-/// What a product is in a model: which axes it contracts and which it gives.
+/// Role of a product in a model: the axes that it contracts and those of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `D → h_kv, G, d_k`.
@@ -58,7 +58,7 @@ pub struct OpKernel {
     pub kind: OpKind,
     /// Its name.
     pub name: &'static str,
-    /// What it computes.
+    /// Description of its computation.
     pub summary: &'static str,
     /// The axes whose sizes are its shape, in order.
     pub axes: &'static [&'static str],
@@ -171,7 +171,7 @@ impl OpKernel {
     /// The kernel of that kind.
     pub fn of(kind: OpKind) -> &'static OpKernel {
         let mut kernels = KERNELS.iter();
-        // Every kind has its row, which a test sees to.
+        // A test checks that every kind has its row.
         kernels
             .find(|kernel| kernel.kind == kind)
             .unwrap_or(&KERNELS[0])
@@ -181,7 +181,7 @@ impl OpKernel {
 /// An op of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
-    /// Which.
+    /// The kind.
     pub kind: OpKind,
     /// Sizes of the axes of its [`OpKernel`], in that order.
     pub sizes: Vec<u64>,
@@ -203,15 +203,15 @@ pub struct LoweredOp {
 }
 
 impl Op {
-    /// The size of an axis; 1 where the op has it not.
+    /// The size of an axis; 1 where the op lacks it.
     pub fn size(&self, axis: &str) -> u64 {
         let axes = OpKernel::of(self.kind).axes.iter().zip(&self.sizes);
         let mut found = axes.filter(|(name, _)| **name == axis);
         found.next().map_or(1, |(_, size)| *size)
     }
 
-    /// Multiplications and additions that it needs: two a product's pair; of other ops, one an element and
-    /// step.
+    /// Multiplications and additions that it needs: two for each pair of a product; for other ops, one for each element
+    /// and step.
     pub fn flops(&self) -> u64 {
         let all = || self.sizes.iter().product::<u64>();
         match self.kind {

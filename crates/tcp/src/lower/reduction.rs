@@ -1,8 +1,8 @@
-//! One product cut in two ways where a row of its weight is too long, or to see what is faster: *slice* spreads a
-//! row over a ring of slices, which adds partial sums on their way around; *split* multiplies parts of a row one
-//! after the other and adds their results in further passes of the vector engine, in f32.
+//! One product cut in two ways where a row of its weight is too long, or for a comparison of speed. *Slice* spreads a
+//! row over a ring of slices, which adds partial sums on their way around. *Split* multiplies parts of a row one after
+//! the other and adds their results in further passes of the vector engine, in f32.
 //!
-//! Models are lowered with slice, which `report::reductions` gives the reason for.
+//! Models are lowered with slice; `report::reductions` gives the reason.
 
 use super::builder::{Builder, Lane, ax, fetch, list, vector};
 use super::linear::{HbmLinear, ResultTile};
@@ -26,7 +26,7 @@ pub enum Reduction {
 /// one, `y` bf16, all row-major.
 ///
 /// # Errors
-/// [`LowerError`]: parts that do not divide K, registers or data memory that do not hold what is asked.
+/// [`LowerError`]: parts that do not divide K, registers or data memory that are too small.
 pub fn product(
     machine: &Machine,
     options: TcpLowerOptions,
@@ -89,8 +89,8 @@ pub fn product(
 }
 
 impl Builder<'_> {
-    /// Sums so far, and a further part of the rows: tile by tile its products, added where there are sums, and stored
-    /// where it is the last.
+    /// Sums so far, and a further part of the rows. Tile by tile its products are computed, added where there are sums,
+    /// and stored where it is the last.
     fn with_part(
         &mut self,
         sums: Vec<ResultTile>,
@@ -154,7 +154,7 @@ impl Builder<'_> {
         Ok(ResultTile { tensor: out, ..sum })
     }
 
-    /// Has a tensor in HBM lie otherwise.
+    /// Changes the layout of a tensor in HBM.
     fn relay(&mut self, tensor: usize, to: crate::axes::Mapping) {
         if let crate::program::Place::Hbm { layout, .. } = &mut self.program.tensors[tensor].place {
             *layout = to;

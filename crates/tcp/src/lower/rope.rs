@@ -10,7 +10,7 @@ use crate::program::{LaneMode, Side, Stage, TensorSharding, View};
 /// Matrices of all tokens, looked up, in data memory and registers.
 pub(super) struct Table {
     pub tensor: usize,
-    /// Which rows of a table are the tokens'; without it, the table has theirs and no others.
+    /// The rows of a table for the tokens; without it, the table has exactly those rows.
     pub position: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Activations at rest, and what the vector engine does with them row by row.
+//! Activations at rest, and passes of the vector engine over them row by row.
 
 use super::LowerError;
 use super::builder::{
@@ -31,7 +31,7 @@ impl Width {
     }
 }
 
-/// Activations of all tokens at rest: in both clusters, over the slices by columns or by tokens.
+/// Activations of all tokens at rest: in both clusters, spread over the slices by columns or by tokens.
 #[derive(Clone, Debug)]
 pub(super) struct ActivationRows {
     pub tensor: usize,
@@ -46,7 +46,7 @@ pub(super) struct ActivationRows {
 const NORM_PART: u64 = 1024;
 
 impl Builder<'_> {
-    /// How a width of all tokens rests: the spread, and columns in a slice.
+    /// How a width of all tokens rests: its spread, and columns in a slice.
     pub(super) fn resting(&self, width: &Width) -> Result<(TensorSharding, u64), LowerError> {
         let machine = self.target.machine;
         let (slices, n) = (machine.slices, width.size());
@@ -119,8 +119,8 @@ impl Builder<'_> {
         self.copy("load", Lane::Others, View::of(from), View::of(rows.tensor));
     }
 
-    /// Where one number of each token rests: in all slices where columns are spread over them, beside its token where
-    /// tokens are.
+    /// The place of one number of each token at rest: in all slices where columns are spread over them, beside its
+    /// token where tokens are.
     pub(super) fn scalar_spread(&self, x: &ActivationRows) -> TensorSharding {
         TensorSharding {
             cluster: x.spread.cluster.clone(),
@@ -194,7 +194,7 @@ impl Builder<'_> {
         self.sub("hold", stages);
     }
 
-    /// Rows times what each token has in registers, times a weight a column.
+    /// Rows times each token's value in registers, times a weight a column.
     fn scaled_rows(
         &mut self,
         x: &ActivationRows,
@@ -204,7 +204,7 @@ impl Builder<'_> {
     ) -> Result<ActivationRows, LowerError> {
         let out = self.rows("normed", element, &x.width)?;
         let name = x.width.axes[0].0.clone();
-        // In one slice all columns of a part; a part is all of a slice where columns are spread.
+        // In one slice all columns of a part; a part is the whole slice where columns are spread.
         let part = match self.is_held() {
             true => x.per,
             false => (1..=x.per / 8)

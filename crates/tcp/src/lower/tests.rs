@@ -78,7 +78,7 @@ fn names<'a>(axes: impl Iterator<Item = &'a str>) -> Vec<String> {
 
 type Product = (Vec<Vec<String>>, Vec<String>);
 
-/// What a program's kernels contract, from the programs themselves.
+/// Contractions of a program's kernels, from the program itself.
 fn contracted(program: &Program) -> Vec<Product> {
     use crate::program::{Command, Stage};
     let named = |shape: &crate::axes::Shape| {
@@ -208,7 +208,7 @@ fn lowering_is_pure() {
     };
     let first = text();
     assert_eq!(first, text());
-    // And what is printed is the program.
+    // The container gives back the same program.
     let all = lower_all(
         "llama-3.2-1b",
         call(1, 4, 64),
@@ -258,7 +258,7 @@ fn long_contexts_fit() {
     }
 }
 
-/// How many queries are held changes no bit of what they attend to.
+/// The number of queries held at a time changes no bit of the result.
 #[test]
 fn queries_at_a_time_change_nothing() {
     let op = attention_op(16, [2, 2, 64], 1024);

@@ -2,7 +2,7 @@
 
 use crate::timing::{Dispatch, TimedProgram};
 
-/// What a stage runs, each buffer its own but for the stream of activations.
+/// Programs of a stage, with separate buffers except for the stream of activations.
 #[derive(Default)]
 pub(super) struct StageDispatches<'p> {
     pub(super) list: Vec<Dispatch<'p>>,
@@ -28,7 +28,7 @@ impl<'p> StageDispatches<'p> {
         from
     }
 
-    /// The sum over chips of what the activations have become since they lay in the buffer `from`.
+    /// Adds the sum over chips of the activations since the buffer `from`.
     pub(super) fn push_sum(
         &mut self,
         exchange: &'p TimedProgram,

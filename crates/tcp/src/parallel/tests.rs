@@ -46,7 +46,7 @@ fn what_fits_is_what_the_sizes_say() {
             .unwrap()
     };
     for split in [Split::Pipeline, Split::Tensor] {
-        // 70B in fp8 goes on two chips and more, in bf16 on four.
+        // 70B needs at least two chips in fp8, and four in bf16.
         assert_eq!(fit(Weights::Fp8, split, 1).n_tokens, None);
         assert!(fit(Weights::Fp8, split, 2).n_tokens.is_some());
         assert_eq!(fit(Weights::Bf16, split, 2).n_tokens, None);
@@ -100,7 +100,7 @@ fn decoding_is_bound_by_memory_and_reading_ahead_helps() {
     let plain = time(TcpLowerOptions::plain(Weights::Bf16));
     let ahead = time(TcpLowerOptions::plain(Weights::Bf16).read_ahead());
     let roof = plain.hbm_bytes / (setup.machine.hbm_gb_per_s * setup.profile.hbm_efficiency);
-    // Every byte is read once; what remains above the roof is what nothing hides.
+    // Every byte is read once; the time above the roof is the part that nothing hides.
     assert!(roof < ahead.total_ns && ahead.total_ns < plain.total_ns);
     assert!(ahead.total_ns < 1.06 * roof, "{} of {roof}", ahead.total_ns);
     assert!(plain.total_ns < 1.15 * roof, "{} of {roof}", plain.total_ns);
@@ -114,7 +114,7 @@ fn tensor_parallel_shortens_tokens_and_not_prompts_over_this_link() {
     let (pipeline, tensor) = (token(Split::Pipeline, 4), token(Split::Tensor, 4));
     assert!(tensor < 0.4 * pipeline, "{tensor} {pipeline}");
     assert!(token(Split::Tensor, 8) < tensor);
-    // Sixteen layers say it as well as eighty.
+    // Sixteen layers show it as well as eighty.
     let short = Setup {
         config: ModelConfig {
             n_layers: 16,

@@ -1,4 +1,4 @@
-//! The text form, read. Lines are statements; the text is taken from strangers.
+//! The text form, read. Lines are statements; the text is not trusted.
 
 use super::words::{WordResult, Words, name, short};
 use super::{
@@ -10,17 +10,17 @@ use crate::axes::Axes;
 use millrace_npu::Role;
 use std::collections::HashMap;
 
-/// Why a text is no program.
+/// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 
-/// Tensors and commands of one program.
+/// Most tensors and commands of one program.
 const MAX_PARTS: usize = 1 << 20;
 
 /// Reads a program.

@@ -6,7 +6,7 @@ use super::{
 };
 use std::fmt::Write;
 
-/// Words of an enum that text knows by name.
+/// Words for the variants of an enum in the text form.
 macro_rules! words {
     ($type:ident { $($variant:ident $word:literal,)* }) => {
         impl $type {
@@ -15,7 +15,7 @@ macro_rules! words {
                 match self { $($type::$variant => $word,)* }
             }
 
-            /// The one of that word.
+            /// The variant of that word.
             pub(crate) fn from_word(word: &str) -> Option<$type> {
                 [$($type::$variant,)*].into_iter().find(|one| one.word() == word)
             }

@@ -9,7 +9,7 @@ use crate::axes::Mapping;
 pub enum Stage {
     /// Reads data memory as a stream of packets.
     Fetch {
-        /// What.
+        /// Source.
         view: View,
         /// A second tensor of the same mapping, interleaved.
         with: Option<View>,
@@ -17,14 +17,14 @@ pub enum Stage {
         cast: Option<Element>,
         /// Order of the packets.
         time: Mapping,
-        /// A packet.
+        /// Content of a packet.
         packet: Mapping,
     },
     /// Moves packets between slices.
     Switch {
-        /// How.
+        /// The way in which packets move.
         topology: Topology,
-        /// What arrives in which slice.
+        /// Content of each slice after the switch.
         slice: Mapping,
         /// Order of the packets then.
         time: Mapping,
@@ -33,10 +33,10 @@ pub enum Stage {
     Collect {
         /// Order of the flits.
         time: Mapping,
-        /// A flit.
+        /// Content of a flit.
         packet: Mapping,
     },
-    /// Multiplies with what a register file holds.
+    /// Multiplies with the content of a register file.
     Outer {
         /// The tensor in the register file.
         trf: usize,
@@ -47,63 +47,63 @@ pub enum Stage {
     },
     /// Adds within packets, by a tree.
     Packet {
-        /// What is left of a packet.
+        /// The packet that remains.
         packet: Mapping,
     },
     /// Adds over time.
     Time {
-        /// What is left of time.
+        /// The time that remains.
         time: Mapping,
     },
     /// Folds lanes into time and packets.
     Lane {
-        /// Which way.
+        /// The mode.
         mode: LaneMode,
         /// Order of the results.
         time: Mapping,
-        /// A result flit.
+        /// Content of a result flit.
         packet: Mapping,
     },
     /// Keeps the stream as it is here for one later operand.
     Stash,
     /// An operation of the vector engine, element by element.
     Vector {
-        /// Which.
+        /// The operation.
         op: VectorOp,
-        /// With what.
+        /// Its operand.
         operand: VectorOperand,
     },
     /// Reduces within a slice.
     Reduce {
-        /// By what.
+        /// The reduction.
         op: ReduceOp,
-        /// What is left of time.
+        /// The time that remains.
         time: Mapping,
-        /// What is left of a packet.
+        /// The packet that remains.
         packet: Mapping,
     },
     /// Reduces over slices, around a ring.
     Ring {
-        /// By what.
+        /// The reduction.
         op: ReduceOp,
-        /// What is left over slices.
+        /// The slices that remain.
         slice: Mapping,
     },
     /// Narrows elements.
     Cast {
-        /// To what.
+        /// The new element.
         to: Element,
     },
     /// Exchanges time and packet.
     Transpose {
         /// Order of the packets then.
         time: Mapping,
-        /// A packet then.
+        /// Content of a packet then.
         packet: Mapping,
     },
     /// Writes data memory.
     Commit {
-        /// What.
+        /// Destination.
         to: View,
     },
     /// Writes a register file.
@@ -172,7 +172,7 @@ pub enum VectorOp {
     FloatToFixed,
 }
 
-/// What an operation of the vector engine takes beside the stream.
+/// Operand of the vector engine beside the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VectorOperand {
     /// Nothing.
@@ -181,7 +181,7 @@ pub enum VectorOperand {
     Constant(f32),
     /// The stream itself.
     Stream,
-    /// What was stashed.
+    /// The stashed stream.
     Stash,
     /// The second tensor of an interleaved fetch.
     Second,

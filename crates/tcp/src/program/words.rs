@@ -2,10 +2,10 @@
 
 use crate::axes::{Mapping, is_name, parse_mapping};
 
-/// A value, or what was expected.
+/// A value, or a description of the expected text.
 pub(super) type WordResult<T> = Result<T, String>;
 
-/// Words of a line, `m![…]` being one.
+/// Words of a line; `m![…]` is one word.
 pub(super) struct Words<'t> {
     pub(super) rest: &'t str,
 }

@@ -9,7 +9,7 @@ pub(super) fn ordered(mut shape: Shape, layout: &DigitLayout) -> Shape {
     shape
 }
 
-/// Whether two shapes are one but for the order of axes.
+/// Whether two shapes are equal up to the order of axes.
 pub(super) fn alike(a: &Shape, b: &Shape) -> bool {
     a.len() == b.len() && a.iter().all(|axis| b.contains(axis))
 }
@@ -22,7 +22,7 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// What nobody wrote is not a number.
+    /// An array of not-a-number, for values that nobody wrote.
     pub(super) fn new(shape: Shape) -> Array {
         let n: u64 = shape.iter().map(|(_, extent)| extent).product();
         Array {
@@ -31,7 +31,7 @@ impl Array {
         }
     }
 
-    /// The same, of which `n` values are written next: where that is all, none is read before.
+    /// The same, of which `n` values are written next. Where that is all, none is read before.
     pub(super) fn to_write(shape: Shape, n: usize, spare: &mut Vec<Vec<f32>>) -> Array {
         let size = shape.iter().map(|(_, extent)| *extent as usize).product();
         let fits = |data: &Vec<f32>| (size..=2 * size).contains(&data.len());
@@ -46,7 +46,7 @@ impl Array {
         Array { shape, data }
     }
 
-    /// How far apart neighbours along an axis lie; 0 for an axis that it lacks.
+    /// Distance of neighbours along an axis; 0 for an axis that it lacks.
     pub(super) fn step(&self, axis: usize) -> usize {
         let mut step = 1;
         for &(own, extent) in self.shape.iter().rev() {
@@ -147,7 +147,7 @@ impl Nest {
     }
 }
 
-/// An axis of a command as the tensor calls it.
+/// The tensor's axis for an axis of a command.
 pub(super) fn own_axis(axis: usize, renames: &[(String, String)], axes: &Axes) -> usize {
     let name = axes.get(axis).0;
     let own = renames.iter().find(|(_, to)| to == name);

@@ -1,4 +1,4 @@
-//! Contractions and reductions, in the order that the layouts say.
+//! Contractions and reductions, in the order that the layouts determine.
 
 use super::array::Array;
 use crate::axes::{Digit, DigitLayout, Shape};
@@ -88,7 +88,7 @@ impl<'a> Panel<'a> {
         let first = offsets.first().copied().flatten();
         let follows = |(i, offset): (usize, &Option<usize>)| *offset == first.map(|f| f + i);
         if let (Some(first), true) = (first, offsets.iter().enumerate().all(follows)) {
-            // Rows lie in the array as they are.
+            // Rows are in the array unchanged.
             return Panel {
                 data: Cow::Borrowed(&array.data),
                 starts: corners.iter().map(|corner| corner + first).collect(),
@@ -219,7 +219,7 @@ fn dot_of(packet: usize) -> Dot {
     }
 }
 
-/// Rings of sums over time of trees over packets.
+/// Sums around rings, of sums over time, of trees over packets.
 fn dot_packets<const P: usize>(
     a: &[f32],
     b: &[f32],
@@ -231,7 +231,7 @@ fn dot_packets<const P: usize>(
         let mut sum = 0.0;
         let range = part * time..(part + 1) * time;
         for (a, b) in a[range.clone()].iter().zip(&b[range]) {
-            // Until sixteen are left, in the order of the tree.
+            // Down to sixteen, in the order of the tree.
             let product = |i: usize| a[i] * b[i];
             let sixteen: [f32; 16] = std::array::from_fn(|i| match P {
                 64 => (product(i) + product(i + 32)) + (product(i + 16) + product(i + 48)),
@@ -286,7 +286,7 @@ fn fold_tree(tree: &mut [f32], op: impl Fn(f32, f32) -> f32) -> f32 {
     tree[0]
 }
 
-/// Integer factors: the sum wraps at 32 bits, as the accumulator's width has it.
+/// Integer factors: the sum wraps at 32 bits, the accumulator's width.
 fn dot_integer(a: &[f32], b: &[f32], _: (usize, usize, usize)) -> f32 {
     let terms = a.iter().zip(b).map(|(a, b)| *a as i32 * *b as i32);
     terms.fold(0i32, i32::wrapping_add) as f32

@@ -7,7 +7,7 @@ use crate::axes::DigitLayout;
 use crate::program::{Dma, IndexedAxis, Program, Side, View};
 use crate::verify::{dma_region, start};
 
-/// One side of a move: where indices of axes lie.
+/// One side of a move: the places of indices of axes.
 enum IndexPlace<'a> {
     Hbm(DigitLayout),
     Chip(&'a Array),
@@ -30,7 +30,7 @@ struct MoveEnds<'a> {
 }
 
 impl MoveEnds<'_> {
-    /// Where `extent` indices of an axis lie at both ends, from the index `first` of the move on.
+    /// Offsets of `extent` indices of an axis at both ends, from the index `first` of the move on.
     fn run(&self, axis: usize, first: u64, extent: u64) -> Loop {
         let at = |end: usize| {
             let view = self.views[end];
@@ -40,7 +40,7 @@ impl MoveEnds<'_> {
         (at(0), at(1))
     }
 
-    /// The nest of whole axes.
+    /// The nest over whole axes.
     fn plain(&self, shape: &[(usize, u64)]) -> Nest {
         let loops = shape
             .iter()

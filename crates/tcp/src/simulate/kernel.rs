@@ -25,7 +25,7 @@ impl Chip<'_> {
         Ok(())
     }
 
-    /// Runs the stage at `at`, with those that end the same sum; gives the next.
+    /// Runs the stage at `at`, with those that complete the same sum; gives the next.
     fn stage(
         &mut self,
         kernel: &SliceKernel,
@@ -79,7 +79,7 @@ impl Chip<'_> {
         shape.map_err(|error| (None, error.to_string()))
     }
 
-    /// Fetches a view, and beside it that of a second tensor.
+    /// Fetches a view, and that of a second tensor beside it.
     fn fetch(
         &self,
         run: &mut Run,
@@ -100,7 +100,7 @@ impl Chip<'_> {
         Ok(())
     }
 
-    /// Products of the stream with a register file, summed over what `sums` lacks.
+    /// Products of the stream with a register file, summed over the axes that `sums` lacks.
     fn contract(
         &mut self,
         run: &mut Run,
@@ -128,7 +128,7 @@ impl Chip<'_> {
         Ok(())
     }
 
-    /// The part of a tensor that a view with that shape is, under the command's names.
+    /// The part of a tensor for a view with that shape, under the command's names.
     fn part(&self, view: &View, shape: &Shape) -> SimulationResult<Arc<Array>> {
         let source = self.array(view.tensor)?;
         let is_whole = view.offsets.is_empty() && view.renames.is_empty();
@@ -257,7 +257,7 @@ fn contraction_end(stages: &[Stage], streams: &[FlowStream], at: usize) -> usize
     if is_partial && meets { last + 1 } else { last }
 }
 
-/// What a kernel has in flight.
+/// State of a kernel in flight.
 struct Run {
     values: Arc<Array>,
     second: Option<Arc<Array>>,

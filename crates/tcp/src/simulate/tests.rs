@@ -5,7 +5,7 @@ use crate::{Element, Machine};
 
 const GEMV: &str = include_str!("../../testdata/gemv.tcp");
 
-/// Values that look random, the same each time, in `-1 .. 1`.
+/// Values that look random but are always the same, in `-1 .. 1`.
 pub(crate) fn data(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -129,7 +129,7 @@ fn faults_are_named() {
 
 #[test]
 fn integers_are_summed_without_rounding() {
-    // As many products of 127 × 127 as no f32 can count one by one.
+    // More products of 127 × 127 than an f32 can count one by one.
     let text = GEMV
         .replace(
             "outer x_trf time m![K / 32] packet m![K % 32]",

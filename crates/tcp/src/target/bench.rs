@@ -19,7 +19,7 @@ use std::time::Instant;
 
 pub(super) struct TcpBench;
 
-/// Constants of a kernel that no model gives.
+/// A kernel's constant that no model gives.
 const NORM_EPS: f32 = 1e-5;
 
 struct ProgramCase {
@@ -234,7 +234,7 @@ impl Workbench for TcpBench {
 }
 
 impl ProgramCase {
-    /// Runs it over random slots; tells of what it leaves, and gives the slots that are wanted.
+    /// Runs it over random slots; reports the contents, and gives the slots that are wanted.
     fn compute(
         &self,
         request: &KernelRequest,

@@ -1,9 +1,9 @@
-//! Plans in which ops that follow each other are one program: a block.
+//! Plans in which consecutive ops are one program: a block.
 //!
-//! A block ends where a layer does, so that layers share a program; at an op that is the host's; where the number of
-//! rows changes; at norms of heads, whose rows are others; and where data memory is full. Attention in a block
-//! appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host. So of
-//! a Llama a token takes a call a layer, from its first norm to its second residual.
+//! A block ends at the end of a layer, so that layers share a program. It also ends at an op of the host, at norms of
+//! heads, which have other rows, and where the number of rows changes or data memory is full. Attention in a block
+//! appends the pass's keys and values to the chip's cache itself, and gives them out for the pages of the host. So a
+//! token of Llama takes one call a layer, from its first norm to its second residual.
 
 use super::inputs::SlotInput;
 use super::nodes::{NodeLowering, launch, line};
@@ -18,28 +18,28 @@ use millrace_plan::{
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-/// What became of a chain: its program, or how many of its ops would do and why not all.
+/// Result of lowering a chain: its program, or the number of its ops that would fit and why not all.
 pub(super) type Lowering = Result<BlockProgram, BlockRefusal>;
 
 /// A lowered block, ready for any number of calls.
 #[derive(Clone)]
 pub(super) struct BlockProgram {
     program: PlannedProgram,
-    /// What its slots hold, by the chain's numbers.
+    /// Content of its slots, by the chain's numbers.
     slots: Vec<SlotOf>,
-    /// One line of an explanation an op.
+    /// A line of explanation for each op.
     lines: Vec<String>,
 }
 
-/// Why a chain is no block.
+/// Why a chain is not a block.
 #[derive(Clone)]
 pub(super) struct BlockRefusal {
-    /// The op that cannot be there.
+    /// The op that does not fit.
     link: usize,
     reason: String,
 }
 
-/// Ops that might be a block, with what their numbers stand for.
+/// Ops that might be a block, with the meaning of their numbers.
 #[derive(Default)]
 struct Candidate {
     links: Vec<Link>,
@@ -78,8 +78,8 @@ impl Candidate {
         });
     }
 
-    /// Numbers of values that ops beyond the first `n` of `ops` take, or the host: of keys and values its pages, of
-    /// logits the caller.
+    /// Numbers of values that ops beyond the first `n` of `ops` take, or the host: keys and values for its pages,
+    /// logits for the caller.
     fn leaves(&self, graph: &Graph, ops: &[OpOf<'_>], n: usize) -> Vec<usize> {
         let inside = ops[0].number..ops[0].number + n;
         let is_left = |value: &ValueId| {
@@ -109,15 +109,15 @@ fn number<T: PartialEq>(known: &mut Vec<T>, item: T) -> usize {
 }
 
 impl Tcp {
-    /// The plan of a kind of pass, as few programs as there can be.
+    /// The plan of a kind of pass, with as few programs as possible.
     pub(super) fn lower_blocks(&self, graph: &Graph, kind: &PassKind) -> Result<Plan, LowerError> {
-        // Why the op of that number begins a block, where that is data memory's doing.
+        // Why the op of that number begins a block, where data memory is the reason.
         let mut cuts: HashMap<usize, String> = HashMap::new();
         offload::groups(graph, kind, &mut |ops| {
             let Some(first) = ops.first() else {
                 return Err(Reason("no op".to_owned()));
             };
-            // One program serves all experts, a call of each that was chosen.
+            // One program serves all experts, with a call for each that was chosen.
             if let GraphOp::ExpertLinear(_) = first.node.op {
                 let taken = self.take(graph, kind, first)?;
                 let more = Vec::new();
@@ -131,7 +131,7 @@ impl Tcp {
         })
     }
 
-    /// A block of the first of these ops and as many behind it as can be.
+    /// A block of the first of these ops and as many behind it as fit.
     fn block(
         &self,
         graph: &Graph,

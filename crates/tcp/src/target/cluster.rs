@@ -1,4 +1,4 @@
-//! A model on several chips, as the plans of [`parallel`](crate::parallel) have it.
+//! A model on several chips, with the plans of [`parallel`](crate::parallel).
 
 use super::{machine, weights};
 use crate::lower::TcpLowerOptions;
@@ -6,7 +6,7 @@ use crate::parallel::{ParallelModel, Plan, Split};
 use millrace_plan::predict::{PredictError, PriceError};
 use millrace_plan::{Choice, ClusterCost, ClusterRequest, SettingError};
 
-/// What `request` costs.
+/// Cost of `request`.
 ///
 /// # Errors
 /// A setting; chips that do not divide heads or layers, weights that do not fit.

@@ -1,30 +1,30 @@
-//! Inputs that follow from where a pass stands.
+//! Inputs that follow from the position of a pass.
 
 use crate::Element;
 use crate::host::{self, MASKED, SequencePart};
 use crate::lower::PassSizes;
 use millrace_plan::{InputId, PassPosition};
 
-/// What a slot gets.
+/// Input of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotInput {
     /// Tokens, i32 `[s_q]`.
     Tokens,
-    /// Number of the last token that is no padding, i32.
+    /// Index of the last token that is no padding, i32.
     Last,
-    /// What is added to scores, f32 `[s_q, s_k]`; with a window, keys before it are hidden too. 0 is none.
+    /// Mask added to scores, f32 `[s_q, s_k]`. With a window, keys before it are hidden too; 0 means no window.
     Mask { window: u32 },
     /// Rotations of the pass's positions, bf16 `[s_q, d_k_prime, f, r]`.
     Rotations { rope: u32 },
-    /// Rows of a cache of `rows` that tokens get, i32 `[s_q]`: their positions, and of padding the last row, which
-    /// is no token's.
+    /// Rows of a cache of `rows` for the tokens, i32 `[s_q]`: their positions. Padding gets the last row, which belongs
+    /// to no token.
     Positions { rows: u32 },
 }
 
 const N_KINDS: u32 = 5;
 
 impl SlotInput {
-    /// As a plan's number.
+    /// The input as a plan's number.
     pub(super) fn id(self) -> InputId {
         InputId(match self {
             SlotInput::Tokens => 0,
@@ -35,7 +35,7 @@ impl SlotInput {
         })
     }
 
-    /// What a plan's number says.
+    /// The input of a plan's number.
     pub(super) fn of(InputId(id): InputId) -> SlotInput {
         let of = id / N_KINDS;
         match id % N_KINDS {
@@ -50,7 +50,7 @@ impl SlotInput {
     /// Writes the slot.
     ///
     /// # Errors
-    /// A slot of another size, a rotation that the graph has not.
+    /// A slot of another size, a rotation that the graph lacks.
     pub(super) fn make(self, position: &PassPosition<'_>, out: &mut [u8]) -> Result<(), String> {
         let bytes = match self {
             SlotInput::Tokens => {
@@ -93,7 +93,7 @@ fn part(position: &PassPosition<'_>) -> SequencePart {
     }
 }
 
-/// A token sees itself and what came before, within the window. Padding sees what the last token sees.
+/// A token sees itself and earlier ones, within the window. Padding sees the same as the last token.
 fn mask(position: &PassPosition<'_>, window: usize, n_bytes: usize) -> Vec<u8> {
     let n_tokens = position.tokens.len().max(1);
     let call = PassSizes {

@@ -1,4 +1,4 @@
-//! What each op of a graph becomes.
+//! The kernel of each op of a graph.
 
 use super::inputs::SlotInput;
 use super::planner::Tcp;
@@ -14,7 +14,7 @@ use millrace_plan::{
     WeightArrangement, WeightLayout,
 };
 
-/// What an op becomes: the kernel, and what its slots hold but for the last, which is its result.
+/// The kernel of an op, with the content of its slots except the last, which is its result.
 pub(super) struct NodeLowering {
     pub(super) op: Op,
     pub(super) bindings: Vec<Binding>,
@@ -24,7 +24,7 @@ pub(super) fn no<T>(reason: impl Into<String>) -> Result<T, Reason> {
     Err(Reason(reason.into()))
 }
 
-/// A graph's op on its way to a kernel: what each of the functions below asks of it.
+/// A graph's op on its way to a kernel: input of the functions below.
 struct NodeContext<'a> {
     graph: &'a Graph,
     of: &'a OpOf<'a>,
@@ -193,10 +193,10 @@ impl NodeContext<'_> {
 }
 
 impl Tcp {
-    /// What an op becomes.
+    /// The kernel of an op.
     ///
     /// # Errors
-    /// Why it is the host's.
+    /// Why the host computes it.
     pub(super) fn lower_node(
         &self,
         graph: &Graph,
@@ -274,7 +274,7 @@ fn weight(weight: WeightId, layout: WeightLayout) -> Binding {
 }
 
 impl Op {
-    /// Elements that a product of a role contracts, and those that it gives.
+    /// Elements that a product of a role contracts, and those of its result.
     pub(super) fn sides(&self, role: Role) -> (u64, u64) {
         let (from, to) = role.axes();
         let size = |axes: &[&str]| axes.iter().map(|axis| self.size(axis)).product();
@@ -282,7 +282,7 @@ impl Op {
     }
 }
 
-/// The attention that takes a value, perhaps normed and rotated, and as which of its inputs.
+/// The attention that takes a value, perhaps normed and rotated, and the index of that input.
 fn attended(graph: &Graph, value: ValueId) -> Option<(&Attention, usize)> {
     let mut readers = graph.nodes.iter().filter(|n| n.inputs.contains(&value));
     let reader = readers.next()?;
@@ -293,7 +293,7 @@ fn attended(graph: &Graph, value: ValueId) -> Option<(&Attention, usize)> {
     }
 }
 
-/// What a product is in the model, and the sizes of its axes.
+/// The role of a product in the model, and the sizes of its axes.
 fn role(graph: &Graph, node: &Node, n_rows: u64) -> (Role, Vec<u64>) {
     let width = |value: ValueId| graph.values[value.0].width as u64;
     let (k, n) = (width(node.inputs[0]), width(node.output));

@@ -1,4 +1,4 @@
-//! Plans: which op is which kernel, and what its slots hold.
+//! Plans: the kernel of each op, and the content of its slots.
 
 use super::blocks;
 use super::inputs::SlotInput;
@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What tells this compiler from others: the crate's version and a hash of its sources.
+/// Identity of this compiler: the crate's version and a hash of its sources.
 const COMPILER: &str = env!("MILLRACE_TCP_COMPILER");
 
 /// Lengths that prompts are padded to.
@@ -41,7 +41,7 @@ pub struct Tcp {
     pub(super) profile: Profile,
     pub(super) weights: Weights,
     pub(super) style: Style,
-    /// Ops that were lowered, by what they are.
+    /// Ops that were lowered, by their description.
     known: Mutex<HashMap<String, Result<OpProgram, Reason>>>,
     /// Blocks likewise.
     pub(super) blocks: Mutex<HashMap<String, blocks::Lowering>>,
@@ -50,16 +50,16 @@ pub struct Tcp {
 /// How plans are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Ops that follow each other are one program, their values in data memory.
+    /// Whether consecutive ops are one program, with their values in data memory.
     pub blocks: bool,
-    /// Weights are loaded into one half of their region while the other is multiplied.
+    /// Whether weights are loaded into one half of their region while the other is multiplied.
     pub read_ahead: bool,
-    /// Blocks give out what every op gives, for who looks at each.
+    /// Whether blocks give out the result of every op, for checks of each.
     pub shows: bool,
 }
 
 impl Style {
-    /// A program an op, weights loaded and then multiplied.
+    /// One program an op; weights are loaded and then multiplied.
     pub const PLAIN: Style = Style {
         blocks: false,
         read_ahead: false,
@@ -88,7 +88,7 @@ impl fmt::Debug for Tcp {
 }
 
 impl Tcp {
-    /// A planner for that machine. The profile is what times are made with; no plan depends on it.
+    /// A planner for that machine. The profile gives times; no plan depends on it.
     pub fn new(machine: Machine, profile: Profile, weights: Weights, style: Style) -> Tcp {
         Tcp {
             machine,
@@ -116,7 +116,7 @@ impl Tcp {
         VirtualDevice::new(chip)
     }
 
-    /// An op as a program of its own.
+    /// An op as a separate program.
     pub(super) fn take(
         &self,
         graph: &Graph,
@@ -133,7 +133,7 @@ impl Tcp {
         self.offloaded(of, of.n_rows, wanted)
     }
 
-    /// What a node becomes, in a program of its own.
+    /// A node in a separate program.
     fn offloaded(
         &self,
         of: &OpOf<'_>,
@@ -264,12 +264,12 @@ impl Lowering for Tcp {
         Lengths::new(&lengths.collect::<Vec<_>>())
     }
 
-    /// A power of two; and where the chip appends, a row behind it that padding goes to.
+    /// A power of two; where the chip appends, a row for padding follows it.
     fn cache_rows(&self, _graph: &Graph, n_ctx: u64) -> u64 {
         key_bucket(n_ctx) + u64::from(self.style.blocks)
     }
 
-    /// Attention is over the cache always, with as many keys as the bucket of the last token has.
+    /// Attention is always over the cache, with as many keys as the bucket of the last token.
     fn kind(&self, _graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         PassKind {
             phase,
@@ -420,7 +420,7 @@ impl Planner for Tcp {
     }
 }
 
-/// What a program takes of the machine's memories.
+/// Share of the machine's memories that a program takes.
 pub(super) fn limits(program: &Program, machine: &Machine) -> String {
     let mut ends = [0u64; 3];
     for tensor in &program.tensors {

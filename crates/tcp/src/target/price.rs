@@ -1,4 +1,4 @@
-//! What programs and the host cost: events of the timing model, dispatch, and bytes over the link.
+//! Cost of programs and of the host: events of the timing model, dispatch, and bytes over the link.
 
 use super::Tcp;
 use crate::lower::Weights;
@@ -24,7 +24,7 @@ pub(super) struct TcpPrices<'a> {
 }
 
 impl<'a> TcpPrices<'a> {
-    /// Those of a planner.
+    /// The prices of a planner.
     pub(super) fn new(tcp: &'a Tcp) -> TcpPrices<'a> {
         TcpPrices {
             tcp,
@@ -33,7 +33,7 @@ impl<'a> TcpPrices<'a> {
         }
     }
 
-    /// A program's time, and what each of its ops takes of it.
+    /// A program's time, and the share of each of its ops.
     fn timing(&mut self, planned: &PlannedProgram) -> Result<(Timing, Vec<TimeShare>), PriceError> {
         let hash = planned.container.content_hash().to_string();
         if let Some(known) = self.known.get(&hash) {
@@ -147,7 +147,7 @@ impl Pricer for TcpPrices<'_> {
         })
     }
 
-    /// What the host reads and writes, at the link's rate: nobody has published that of its memory.
+    /// Bytes that the host reads and writes, at the link's rate: nobody has published the rate of its memory.
     fn step_ns(&self, work: &HostWork<'_>, step: HostStep) -> f64 {
         self.link_ns(work.bytes(step))
     }

@@ -15,7 +15,7 @@ use millrace_plan::{
 };
 use std::sync::Arc;
 
-/// Name of a fault, what happens, and what the device is told.
+/// Name of a fault, its effect, and the injection for the device.
 type DeviceFault = (&'static str, &'static str, fn() -> Injection);
 
 const FAULTS: [DeviceFault; 5] = [
@@ -97,10 +97,10 @@ fn no_hardware() -> ProbeReport {
     }
 }
 
-/// What a step found, or why it failed and what to do.
+/// Finding of a step, or why it failed and what to do.
 type ProbeResult<T> = Result<T, (String, Option<String>)>;
 
-/// Steps as they come; what follows a failure is skipped.
+/// Steps in order; those after a failure are skipped.
 struct Steps(Vec<ProbeStep>);
 
 impl Steps {
@@ -122,7 +122,7 @@ impl Steps {
         });
     }
 
-    /// Keeps what a step gave.
+    /// Records the outcome of a step.
     fn done<T>(&mut self, outcome: ProbeResult<(T, String)>) -> Option<T> {
         let (value, told) = match outcome {
             Ok((value, detail)) => (Some(value), Ok(detail)),
@@ -179,7 +179,7 @@ fn failed(error: impl std::fmt::Display) -> (String, Option<String>) {
     (error.to_string(), None)
 }
 
-/// Numbers that bf16 holds exactly, and of which sums of products do not cancel.
+/// Numbers that bf16 holds exactly, and whose sums of products do not cancel.
 fn operands() -> [Vec<f32>; 2] {
     let [k, n] = SHAPE;
     let x = (0..k).map(|i| (i % 7) as f32 * 0.25);

@@ -11,7 +11,7 @@ use millrace_plan::{
 use millrace_quant as quant;
 use std::sync::{Mutex, PoisonError};
 
-/// Layouts of the target's own.
+/// The target's own layout of elements.
 pub(super) const ELEMENTS: WeightArrangement = WeightArrangement(0);
 /// Scales of the rows, f32.
 pub(super) const ROW_SCALES: WeightArrangement = WeightArrangement(1);
@@ -22,7 +22,7 @@ pub(super) fn is_narrowed(launch: &PlannedLaunch) -> bool {
     bits.is_some_and(|bits| bits < Element::Bf16.bits())
 }
 
-/// How layers' weights and what they are multiplied with are narrowed.
+/// How layers' weights and their activations are narrowed.
 pub(super) fn narrowed(weights: Weights) -> Option<NarrowOperands> {
     let largest = weights.largest()?;
     Some(NarrowOperands {
@@ -46,7 +46,7 @@ pub(super) fn narrowed(weights: Weights) -> Option<NarrowOperands> {
 /// Rows that are stored together.
 const ROWS: usize = 64;
 
-/// Fills one of the two slots of a weight; gives what an element is times, a row each.
+/// Fills one of the two slots of a weight; gives the factor of the elements of each row.
 ///
 /// # Errors
 /// Bytes that do not decode, a slot of another size.
@@ -102,7 +102,7 @@ pub(super) fn fill(
     }
 }
 
-/// The numbers that a slot of elements stands for.
+/// The numbers that a slot of elements represents.
 ///
 /// # Errors
 /// A slot of scales, or of another size.

@@ -24,7 +24,7 @@ pub fn move_ns(machine: &Machine, profile: &Profile, bytes: f64, n_engines: f64)
     profile.dma_start_cycles * machine.cycle_ns() + bytes / hbm.min(engines)
 }
 
-/// A decode step where nothing but memory counts: weights and cached keys and values, read once.
+/// A decode step that is bound by memory alone: weights and cached keys and values, read once.
 pub(crate) fn decode_ns(
     machine: &Machine,
     profile: &Profile,

@@ -1,4 +1,4 @@
-//! What one command takes.
+//! Cost of one command.
 
 use crate::axes::DigitLayout;
 use crate::flow::{Flow, FlowViolation, walk};
@@ -7,7 +7,7 @@ use crate::verify::dma_region;
 use crate::{Machine, Profile};
 use std::fmt;
 
-/// Whose turn a command waits for.
+/// Queue in which a command waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Queue {
     /// The main context.
@@ -31,10 +31,10 @@ impl fmt::Display for Queue {
     }
 }
 
-/// What a command takes after its start.
+/// Work of a command after its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CommandWork {
-    /// So long.
+    /// A fixed time.
     Fixed {
         /// Nanoseconds.
         ns: f64,
@@ -50,20 +50,20 @@ pub enum CommandWork {
     },
 }
 
-/// What a command takes.
+/// Cost of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Where it waits.
+    /// The queue in which it waits.
     pub queue: Queue,
     /// Engines of tensor DMA that it holds, as bits.
     pub engines: u64,
-    /// Before the first result.
+    /// Time before the first result.
     pub start_ns: f64,
-    /// What follows.
+    /// Work after that.
     pub work: CommandWork,
     /// Multiply-accumulates, those on padding included.
     pub n_macs: f64,
-    /// What limits it.
+    /// The limiting resource.
     pub bound: &'static str,
 }
 
@@ -169,12 +169,12 @@ impl KernelPipeline<'_> {
 
 /// Cycles of each part of a kernel's pipeline; the slowest decides.
 struct PipelineCycles {
-    /// Before the first result.
+    /// Cycles before the first result.
     start: f64,
-    /// Around a ring of slices.
+    /// Cycles around a ring of slices.
     ring: f64,
     fetch: f64,
-    /// Of products.
+    /// Cycles of products.
     outer: f64,
     /// The slowest of the other parts, and its name.
     slowest: (f64, &'static str),
@@ -222,7 +222,7 @@ impl PipelineCycles {
                 profile.contract_start_cycles
             }
             Stage::Vector { .. } | Stage::Reduce { .. } => {
-                // What enters a reduction streams through it.
+                // The input of a reduction streams through it.
                 let entering = &flow.streams[at - 1];
                 let ways = flits(entering.packet.size(), machine.float_ways);
                 self.at_least(entering.time.size() as f64 * ways, "vector");
@@ -271,7 +271,7 @@ fn move_cost(
     let n: u64 = region.shape.iter().map(|(_, extent)| extent).product();
     let tensor = |number: usize| &program.tensors[number];
     let bytes = tensor(dma.from.tensor).element.bytes(n) as f64;
-    // What is copied into several slices is written as often; short runs waste the rest of a unit.
+    // Values copied into several slices are written as often; short runs waste the rest of a unit.
     let unit = machine.dma_element_bytes;
     let written = bytes * copies(program, dma.to.tensor) as f64;
     let written = written * waste(program, dma.to.tensor, &region.shape, unit);
@@ -309,7 +309,7 @@ fn move_cost(
     })
 }
 
-/// How often a tensor on the chip holds each value.
+/// Number of copies of each value in a tensor on the chip.
 fn copies(program: &Program, tensor: usize) -> u64 {
     let tensor = &program.tensors[tensor];
     let Some(spread) = tensor.spread() else {
@@ -323,7 +323,7 @@ fn copies(program: &Program, tensor: usize) -> u64 {
     of(&spread.cluster) * of(&spread.slice)
 }
 
-/// Bytes that are accessed for one that is wanted: runs shorter than a unit of access waste the rest of it.
+/// Bytes that are accessed for each useful one: runs shorter than a unit of access waste the rest of it.
 fn waste(program: &Program, tensor: usize, region: &[(usize, u64)], unit: u64) -> f64 {
     let tensor = &program.tensors[tensor];
     let layout = DigitLayout::of(tensor.layout(), &program.axes).unwrap_or_default();

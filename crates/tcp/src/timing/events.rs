@@ -1,4 +1,4 @@
-//! The clock: which command runs when.
+//! The clock: when each command runs.
 
 use super::cost::{CommandWork, Cost, Queue};
 use super::hazards::{Memory, Open, Touch};
@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, VecDeque};
 /// When a command ran.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandSpan {
-    /// Which program of the sequence.
+    /// The program of the sequence.
     pub program: usize,
-    /// Which of its commands.
+    /// Its command.
     pub command: usize,
-    /// On which queue.
+    /// The queue.
     pub queue: Queue,
-    /// From when.
+    /// Start.
     pub start_ns: f64,
-    /// To when.
+    /// End.
     pub end_ns: f64,
 }
 
@@ -36,12 +36,12 @@ struct CommandTask<'t> {
 struct Running {
     task: usize,
     start_ns: f64,
-    /// Of its start-up, then of its work.
+    /// Rest of its start-up; its work follows.
     latency_ns: f64,
     left: CommandWork,
 }
 
-/// Time below which nothing is left to do.
+/// Time below which a command counts as finished.
 const EPSILON_NS: f64 = 1e-6;
 
 pub(super) fn run(
@@ -115,7 +115,7 @@ fn account(timing: &mut Timing, cost: &Cost, ns: f64) {
     }
 }
 
-/// Tasks with what they wait for. Waits go to earlier tasks alone, so somebody can always run.
+/// Tasks with their dependencies. Waits go to earlier tasks alone, so one task can always run.
 fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<CommandTask<'t>> {
     let mut tasks: Vec<CommandTask<'t>> = Vec::new();
     let mut open = Open::default();
@@ -145,7 +145,7 @@ fn tasks<'t>(programs: &[Dispatch<'t>]) -> Vec<CommandTask<'t>> {
     tasks
 }
 
-/// Starts what can start.
+/// Starts every task that can start.
 fn start(
     tasks: &[CommandTask<'_>],
     queues: &mut BTreeMap<Queue, VecDeque<usize>>,
@@ -173,8 +173,7 @@ fn start(
     }
 }
 
-/// Bytes a nanosecond of each: those at HBM share its rate evenly, what one cannot take going to the
-/// others.
+/// Bytes a nanosecond of each. Those at HBM share its rate evenly; the part that one cannot take goes to the others.
 fn rates(running: &[Running], hbm_rate: f64) -> Vec<f64> {
     let flow = |r: &Running| match r.left {
         CommandWork::Flow { limit, hbm, .. } if r.latency_ns <= EPSILON_NS => Some((limit, hbm)),

@@ -1,4 +1,4 @@
-//! What commands must wait for: writes before reads, reads before writes, by address.
+//! Dependencies of commands: writes before reads, reads before writes, by address.
 
 use crate::program::{Command, Place, Program};
 use crate::verify::{accesses, range};
@@ -27,7 +27,7 @@ pub(super) enum Memory {
     Slot(usize),
 }
 
-/// What a command touches. Reading what nobody writes is left out.
+/// Bytes that a command touches. Reads of data that nobody writes are left out.
 pub(super) fn touches(
     program: &Program,
     command: &Command,
@@ -70,15 +70,15 @@ pub(super) fn touches(
     all
 }
 
-/// What was touched and may still have to be waited for.
+/// Touches that later commands may have to wait for.
 #[derive(Default)]
 pub(super) struct Open {
     entries: Vec<(usize, usize, Touch)>,
 }
 
 impl Open {
-    /// Enters a command's touches and gives the commands it has to wait for. `program` tells parts of
-    /// different programs apart.
+    /// Enters a command's touches and gives the commands it has to wait for. `program` distinguishes parts of different
+    /// programs.
     pub(super) fn enter(
         &mut self,
         command: usize,
@@ -101,7 +101,7 @@ impl Open {
         }
         for touch in touches {
             if touch.is_write && touch.is_whole {
-                // Whoever touches these bytes later waits for this command, which waited for those.
+                // A later command that touches these bytes waits for this one, which waited for those.
                 self.entries.retain(|(_, _, entry)| {
                     entry.memory != touch.memory
                         || entry.first < touch.first
@@ -117,7 +117,7 @@ impl Open {
     }
 }
 
-/// Whether two touches are of parts of one tensor that do not meet.
+/// Whether two touches are of disjoint parts of one tensor.
 fn apart(a: &Touch, b: &Touch) -> bool {
     let (Some((t, a)), Some((u, b))) = (&a.part, &b.part) else {
         return false;

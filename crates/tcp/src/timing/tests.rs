@@ -15,7 +15,7 @@ fn close(found: f64, expected: f64, share: f64) {
     );
 }
 
-/// A program with one command of [`GEMV`] repeated, on tensors of their own where `apart`.
+/// A program with one command of [`GEMV`] repeated, on separate tensors where `apart`.
 fn repeated(name: &str, times: usize) -> Program {
     let mut program = parse(GEMV).unwrap();
     let command = program
@@ -49,7 +49,7 @@ fn commands_take_what_the_closed_forms_say() {
 #[test]
 fn a_steady_state_is_that_of_its_slowest_part() {
     let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
-    // Loads of one tensor after the other wait for nobody but themselves.
+    // Loads of one tensor one after the other wait only for themselves.
     let total = |n| predict(&timed(&repeated("load_w", n)), &machine, &profile).total_ns;
     let one = closed::move_ns(&machine, &profile, 512.0 * 512.0, 6.0);
     close(total(50) - total(10), 40.0 * one, 1e-6);

@@ -1,4 +1,4 @@
-//! What a command asks of the engines.
+//! Demands of a command on the engines.
 
 use super::{Findings, Rule};
 use crate::axes::DigitLayout;
@@ -30,7 +30,7 @@ pub(super) fn engines(program: &Program, machine: &Machine, dma: &Dma, found: &m
     }
 }
 
-/// Terms of one sum.
+/// Most terms of one sum.
 const MAX_TERMS: u64 = 1 << 22;
 
 /// The kernel's demands, stage by stage.
@@ -165,7 +165,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Results in flight: what is left of time within the outermost loop that is summed.
+    /// Results in flight: the remaining time within the outermost loop that is summed.
     fn accumulators(&mut self, at: usize) {
         let (before, after) = (&self.streams[at - 1], &self.streams[at]);
         let slots = in_flight(&before.time, &after.time);
@@ -190,7 +190,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Padding lengthens sums too; nothing examines them one by one beyond a bound.
+    /// Padding lengthens sums too; beyond a bound, nothing examines them one by one.
     fn terms(&mut self, at: usize) {
         let stages = &self.kernel.stages;
         let outer = stages.iter().position(|s| matches!(s, Stage::Outer { .. }));
@@ -221,7 +221,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One use of an ALU, of the stash, of a second tensor.
+    /// Checks that an ALU, the stash and a second tensor are used at most once.
     fn vector(&mut self) {
         let mut used = Vec::new();
         let (mut stashes, mut reads, mut seconds) = (0, 0, 0);
@@ -276,18 +276,18 @@ impl Checker<'_> {
     }
 }
 
-/// Sizes of what is left of time within the outermost loop that is reduced.
+/// Sizes of the remaining time within the outermost loop that is reduced.
 fn in_flight(before: &DigitLayout, after: &DigitLayout) -> u64 {
     let (all, left) = (before.size(), after.size());
     if all == left {
         return 1;
     }
-    // What lies outside the outermost reduced loop is the common beginning of the two.
+    // The common beginning of the two is outside the outermost reduced loop.
     let (before, after) = (before.canonical(), after.canonical());
     let mut outside = 1;
     for (b, a) in before.digits.iter().zip(&after.digits) {
         if b != a {
-            // A digit of which only the outer part is left.
+            // A digit with only its outer part left.
             let tail = b.source == a.source && a.stride * a.size == b.stride * b.size;
             if tail && a.stride > b.stride {
                 outside *= a.size;

@@ -1,4 +1,4 @@
-//! What commands read and write, in their order: nothing unwritten, nothing overwritten.
+//! Reads and writes of commands, in their order: nothing unwritten is read, and nothing is overwritten too early.
 
 use super::region::start;
 use super::{Findings, Rule, dma_region};
@@ -10,20 +10,20 @@ use millrace_npu::Role;
 /// A part of a tensor: start and extent of each of its axes.
 type TensorPart = Vec<(usize, u64, u64)>;
 
-/// What is known of a tensor.
+/// State of a tensor.
 #[derive(Clone, Default)]
 struct TensorState {
     parts: Vec<TensorPart>,
     lost_to: Option<usize>,
 }
 
-/// One thing that a command reads or writes.
+/// A read or write of a command.
 pub(crate) struct Access {
     /// The tensor.
     pub tensor: usize,
     /// Whether it is written.
     pub is_write: bool,
-    /// Which part, by the tensor's own axes; `None` for what an index chooses.
+    /// The part, by the tensor's own axes; `None` for parts that an index chooses.
     pub part: Option<Vec<(usize, u64, u64)>>,
 }
 
@@ -80,7 +80,7 @@ fn read(
     let (tensor, known) = (&program.tensors[access.tensor], &known[access.tensor]);
     let name = &tensor.name;
     if let Place::Hbm { role, .. } = tensor.place {
-        // Of intermediates the caches stay from program to program.
+        // Among intermediates, the caches stay from program to program.
         let unwritten = role == Role::Output && known.parts.is_empty();
         if unwritten {
             found.add(
@@ -192,7 +192,7 @@ pub(crate) fn range(program: &Program, tensor: usize) -> Option<(u8, u64, u64)> 
     Some((kind, address, address.saturating_add(bytes)))
 }
 
-/// The part of a tensor that a view with that region is.
+/// The part of a tensor for a view with that region.
 fn part_of(program: &Program, view: &View, region: &Shape) -> Option<TensorPart> {
     let shape = program.tensors[view.tensor].shape(&program.axes).ok()?;
     let part = shape.into_iter().map(|(axis, _)| {
@@ -206,7 +206,7 @@ fn part_of(program: &Program, view: &View, region: &Shape) -> Option<TensorPart>
     Some(part.collect())
 }
 
-/// What a command reads and writes.
+/// Reads and writes of a command.
 pub(crate) fn accesses(program: &Program, command: &Command) -> Vec<Access> {
     match command {
         Command::Dma(dma) => {

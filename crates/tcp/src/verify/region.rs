@@ -1,4 +1,4 @@
-//! What a DMA move carries: axes and extents, and where the two sides begin.
+//! Region of a DMA move: axes and extents, and the start on both sides.
 
 use super::Rule;
 use crate::Element;
@@ -25,7 +25,7 @@ fn shape_of(program: &Program, view: &View) -> RegionResult<Shape> {
     stream_renamed_shape(shape, &view.renames, &program.axes).map_err(broken)
 }
 
-/// Where a view begins along an axis of the command.
+/// Start of a view along an axis of the command.
 pub(crate) fn start(program: &Program, view: &View, axis: usize) -> u64 {
     let name = program.axes.get(axis).0;
     let own = view.renames.iter().find(|(_, to)| to == name);
@@ -60,14 +60,14 @@ pub(crate) fn dma_region(program: &Program, dma: &Dma) -> RegionResult<DmaRegion
     }
 }
 
-/// What moves where no axis is looked up: the smaller of the two sides.
+/// Region of a move without an indexed axis: the smaller of the two sides.
 fn plain_region(
     program: &Program,
     dma: &Dma,
     (from, to): (Shape, Shape),
 ) -> RegionResult<DmaRegion> {
     let shape = match (dma.from.offsets.is_empty(), dma.to.offsets.is_empty()) {
-        // A part may begin at 0: the smaller side is what moves.
+        // A part may begin at 0: the smaller side is moved.
         (true, true) if fits(program, &dma.from, &from, &to).is_err() => from.clone(),
         (_, true) => to.clone(),
         (true, false) => from.clone(),
@@ -84,7 +84,7 @@ fn plain_region(
     })
 }
 
-/// What moves where an axis of one side is looked up: the other side.
+/// Region of a move with an indexed axis on one side: the other side.
 fn indexed_region(
     program: &Program,
     dma: &Dma,
@@ -137,7 +137,7 @@ fn index_shape(program: &Program, index: usize) -> RegionResult<Shape> {
     shape.map_err(|error| (Rule::Mapping, error.to_string()))
 }
 
-/// Whether one side holds the region from where it begins.
+/// Whether one side holds the region from its start on.
 fn fits(program: &Program, view: &View, own: &Shape, region: &Shape) -> RegionResult<()> {
     let name = &program.tensors[view.tensor].name;
     let bad = |axis: usize, asked: u64, held: u64| {

@@ -47,9 +47,9 @@ impl fmt::Display for Rule {
 pub struct TcpViolation {
     /// The rule.
     pub rule: Rule,
-    /// Which tensor, or which command and stage.
+    /// The tensor, or the command and stage.
     pub place: String,
-    /// What is wrong: what was asked, and the limit.
+    /// The fault: the value that was asked for, and the limit.
     pub message: String,
 }
 

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 /// Slots by the layer and the half of it that have them.
 type Memory = HashMap<(usize, bool), HashMap<&'static str, Vec<u8>>>;
 
-/// A model with its caches, on chips that have some of its layers each, or a share of each.
+/// A model with its caches, on chips that each have some of its layers, or a share of each layer.
 pub struct Chips<'m> {
     model: &'m Model,
     machine: Machine,
     options: TcpLowerOptions,
     dims: Dims,
     n_cache: u64,
-    /// What each chip holds, by stage and shard: weights and caches of its own layers.
+    /// Content of each chip, by stage and shard: weights and caches of its own layers.
     memory: HashMap<(u64, usize), Memory>,
     n_past: Vec<u64>,
     /// Lets every token see every key.
@@ -27,7 +27,7 @@ pub struct Chips<'m> {
     pub min_keys: u64,
     /// How layers are divided among chips.
     pub plan: Plan,
-    /// A stage that gets what the one before it got.
+    /// A stage that gets the same input as the stage before it.
     pub spoil_stage: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ impl<'m> Chips<'m> {
         self.load();
         let mut before = x.clone();
         for stage in 0..self.plan.n_stages() {
-            // What the link carries from one chip to the next.
+            // Activations that the link carries from one chip to the next.
             let sent = std::mem::replace(&mut before, x.clone());
             if self.spoil_stage == Some(stage) {
                 x = sent;

@@ -125,7 +125,7 @@ fn shards_give_the_tokens_of_one_chip() {
     }
 }
 
-/// Chips of a pipeline have their own layers and caches, and get activations of the one before.
+/// Chips of a pipeline have separate layers and caches, and get activations from the chip before.
 #[test]
 fn stages_give_the_tokens_of_one_chip() {
     let sizes = Sizes {
@@ -172,7 +172,7 @@ fn what_shares_a_batch_changes_nothing() {
 
 #[test]
 fn a_wrong_slot_shows() {
-    // The mask lets every token see padding: the bound of the other tests finds it.
+    // The mask lets every token see padding: the error exceeds the bound of the other tests.
     let model = reference::Weights::random(SMALL, 3);
     let all = tokens(6, 5);
     let expected = model.logits(&all);

@@ -1,4 +1,4 @@
-//! Llama in f64, by itself: no word of it comes from the crate.
+//! An independent Llama in f64: it shares no code with the crate.
 
 /// Sizes of a model.
 #[derive(Clone, Copy, Debug)]

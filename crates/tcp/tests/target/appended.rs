@@ -14,13 +14,13 @@ use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
 use millrace_tcp::target::TcpTarget;
 use std::sync::Arc;
 
-/// What is wrong on purpose.
+/// Deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
     None,
     /// Rows go one position too far.
     Position,
-    /// Keys are appended to, and read from, what is the values' cache, and the other way round.
+    /// Keys are appended to, and read from, the cache of values, and the other way round.
     Caches,
     /// The host is given keys as values, and values as keys.
     Rows,
@@ -182,8 +182,8 @@ fn mistaken(mistake: Mistake) -> Arc<NpuModel> {
     Arc::new(NpuModel::load(demo(), planner, options).unwrap())
 }
 
-/// A chip that appends to the wrong place, and a host that takes the wrong rows, are found; a position off by one
-/// by the logits, too.
+/// A chip that appends to the wrong place, and a host that takes the wrong rows, are found. A position off by one also
+/// shows in the logits.
 #[test]
 fn a_wrong_append_is_found() {
     for mistake in [
@@ -202,8 +202,8 @@ fn a_wrong_append_is_found() {
     }
 }
 
-/// Every layer's attention appends for itself, in the call that has all of the layer; the host's pages get the
-/// rows right behind it.
+/// Every layer's attention appends for itself, in the call that has the whole layer; the host's pages get the rows
+/// right behind it.
 #[test]
 fn layers_append_for_themselves() {
     for model in [demo(), random("qwen-tiny"), random("gemma-tiny")] {
@@ -231,7 +231,8 @@ fn layers_append_for_themselves() {
     }
 }
 
-/// Padding overwrites no token, also where a prompt ends near the end of the context; what is cut off comes anew.
+/// Padding overwrites no token, even where a prompt ends near the end of the context. Rows that were cut off are
+/// written anew.
 #[test]
 fn padding_and_cut_rows_leave_no_trace() {
     let model = demo();

@@ -17,7 +17,7 @@ fn logits(npu: &Arc<NpuModel>, n: usize) -> Vec<u32> {
     all.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Blocks compute what their ops compute, to the bit, for every family; and who looks on changes nothing.
+/// Blocks give the same results as their ops, to the bit, for every family; an observer changes nothing.
 #[test]
 fn blocks_give_the_bits_of_their_ops() {
     let random = ["qwen-tiny", "gemma-tiny", "llama-tiny"].map(|name| (random(name), "bf16"));
@@ -48,7 +48,7 @@ fn blocks_give_the_bits_of_their_ops() {
     assert!(plan.programs.len() <= 3, "layers share programs");
 }
 
-/// A prompt in chunks, and two sequences by turns on one chip, give what each gives by itself.
+/// A prompt in chunks, and two sequences by turns on one chip, give the results of each alone.
 #[test]
 fn blocks_take_chunks_and_turns() {
     let model = demo();
@@ -83,7 +83,7 @@ fn blocks_take_chunks_and_turns() {
     }
 }
 
-/// What ends a block is told, and a machine with little memory has shorter ones.
+/// The plan states why a block ends, and a machine with little memory has shorter ones.
 #[test]
 fn blocks_say_where_they_end() {
     let model = random("qwen-tiny");

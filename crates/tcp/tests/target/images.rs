@@ -1,5 +1,5 @@
-//! Prompts with images: their passes have attention on the host, and what the chip keeps of the cache for later passes is
-//! brought up to date behind them, where it appends for itself too.
+//! Prompts with images: their passes have attention on the host. The chip's copy of the cache is brought up to date
+//! behind them for later passes, even where the chip appends for itself.
 
 use crate::target::{best, load, random, settings, tokens};
 use millrace_runtime::npu::PlannedEngine;

@@ -106,13 +106,13 @@ fn every_op_is_right() {
             assert_eq!(found.finding, None, "{settings:?} {n}");
             assert_eq!(found.n_ops, 2 * n_nodes, "the chip takes every op");
             assert!(found.unchecked.is_empty(), "{found:?}");
-            // A tolerance that nothing comes near would let an error pass.
+            // A tolerance far above every error would let a fault pass.
             assert!(found.worst["attn_q"] > 0.3 && found.worst["attn"] > 0.1);
         }
     }
 }
 
-/// Norms of heads and windows are the chip's too; what it does not take is the host's, with a reason.
+/// The chip also computes norms of heads and windows; the host computes the rest, with a reason.
 #[test]
 fn other_families_run_too() {
     for name in ["qwen-tiny", "gemma-tiny", "llama-tiny"] {
@@ -129,7 +129,7 @@ fn other_families_run_too() {
     }
 }
 
-/// A check is checked: each program of a prompt, wrong in what it writes or reads.
+/// The check is itself checked: each program of a prompt, with a wrong output or input.
 #[test]
 fn a_wrong_chip_is_found() {
     let (by_op, by_block) = (
@@ -139,12 +139,12 @@ fn a_wrong_chip_is_found() {
     assert!(by_op > 40 && by_block > 40, "{by_op} {by_block}");
 }
 
-/// How many slots were wrong on purpose, each of them found.
+/// Number of slots that were corrupted, each of them found.
 fn wrong_slots(settings: &Settings) -> usize {
     let model = demo();
     let npu = load(&model, settings);
     let kind = npu.sequences().prefill(npu.lengths().next(0, 5));
-    // What happens within a block is wrong too.
+    // Slots within a block are corrupted too.
     let observed = npu.planner().observed();
     let planner = observed.as_deref().unwrap_or(&**npu.planner());
     let plan = planner.lower(&model.model().graph, &kind).unwrap();
@@ -152,7 +152,7 @@ fn wrong_slots(settings: &Settings) -> usize {
     let mut n = 0;
     for planned in &plan.programs {
         for slot in planned.slots() {
-            // Of a mask half of what it adds is as good, of caches rows may not be read.
+            // Half of a mask's addend has the same effect, and rows of caches may not be read.
             let is_subtle = slot.name.ends_with("mask") || slot.name.ends_with("cache");
             if is_subtle || slot.role == Role::Intermediate {
                 continue;
@@ -166,7 +166,7 @@ fn wrong_slots(settings: &Settings) -> usize {
             let mut session = NpuSession::new(&npu).unwrap();
             let (check, observer) = OpCheck::new(&npu);
             session.observe(Some(observer));
-            // Other tokens than before, whose rows of the cache may be there still. One that is none may end the
+            // The tokens differ from earlier ones, whose rows may still be in the cache. An invalid one may end the
             // pass before it is checked.
             let ran = session.prefill(&tokens(5 + n, 500)[n..]).is_ok();
             injector.clear();
@@ -179,7 +179,7 @@ fn wrong_slots(settings: &Settings) -> usize {
     n
 }
 
-/// What verification says of a device that holds the demo.
+/// Verdict of verification on a device that holds the demo.
 fn verdict(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Verdict {
     let options = EngineOptions {
         n_ctx: Some(300),
@@ -254,7 +254,7 @@ fn int8_takes_large_models() {
     }
 }
 
-/// What each number format leaves of the demo's logits, beside the CPU's in f32; as the document has it.
+/// Noise of each number format in the demo's logits, against the CPU's in f32, as in the document.
 #[test]
 fn formats_have_their_noise() {
     let model = demo();
@@ -354,7 +354,7 @@ fn settings_are_refused_by_name() {
     assert!(changed.machine().attained_bytes_per_s < plain.machine().attained_bytes_per_s);
 }
 
-/// A right chip passes every step; each fault shows in its step, and what is behind it is skipped.
+/// A correct chip passes every step; each fault shows in its step, and the later steps are skipped.
 #[test]
 fn a_probe_finds_what_is_wrong() {
     let prober = TcpTarget.prober().unwrap();

@@ -19,7 +19,7 @@ fn pipeline(n_chips: u64) -> parallel::Plan {
     }
 }
 
-/// Whole models are priced without weights, in seconds; a program an op beside blocks, as the document has it.
+/// Whole models are priced without weights, in seconds; one program an op beside blocks, as in the document.
 #[test]
 fn models_are_priced() {
     let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());

@@ -1,10 +1,10 @@
-//! Programs, and what of them breaks each rule.
+//! Programs, and changes to them that break each rule.
 
 pub(crate) const GEMV: &str = include_str!("../../testdata/gemv.tcp");
 pub(crate) const VECTOR: &str = include_str!("../../testdata/vector.tcp");
 pub(crate) const GATHER: &str = include_str!("../../testdata/gather.tcp");
 
-/// A rule, a program, what of it is changed, into what breaks the rule, and into what does not.
+/// A rule, a program, the text to change, a change that breaks the rule, and one that does not.
 pub(crate) type Case = (
     &'static str,
     &'static str,
@@ -13,7 +13,7 @@ pub(crate) type Case = (
     &'static str,
 );
 
-/// Changes are of one place each; `|` stands for a line break.
+/// Each change is in one place; `|` stands for a line break.
 pub(crate) const CASES: &[Case] = &[
     (
         "TC101",

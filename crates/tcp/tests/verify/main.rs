@@ -50,7 +50,7 @@ fn each_rule_refuses_what_breaks_it_and_nothing_less() {
 
 #[test]
 fn every_rule_has_a_case() {
-    // What needs a program beyond the table: two sums too many in flight, parts that overlap, sizes.
+    // Rules whose programs are not in the table: two sums too many in flight, parts that overlap, sizes.
     let elsewhere = ["TC001", "TC304", "TC305", "TC505"];
     let tested: BTreeSet<&str> = CASES.iter().map(|case| case.0).chain(elsewhere).collect();
     for rule in Rule::ALL {
@@ -152,7 +152,7 @@ fn long_kernels_are_not_examined() {
     assert_eq!(refusals(&text)[0].0, "TC001");
 }
 
-/// What the verifier accepts runs, whatever became of the text.
+/// Every program that the verifier accepts runs, for any change of the text.
 #[test]
 fn changed_programs_are_refused_or_run() {
     let options = millrace_tcp::simulate::SimulationOptions {

@@ -1,4 +1,4 @@
-//! Artifacts on disk: what survives, what is built again, and who builds it.
+//! Artifacts on disk: which survive, which are built again, and by which process.
 
 use super::device;
 use crate::ram_device::program;
@@ -199,7 +199,7 @@ fn use_all(directory: &Path) {
     assert!(notices.lock().unwrap().is_empty());
 }
 
-/// Not a test of its own: the body of the other process below.
+/// The body of the other process below, not an independent test.
 #[test]
 fn child() {
     if let Some(directory) = std::env::var_os(CHILD) {

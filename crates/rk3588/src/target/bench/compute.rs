@@ -1,4 +1,4 @@
-//! A product on the virtual board, beside a reference that knows nothing of it.
+//! A product on the virtual board, beside an independent reference.
 
 use super::{BenchError, BoardCase, usage};
 use crate::device::RkDevice;
@@ -14,10 +14,10 @@ use millrace_plan::{LineSpan, ReportLine, Tone};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-/// Elements that are compared at most.
+/// Most elements that are compared.
 const COMPARED: usize = 1 << 14;
 
-/// What came of it.
+/// Result of the run.
 pub(super) struct BoardResult {
     n_compared: usize,
     n_unequal: usize,
@@ -132,7 +132,7 @@ impl<'a> BoardBench<'a> {
         })
     }
 
-    /// The program on random matrices, some results of which are computed again.
+    /// The program on random matrices; some results are computed again.
     pub(super) fn compare(
         &self,
         grid: &Grid,
@@ -263,8 +263,8 @@ impl Matrix {
         }
     }
 
-    /// The exact product of two rows, and how far binary32 sums and a last rounding may be from it
-    /// (Higham and Mary's probabilistic bound with λ = 8).
+    /// The exact product of two rows, and an error bound for binary32 sums and a last rounding (Higham and Mary's
+    /// probabilistic bound with λ = 8).
     fn product(&self, row: usize, b: &Matrix, col: usize) -> (f64, f64) {
         let (mut sum, mut size) = (0.0, 0.0);
         for i in 0..self.k {
@@ -275,7 +275,7 @@ impl Matrix {
         let float = 8.0 * (self.k as f64).sqrt() * 2.0_f64.powi(-24) * size;
         let tolerance = match self.kind.output() {
             Precision::Int32 | Precision::Int16 => 0.0,
-            // Parts are rounded, each, before they are added.
+            // Each part is rounded before the parts are added.
             Precision::Fp16 => float + 2.0_f64.powi(-10) * size,
             _ => float,
         };

@@ -1,6 +1,6 @@
-//! When weights are made what the array multiplies.
+//! When weights are converted to the array's form.
 
-/// When weights are made what the array multiplies.
+/// When weights are converted to the array's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightMode {
     /// Once, at load: a byte a weight stays in memory.
@@ -10,7 +10,7 @@ pub enum WeightMode {
 }
 
 impl WeightMode {
-    /// All, the default first.
+    /// All modes, the default first.
     pub const ALL: [WeightMode; 2] = [WeightMode::AtLoad, WeightMode::PerCall];
 
     /// Its name as a value of `--mode`.
@@ -21,7 +21,7 @@ impl WeightMode {
         }
     }
 
-    /// What it means.
+    /// Its meaning.
     pub const fn summary(self) -> &'static str {
         match self {
             WeightMode::AtLoad => "weights are unpacked once: a byte each in memory (two of fp16)",

@@ -9,13 +9,13 @@ use crate::program::TensorSharding;
 /// Queries of a sequence that are held at once.
 const MAX_QUERIES: u64 = 16;
 
-/// How attention is cut, and the mappings that follow.
+/// How attention is cut, with the mappings that follow.
 pub(super) struct AttentionSplit {
     /// Sequences at a time.
     pub batch: u64,
     /// Queries at a time.
     pub queries: u64,
-    /// Keys whose scores are in data memory at a time, and how often that is.
+    /// Keys whose scores are in data memory at a time, and the number of such parts.
     pub part: u64,
     pub n_parts: u64,
     /// Keys of a chunk, and chunks of a part.
@@ -30,7 +30,7 @@ pub(super) struct AttentionSplit {
     pub no_heads: TensorSharding,
 }
 
-/// What of attention is held at once, in numbers; as in [`AttentionSplit`].
+/// Parts of attention that are held at once, in numbers; as in [`AttentionSplit`].
 struct AttentionCounts {
     batch: u64,
     queries: u64,
@@ -58,7 +58,7 @@ impl AttentionSplit {
         }
     }
 
-    /// Order in which a part's scores stream: a query's after the other's.
+    /// Order in which a part's scores stream: query after query.
     pub(super) fn by_query(&self, queries: &Mapping) -> Mapping {
         let keys = self.part_keys();
         let chunks = digit(&keys, self.part, self.chunk, self.n_chunks);
@@ -140,7 +140,7 @@ impl Builder<'_> {
             batch /= 2;
         }
         let pairs = batch * heads;
-        // Padding over slices lies outside of heads, so that clusters can go on where slices end.
+        // Padding over slices is outside of heads, so that clusters can go on where slices end.
         let halves =
             pairs.is_multiple_of(machine.clusters) && (pairs / machine.clusters).is_power_of_two();
         let clusters = if halves { machine.clusters } else { 1 };

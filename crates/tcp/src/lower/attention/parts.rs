@@ -1,16 +1,16 @@
-//! Softmax over keys in parts, where the scores of one query with all keys are more than data memory holds.
+//! Softmax over keys in parts, where the scores of one query with all keys exceed data memory.
 //!
-//! Parts come in the order of their keys, twice. The first time, each gives its largest score and its sum of
-//! exponentials to a running pair `(m, l)` a query:
+//! Parts come in the order of their keys, twice. The first time, each part updates a running pair `(m, l)` of each
+//! query with its largest score and its sum of exponentials:
 //!
 //! ```text
 //! m' = max(m, max(s))
 //! l' = l · exp(m - m') + Σ exp(s - m')
 //! ```
 //!
-//! The second time, scores are computed again and become `exp(s - m) / l` with the last pair, as where there is one
-//! part, and the weighted sums of parts are added (Milakov and Gimelshein, arXiv:1805.02867, algorithm 3). So
-//! probabilities are rounded as everywhere else, and no sum of values is ever rescaled; keys are read twice.
+//! The second time, scores are computed again and become `exp(s - m) / l` with the last pair, as with a single part.
+//! Then the weighted sums of parts are added (Milakov and Gimelshein, arXiv:1805.02867, algorithm 3). So probabilities
+//! are rounded as everywhere else, and no sum of values is ever rescaled; keys are read twice.
 
 use super::{AttentionSplit, Cache};
 use crate::Element;
@@ -41,7 +41,7 @@ impl Builder<'_> {
         let mut total = None;
         for base in bases {
             let scores = self.scores(spread_q, cut, cache, (sequence, query, base))?;
-            // Masks were where these are.
+            // These take the place of masks.
             let held = self.per_query(cut, "largest_v", largest, 0)?;
             let divisor = self.per_query(cut, "sums_v", sums, below)?;
             let weights = self.normalised(cut, scores, (held, divisor))?;
@@ -54,7 +54,7 @@ impl Builder<'_> {
         self.narrowed_sum(cut, total)
     }
 
-    /// The running largest score and sum of exponentials with one more part.
+    /// Updates the running largest score and sum of exponentials with one more part.
     fn running(
         &mut self,
         cut: &AttentionSplit,

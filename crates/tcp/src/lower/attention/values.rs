@@ -29,8 +29,8 @@ impl Builder<'_> {
         self.narrowed_sum(cut, Some(total))
     }
 
-    /// Values of a part that begins at key `base`, weighted and added to what earlier parts gave, chunk by chunk;
-    /// in f32.
+    /// Values of a part that begins at key `base`, weighted and added to the sums of earlier parts, chunk by chunk; in
+    /// f32.
     pub(super) fn weighted_onto(
         &mut self,
         cut: &AttentionSplit,

@@ -1,4 +1,4 @@
-//! What comes before and after the layers of a pass, and between chips that share them.
+//! Programs before and after the layers of a pass, and between chips that share them.
 
 use crate::Element;
 use crate::lower::builder::{Builder, Lane, ax, list};
@@ -33,7 +33,7 @@ pub fn embed(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     Ok(b.lowered())
 }
 
-/// The head, for one token of each sequence: `call.n_tokens` is what `x` has of each, `last` says which.
+/// The head, for one token of each sequence: `x` has `call.n_tokens` rows of each, `last` selects one.
 /// Slots: `x`, `last` i32 `[B]`, `norm` f32, `w_head` bf16 `[V, D]`, `logits` f32 `[B, V]`.
 ///
 /// # Errors
@@ -81,7 +81,7 @@ pub fn head(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     Ok(b.lowered())
 }
 
-/// What a chip sends to the others that share its layers, once each, and gets from them as often. Slots:
+/// Sends a chip's part to each of the others that share its layers, and receives as many parts from them. Slots:
 /// `partial`, then `inbox_1` and so on. A stand-in for the moves of all chips, for times alone.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub fn exchange(target: Target<'_>) -> Result<TcpLowering, LowerError> {
     Ok(b.lowered())
 }
 
-/// The sum of what several chips hold of a layer, onto the residual stream. Slots: `x`, `partial_0` and so
+/// The sum of the parts of a layer on several chips, added to the residual stream. Slots: `x`, `partial_0` and so
 /// on, one a chip, `x_out`.
 ///
 /// # Errors

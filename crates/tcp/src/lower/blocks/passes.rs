@@ -8,7 +8,7 @@ use crate::lower::rows::ActivationRows;
 use crate::program::{Stage, VectorOp, VectorOperand, View};
 
 impl Builder<'_> {
-    /// `gate · sigmoid(gate) · up · scale` where a tile of products lies.
+    /// `gate · sigmoid(gate) · up · scale` in the place of a tile of products.
     pub(in crate::lower) fn silu(
         &mut self,
         gate: &ResultTile,

@@ -16,7 +16,7 @@ pub(super) struct Projections {
 }
 
 impl Projections {
-    /// Rows of `q` and `k` stand in the order in which the model's rotation pairs them.
+    /// Rows of `q` and `k` are in the order in which the model's rotation pairs them.
     pub(super) fn declare(
         b: &mut Builder<'_>,
         q_heads: &Width,

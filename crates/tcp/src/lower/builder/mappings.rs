@@ -44,7 +44,7 @@ pub(in crate::lower) fn padded(mapping: Mapping, size: u64, n: u64) -> Mapping {
     }
 }
 
-/// Over `n` slices: padding lies outside where that divides, so that what is within stays as it is.
+/// Fills `n` slices: padding is outside where that divides, so that the inner part stays unchanged.
 pub(in crate::lower) fn filled(mapping: Mapping, size: u64, n: u64) -> Mapping {
     match n.is_multiple_of(size) {
         true => list([filler(n / size), mapping]),

@@ -1,4 +1,4 @@
-//! The ops of a chain, one after the other: what each does, and what of it stays.
+//! The ops of a chain, one after the other: their commands, and the values that stay in data memory.
 
 mod products;
 mod rowwise;
@@ -25,14 +25,14 @@ pub(super) struct Weaver<'t> {
     dims: &'t [Dims],
     /// Values in data memory.
     at: HashMap<usize, ActivationRows>,
-    /// The same as 8-bit factors, where products took them so.
+    /// The same as 8-bit factors, where products took them in that form.
     factors: HashMap<usize, Factor>,
-    /// The factor that tensor registers hold: of which value, as which element, over how many slices.
+    /// The factor that tensor registers hold: its value, its element, and its number of slices.
     held: Option<((usize, Element, u64), ResidentTokens)>,
-    /// How often ops of the chain still take a value.
+    /// Number of later uses of a value in the chain.
     uses: HashMap<usize, usize>,
     slots: Vec<SlotOf>,
-    /// Tensors of what is taken from outside, and of what is given out.
+    /// Tensors of operands from outside, and of results that are given out.
     taken: HashMap<ChainOperand, usize>,
     given: HashMap<usize, usize>,
     links: Vec<LoweredLink>,
@@ -88,7 +88,7 @@ impl<'t> Weaver<'t> {
         }
     }
 
-    /// An op, and those behind it that are computed with it; how many that is.
+    /// Lowers an op, and those behind it that are computed with it; gives their number.
     pub(super) fn link(&mut self, i: usize) -> Result<usize, LowerError> {
         self.enter(i)?;
         let kind = self.op(i).kind;
@@ -119,7 +119,7 @@ impl<'t> Weaver<'t> {
         &self.chain.links[i].op
     }
 
-    /// What the builder's pieces ask of an op: sizes, axes, and whose its commands are.
+    /// Sets the builder up for an op: sizes, axes, and the prefix of its commands.
     fn enter(&mut self, i: usize) -> Result<(), LowerError> {
         let op = self.op(i);
         self.b.prefix = format!("{PREFIX}{i}_{}_", self.chain.links[i].name);
@@ -139,7 +139,7 @@ impl<'t> Weaver<'t> {
         self.b.axis("s_q", op.size("s_q"))
     }
 
-    /// Gives back what no later op takes.
+    /// Frees values that no later op takes.
     fn leave(&mut self, i: usize) {
         for operand in &self.chain.links[i].takes {
             let ChainOperand::Value(value) = operand else {
@@ -178,7 +178,7 @@ impl<'t> Weaver<'t> {
         }
     }
 
-    /// A value at rest: where an op of the chain left it, or loaded from HBM, where rows are of that form.
+    /// A value at rest: in the place where an op of the chain left it, or loaded from HBM, where rows are of that form.
     fn value(
         &mut self,
         value: usize,
@@ -208,7 +208,7 @@ impl<'t> Weaver<'t> {
         Ok(rows)
     }
 
-    /// The tensor in HBM of what comes from outside.
+    /// The tensor in HBM of an operand from outside.
     fn taken(
         &mut self,
         operand: ChainOperand,
@@ -225,7 +225,7 @@ impl<'t> Weaver<'t> {
         Ok(tensor)
     }
 
-    /// The same of an operand that is no value, by its number.
+    /// The same for an operand that is not a value, by its number.
     fn own(
         &mut self,
         (i, number): (usize, usize),
@@ -251,7 +251,7 @@ impl<'t> Weaver<'t> {
         Ok(tensor)
     }
 
-    /// An op's result at rest: kept for ops behind it, and given out where somebody else takes it.
+    /// An op's result at rest: kept for ops behind it, and given out where it is needed outside.
     fn give(&mut self, i: usize, rows: ActivationRows) -> Result<(), LowerError> {
         let value = self.chain.links[i].gives;
         if self.is_given_out(value) {

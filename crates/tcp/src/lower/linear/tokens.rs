@@ -11,7 +11,7 @@ use crate::program::{ReduceOp, Stage, TensorSharding, VectorOp, VectorOperand, V
 /// any number that matters beside it.
 const TINY: f32 = 1e-36;
 
-/// Activations as a product takes them.
+/// Activations in the form that a product takes.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Factor {
     pub rows: ActivationRows,
@@ -20,7 +20,7 @@ pub(in crate::lower) struct Factor {
 }
 
 impl Builder<'_> {
-    /// Rows as factors of such weights; those of bf16 are themselves.
+    /// Rows as factors of such weights; bf16 rows stay unchanged.
     pub(in crate::lower) fn factor_of(
         &mut self,
         x: &ActivationRows,

@@ -80,7 +80,7 @@ fn embed(b: &mut Builder<'_>) -> Result<OpSplit, LowerError> {
     Ok(Vec::new())
 }
 
-/// A norm of every row, or of the one that an index names.
+/// A norm of every row, or of the row at an index.
 fn norm(b: &mut Builder<'_>, from: Option<&str>) -> Result<OpSplit, LowerError> {
     let width = b.width();
     let rows = match from {

@@ -16,7 +16,7 @@ struct Int8Case {
     expected: Vec<f64>,
 }
 
-/// Numbers of bf16, the rows of which differ in size, one of them zeros.
+/// Numbers of bf16 in rows of different magnitudes, one of them zeros.
 fn numbers(n_rows: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let mut values = Vec::new();
@@ -73,7 +73,7 @@ fn case(n_tokens: usize) -> Int8Case {
     }
 }
 
-/// The largest error as a share of one rounding to bf16, with what f32 adds.
+/// The largest error as a share of one rounding to bf16, with the error of f32.
 fn worst(case: &Int8Case, program: &Program) -> f64 {
     let refusals = verify(program, &Machine::rngd()).err();
     assert!(refusals.is_none(), "{refusals:?}");
@@ -88,7 +88,7 @@ fn worst(case: &Int8Case, program: &Program) -> f64 {
     shares.fold(0.0, f64::max)
 }
 
-/// A held token and streamed ones; and both scales are looked at.
+/// A held token and streamed ones, with both scales in effect.
 #[test]
 fn sums_are_integers_with_two_scales() {
     for n_tokens in [1, 6, 40, 300] {

@@ -15,7 +15,7 @@ const SEEN: std::ops::Range<usize> = 2100..6000;
 struct PartsCase {
     program: Program,
     slots: Vec<Vec<u8>>,
-    /// What each element should be, and how far it may be from it.
+    /// Expected value of each element, with its tolerance.
     expected: Vec<(f64, f64)>,
 }
 
@@ -94,7 +94,7 @@ fn case() -> PartsCase {
     }
 }
 
-/// The largest error of a program as a share of what it may be; nothing where the verifier refuses it.
+/// The largest error of a program as a share of its tolerance; nothing where the verifier refuses it.
 fn worst(case: &PartsCase, program: &Program) -> Option<f64> {
     verify(program, &machine()).ok()?;
     let mut slots = case.slots.clone();
@@ -124,7 +124,7 @@ fn a_running_maximum_gives_what_all_keys_at_once_would() {
     assert!(whole.cut.contains(&("parts", 1)), "{:?}", whole.cut);
 }
 
-/// The largest error where some kernels of a program are spoilt.
+/// The largest error with some kernels of a program corrupted.
 fn worst_spoilt(case: &PartsCase, spoil: &dyn Fn(&str, &mut Vec<Stage>) -> bool) -> Option<f64> {
     let mut program = case.program.clone();
     let mut n_spoilt = 0;
@@ -137,14 +137,14 @@ fn worst_spoilt(case: &PartsCase, spoil: &dyn Fn(&str, &mut Vec<Stage>) -> bool)
     worst(case, &program)
 }
 
-/// Takes an operation out of a kernel; whether it was there.
+/// Removes an operation from a kernel. Returns whether it was there.
 fn without(stages: &mut Vec<Stage>, left_out: VectorOp) -> bool {
     let before = stages.len();
     stages.retain(|stage| !matches!(stage, Stage::Vector { op, .. } if *op == left_out));
     stages.len() < before
 }
 
-/// A sum that is not rescaled, a maximum of other keys, a maximum that stays: each is found.
+/// A sum that is not rescaled, a maximum of other keys, a constant maximum: each is found.
 #[test]
 fn wrong_running_states_are_found() {
     let case = case();

@@ -60,7 +60,7 @@ fn slice_and_split_give_the_product() {
     }
 }
 
-/// A part that is left out is seen, and parts that do not divide a row are refused with the numbers.
+/// A missing part is noticed, and parts that do not divide a row are refused with the numbers.
 #[test]
 fn parts_are_all_of_a_row() {
     let (machine, options) = (Machine::rngd(), TcpLowerOptions::plain(Weights::Bf16));

@@ -1,4 +1,4 @@
-//! Products with weights, and the gate of a feed-forward where its products lie.
+//! Products with weights, and the gate of a feed-forward in the place of its products.
 
 use super::rowwise::halves;
 use super::{ChainSplit, Weaver};
@@ -21,8 +21,8 @@ impl Weaver<'_> {
         matches!(kind, Some(OpKind::RotateQueries | OpKind::RotateKeys))
     }
 
-    /// Axes of what a product gives, and their order in HBM: heads that are rotated have their first elements of
-    /// all pairs, then the second ones.
+    /// Axes of a product's result, and their order in HBM. Heads that are rotated have the first elements of all pairs,
+    /// then the second ones.
     fn result_width(&self, i: usize, role: Role) -> (Width, Mapping) {
         let (op, (_, to)) = (self.op(i), role.axes());
         let width = width_of(op, to);
@@ -54,7 +54,7 @@ impl Weaver<'_> {
         Ok(w)
     }
 
-    /// A value as a product takes it.
+    /// A value in the form that a product takes.
     fn factor(
         &mut self,
         value: usize,
@@ -121,7 +121,7 @@ impl Weaver<'_> {
         Ok(product_cut(op, cut.r, cut.n_tiles))
     }
 
-    /// Where tiles of a result go: to rest, to HBM, or both.
+    /// Destinations of tiles of a result: at rest, HBM, or both.
     fn places(
         &mut self,
         i: usize,
@@ -164,8 +164,8 @@ impl Weaver<'_> {
             .note_einsum(kernel, &[&input, &weight], &output, levels);
     }
 
-    /// Whether an op is the gate of a feed-forward whose up projection and activation follow it at once, and
-    /// nobody else takes what the two products give.
+    /// Whether an op is the gate of a feed-forward whose up projection and activation follow it at once, and nothing
+    /// else takes the two products.
     pub(super) fn is_gated(&self, i: usize) -> bool {
         let Some([gate, up, both]) = self.chain.links.get(i..i + 3) else {
             return false;
@@ -183,7 +183,7 @@ impl Weaver<'_> {
             && once(up.gives)
     }
 
-    /// Gate, up and activation tile by tile, where the products lie.
+    /// Gate, up and activation tile by tile, in the place of the products.
     pub(super) fn gated(&mut self, i: usize) -> Result<(), LowerError> {
         let op = self.op(i);
         let (k, n) = (width_of(op, &["D"]), width_of(op, &["F"]));
@@ -234,7 +234,7 @@ impl Weaver<'_> {
     }
 }
 
-/// How a product is cut, and as how many bits its weights are stored.
+/// How a product is cut, and the bits in which its weights are stored.
 pub(in crate::lower) fn product_cut(op: &Op, ring: u64, n_tiles: u64) -> ChainSplit {
     let bits = op.weights.stored().bits();
     vec![("ring", ring), ("tiles", n_tiles), ("bits", bits)]

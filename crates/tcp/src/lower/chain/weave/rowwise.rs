@@ -12,13 +12,13 @@ use crate::lower::rows::{ActivationRows, Width};
 use crate::program::{Side, View};
 use millrace_npu::Role as Slot;
 
-/// Operands of attention over a cache that has the pass's rows: queries, keys, values, mask. Behind them are the
-/// rows themselves and their positions, where it has not.
+/// Operands of attention over a cache that has the pass's rows: queries, keys, values, mask. Where it lacks them, the
+/// rows themselves and their positions follow.
 const OVER_CACHE: usize = 4;
 
-/// Bytes of keys up to which a token brings them beside its weights: they wait for its own row, and in the weights'
-/// queue the weights behind them would wait, too. The two engines that move activations carry them at half of the
-/// rate, so more keys are faster with the weights: of Llama 3.1 8B from 8,192 on in fp8, as modelled.
+/// Bytes of keys up to which a token brings them beside its weights. Keys wait for the token's own row, and in the
+/// weights' queue the weights behind them would wait, too. The two engines that move activations carry them at half of
+/// the rate, so more keys are faster with the weights: for Llama 3.1 8B from 8,192 on in fp8, as modelled.
 const APART_BYTES: u64 = 8 << 20;
 
 impl Weaver<'_> {
@@ -85,7 +85,7 @@ impl Weaver<'_> {
             position: None,
         };
         let turned = self.b.rotate("turned", &rows, &heads, &table)?;
-        // Matrices are where tokens were.
+        // Matrices take the place of tokens.
         self.held = None;
         let names: Vec<&str> = heads.axes.iter().map(|(name, _)| &**name).collect();
         let x = [&["B", "s_q"], &names[..], &["d_k_prime", "f"]].concat();
