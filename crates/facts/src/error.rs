@@ -46,7 +46,7 @@ pub enum Problem {
         key: String,
         /// The part (`source`).
         part: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A value of the wrong type, out of its range, or in another unit.
@@ -59,7 +59,7 @@ pub enum Problem {
         /// The values allowed.
         expected: String,
     },
-    /// A change that is no assignment.
+    /// A change that is not an assignment.
     #[error("`{change}` has no `=`; write key=value, as in {example}=NUMBER")]
     Assignment {
         /// The assignment as written.

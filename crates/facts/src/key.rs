@@ -81,7 +81,7 @@ impl<S> Key<S> {
         Key::new(path, min, max, Field::Maybe(field)).optional()
     }
 
-    /// A word or a list. The function sets it, or says what it expects and changes nothing.
+    /// A word or a list. The function sets it, or describes the expected value and changes nothing.
     pub const fn own(
         path: &'static str,
         field: fn(&mut S, &Value) -> Result<(), String>,

@@ -191,7 +191,7 @@ impl Error {
         move |source| Error::File { path, source }
     }
 
-    /// What the user can do about it; `None` where the error itself says so.
+    /// Advice for the user; `None` where the error itself says so.
     pub fn advice(&self) -> Option<String> {
         const TOKEN: &str = "set HF_TOKEN to an access token that may read it";
         Some(match self {

@@ -37,7 +37,7 @@
 //!
 //! # Chat
 //!
-//! A [`Chat`] puts messages into the model's chat template and keeps what was computed, so an answer costs only the
+//! A [`Chat`] puts messages into the model's chat template and keeps the computed state, so an answer costs only the
 //! new message. Control tokens spelled out in a message are plain text to the model.
 //!
 //! ```
