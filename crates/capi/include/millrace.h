@@ -192,14 +192,12 @@ void millrace_text_free(char *text);
 // Frees tokens that a call returned, and leaves the struct empty. NULL is ignored.
 //
 // # Safety
-//
 // `tokens` is NULL, or points to a struct that a call of this library filled.
 void millrace_tokens_free(struct millrace_tokens *tokens);
 
 // Frees numbers that a call returned, and leaves the struct empty. NULL is ignored.
 //
 // # Safety
-//
 // `floats` is NULL, or points to a struct that a call of this library filled.
 void millrace_floats_free(struct millrace_floats *floats);
 
@@ -207,7 +205,6 @@ void millrace_floats_free(struct millrace_floats *floats);
 // CPU if that is NULL. Closed by millrace_close.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types; texts end with a NUL.
 enum millrace_status millrace_open(const char *name,
                                    const struct millrace_open_options *options,
@@ -241,7 +238,6 @@ size_t millrace_d_model(const struct millrace_model *model);
 // Where the model runs, as in `cpu (avx512)`. Freed by millrace_text_free.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types.
 enum millrace_status millrace_device_name(const struct millrace_model *model,
                                           char **name,
@@ -251,7 +247,6 @@ enum millrace_status millrace_device_name(const struct millrace_model *model,
 // spelled-out control tokens as control tokens. Freed by millrace_tokens_free.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types; texts end with a NUL.
 enum millrace_status millrace_tokenize(const struct millrace_model *model,
                                        const char *text,
@@ -263,7 +258,6 @@ enum millrace_status millrace_tokenize(const struct millrace_model *model,
 // The text of tokens; with `show_special`, control tokens are shown. Freed by millrace_text_free.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types: `tokens` to `n_tokens` of them.
 enum millrace_status millrace_detokenize(const struct millrace_model *model,
                                          const uint32_t *tokens,
@@ -285,7 +279,6 @@ enum millrace_status millrace_embed(const struct millrace_model *model,
 // by millrace_floats_free.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types; texts end with a NUL.
 enum millrace_status millrace_logits(const struct millrace_model *model,
                                      const char *prompt,
@@ -307,7 +300,6 @@ void millrace_options_init(struct millrace_options *options);
 // Frees the buffers of a result, and leaves the struct empty. NULL is ignored.
 //
 // # Safety
-//
 // `generation` is NULL, or points to a struct that a call of this library filled.
 void millrace_generation_free(struct millrace_generation *generation);
 
@@ -315,7 +307,6 @@ void millrace_generation_free(struct millrace_generation *generation);
 // be NULL. Freed by millrace_generation_free.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types; texts end with a NUL.
 enum millrace_status millrace_generate(const struct millrace_model *model,
                                        const char *prompt,
@@ -342,7 +333,6 @@ enum millrace_status millrace_generate_tokens(const struct millrace_model *model
 // the answer and the next message to the messages: their common beginning is not computed again.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types: `messages` to `n_messages` of them.
 enum millrace_status millrace_chat(const struct millrace_model *model,
                                    const struct millrace_message *messages,
@@ -358,7 +348,6 @@ enum millrace_status millrace_chat(const struct millrace_model *model,
 // fills none.
 //
 // # Safety
-//
 // Pointers are NULL or point to values of their types: `prompts` and `generations` to `n_prompts` of them.
 enum millrace_status millrace_generate_batch(const struct millrace_model *model,
                                              const char *const *prompts,

@@ -42,7 +42,6 @@ pub unsafe extern "C" fn millrace_text_free(text: *mut c_char) {
 /// Frees tokens that a call returned, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-///
 /// `tokens` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_tokens_free(tokens: *mut TokenBuffer) {
@@ -57,7 +56,6 @@ pub unsafe extern "C" fn millrace_tokens_free(tokens: *mut TokenBuffer) {
 /// Frees numbers that a call returned, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-///
 /// `floats` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_floats_free(floats: *mut FloatBuffer) {
@@ -147,7 +145,6 @@ pub(crate) unsafe fn optional_text_at<'a>(
 /// Reads a caller's values, which the caller keeps.
 ///
 /// # Safety
-///
 /// `data` is NULL or points to `n` values, which do not change during `'a`.
 pub(crate) unsafe fn slice_at<'a, T>(
     data: *const T,
@@ -173,7 +170,6 @@ pub(crate) unsafe fn slice_at<'a, T>(
 /// Reads a caller's value.
 ///
 /// # Safety
-///
 /// `value` is NULL or points to a value that does not change during `'a`.
 pub(crate) unsafe fn value_at<'a, T>(value: *const T, name: &str) -> Result<&'a T, CallFailure> {
     // SAFETY: as the caller promised.

@@ -25,7 +25,6 @@ pub(crate) unsafe fn session_of(model: *const ModelHandle) -> Result<Session, Ca
 /// CPU if that is NULL. Closed by millrace_close.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_open(
@@ -113,7 +112,6 @@ pub unsafe extern "C" fn millrace_d_model(model: *const ModelHandle) -> usize {
 /// Where the model runs, as in `cpu (avx512)`. Freed by millrace_text_free.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_device_name(

@@ -11,7 +11,6 @@ use std::ffi::c_char;
 /// spelled-out control tokens as control tokens. Freed by millrace_tokens_free.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_tokenize(
@@ -43,7 +42,6 @@ pub unsafe extern "C" fn millrace_tokenize(
 /// The text of tokens; with `show_special`, control tokens are shown. Freed by millrace_text_free.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types: `tokens` to `n_tokens` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_detokenize(
@@ -99,7 +97,6 @@ pub unsafe extern "C" fn millrace_embed(
 /// by millrace_floats_free.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_logits(

@@ -74,7 +74,6 @@ pub type TextCallback =
 /// Frees the buffers of a result, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-///
 /// `generation` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generation_free(generation: *mut TextResult) {
@@ -105,7 +104,6 @@ impl TextResult {
 /// The options of a call; NULL leaves everything to the model's files.
 ///
 /// # Safety
-///
 /// `options` is NULL or points to settings whose pointers are as documented there.
 unsafe fn options_of(options: *const TextSettings) -> Result<Options, CallFailure> {
     // SAFETY: as the caller promised.
@@ -160,7 +158,6 @@ unsafe fn give(output: *mut TextResult, generation: Generation) {
 /// be NULL. Freed by millrace_generation_free.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate(
@@ -223,7 +220,6 @@ pub unsafe extern "C" fn millrace_generate_tokens(
 /// the answer and the next message to the messages: their common beginning is not computed again.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types: `messages` to `n_messages` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_chat(
@@ -268,7 +264,6 @@ pub unsafe extern "C" fn millrace_chat(
 /// fills none.
 ///
 /// # Safety
-///
 /// Pointers are NULL or point to values of their types: `prompts` and `generations` to `n_prompts` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate_batch(

@@ -115,7 +115,6 @@ impl<S> Key<S> {
     /// Sets the field.
     ///
     /// # Errors
-    ///
     /// A description of the expected value; the record is unchanged then.
     pub(crate) fn put(&self, record: &mut S, value: &Value) -> Result<(), String> {
         if let Field::Own(field) = self.field {

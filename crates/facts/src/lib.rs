@@ -137,7 +137,6 @@ pub fn names<S: Record>() -> impl Iterator<Item = &'static str> {
 /// The built-in record of that name, read once.
 ///
 /// # Panics
-///
 /// The embedded file is wrong. That is a bug in the program, which the target's tests find.
 pub fn builtin<S: Record>(name: &str) -> Option<&'static S> {
     let found = S::builtins().iter().find(|builtin| builtin.name == name)?;
@@ -151,7 +150,6 @@ pub fn builtin<S: Record>(name: &str) -> Option<&'static S> {
 /// Reads a record from the text of a file; `path` is for messages.
 ///
 /// # Errors
-///
 /// The text is not TOML. A base is not built in or leads back to itself. A key does not exist (the nearest is
 /// suggested) or is missing. A value is out of range, in another unit, or without a source.
 pub fn from_toml<S: Record>(text: &str, path: &str) -> Result<S, FactsError> {
@@ -161,7 +159,6 @@ pub fn from_toml<S: Record>(text: &str, path: &str) -> Result<S, FactsError> {
 /// Changes one value by `key=value`; a refused change leaves the record as it is.
 ///
 /// # Errors
-///
 /// The key does not exist (the nearest is suggested), or the value is out of range or not a number.
 pub fn set<S: Record>(record: &mut S, assignment: &str) -> Result<(), FactsError> {
     read::assign(record, assignment)

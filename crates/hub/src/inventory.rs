@@ -42,7 +42,6 @@ impl Hub {
     /// Removes a repository from the cache, or with a pick only the files of that model.
     ///
     /// # Errors
-    ///
     /// [`Error::NotCached`]; [`Error::Busy`] while a download of it is under way; a disk that fails.
     pub fn remove(&self, reference: &Reference) -> Result<Removal, Error> {
         let repo = self.cache.repo(&reference.repo);

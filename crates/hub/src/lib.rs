@@ -169,7 +169,6 @@ impl Hub {
     /// The model, with downloads of the files that are not in the cache at the hub's current commit.
     ///
     /// # Errors
-    ///
     /// A model, revision or file that does not exist or may not be read; a network or a disk that fails; bytes with
     /// another hash than the hub's. The bytes received so far are kept, and a later call resumes from there.
     pub fn pull(&self, reference: &Reference, watch: &Watch<'_>) -> Result<Snapshot, Error> {

@@ -48,7 +48,6 @@ impl TargetSettings {
     /// Settings that do not depend on the model: machine, profile, changes of both, numerics, simulator.
     ///
     /// # Errors
-    ///
     /// [`Error::NoFacts`], [`Error::Read`]; [`Error::Setting`] for a simulator that the target does not have.
     pub fn of_machine(&self, target: &dyn Target) -> Result<Settings> {
         let options = target.options();
@@ -325,7 +324,6 @@ impl Device {
     /// The engine of a model on this device, without a session around it: for callers who drive an engine themselves.
     ///
     /// # Errors
-    ///
     /// As [`Model::on`].
     pub fn engine(&self, model: &Arc<LoadedModel>) -> Result<Box<dyn Engine>> {
         let Some(target) = self.find()? else {

@@ -74,7 +74,6 @@ impl Session {
     /// sequence is dropped.
     ///
     /// # Errors
-    ///
     /// A file that is damaged, or of another model, build, level or cache format; a file locked by another process; a
     /// session on a device.
     pub fn kept_in(&self, path: impl AsRef<Path>) -> Result<KeptSequence> {

@@ -43,7 +43,6 @@ impl Model {
     /// the Hugging Face Hub, `hf:OWNER/REPO[@REVISION][:QUANT]`, which is downloaded if it is not in the cache.
     ///
     /// # Errors
-    ///
     /// [`Error::NoModel`](crate::Error::NoModel) with similar names; a file that is damaged; an architecture that is
     /// not supported; errors of the hub.
     pub fn open(name: &str) -> Result<Model> {
@@ -72,7 +71,6 @@ impl Model {
     /// Places the model on a device: `"cpu"`, or a name from [`Device::names`]; with settings, a [`Device`].
     ///
     /// # Errors
-    ///
     /// [`Error::NoDevice`](crate::Error::NoDevice); settings that the device does not accept; a model that it cannot
     /// run; too little memory.
     pub fn on(&self, device: impl Into<Device>) -> Result<Session> {

@@ -146,7 +146,6 @@ impl Session {
     /// Generates text after a prompt, sampled as the model's files recommend.
     ///
     /// # Errors
-    ///
     /// A prompt that does not fit the context; errors of [`Model::prepare`]; a device that fails.
     pub fn generate(&self, prompt: impl Into<Prompt>) -> Result<Generation> {
         self.generate_with(prompt, &Options::new())
@@ -155,7 +154,6 @@ impl Session {
     /// As [`generate`](Session::generate), with options.
     ///
     /// # Errors
-    ///
     /// As [`generate`](Session::generate) and [`Options::params`].
     pub fn generate_with(
         &self,
@@ -208,7 +206,6 @@ impl Session {
     /// takes a new one. Nothing is drafted, and other calls of the session wait until all are done.
     ///
     /// # Errors
-    ///
     /// The first error of a prompt or a step: then no prompt has a result.
     pub fn batch<P: Into<Prompt>>(
         &self,
@@ -229,7 +226,6 @@ impl Session {
     /// As [`batch`](Session::batch), but a prompt that fails has its error in its place, and the others their texts.
     ///
     /// # Errors
-    ///
     /// Errors that belong to no single prompt: a step of the engine that fails.
     pub fn batch_each<P: Into<Prompt>>(
         &self,

@@ -89,7 +89,6 @@ impl Stream {
     /// Computes the rest at once, and returns the whole text with tokens, times and the reason of its end.
     ///
     /// # Errors
-    ///
     /// A device that fails, logits that are not numbers, a full cache.
     pub fn finish(self) -> Result<Generation> {
         self.finish_events(&mut |_| {})

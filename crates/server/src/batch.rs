@@ -102,7 +102,6 @@ impl BatchReport {
 /// or `stop` is set. `progress` gets the number of answered requests and the total.
 ///
 /// # Errors
-///
 /// [`BatchError`]. All but a failure to write a file are found before any request is sent.
 pub fn run(
     options: ServerOptions,

@@ -27,7 +27,6 @@ impl KeyLimits {
     /// concurrent=4 priority=5`.
     ///
     /// # Errors
-    ///
     /// The setting that is unknown or has an invalid value.
     pub fn read_line(line: &str) -> Result<(String, KeyLimits), String> {
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! The models a server offers: models that stay loaded, and models that are loaded on request.
+//! The models that a server offers. They are loaded at its start, or on request.
 
 mod added;
 mod served;

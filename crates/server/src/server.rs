@@ -79,7 +79,6 @@ pub enum ServeError {
 /// gets the address; the models are still loading then.
 ///
 /// # Errors
-///
 /// [`ServeError`].
 pub fn run(
     options: ServerOptions,
@@ -251,7 +250,6 @@ impl Server {
     /// Waits until every model is loaded.
     ///
     /// # Errors
-    ///
     /// Name of the first model that could not be loaded, and the reason.
     pub async fn wait_until_loaded(&self) -> Result<(), (String, String)> {
         for entry in self.app.registry.entries() {

@@ -70,7 +70,6 @@ impl UnreadImage {
     /// An image given as base64, or as a data URL.
     ///
     /// # Errors
-    ///
     /// A description of the fault.
     pub(crate) fn new(data: &str) -> Result<UnreadImage, String> {
         let bytes = bytes_of(data)?;
@@ -102,7 +101,6 @@ impl Vision {
     /// threads as the engine, at the engine's level, or with its blocks on the engine's device.
     ///
     /// # Errors
-    ///
     /// The reason why the model reads no images.
     pub(crate) fn open(
         model: &Arc<LoadedModel>,
@@ -135,7 +133,6 @@ impl Vision {
     /// Tokens of a prompt with these images, with placeholders for their rows.
     ///
     /// # Errors
-    ///
     /// A template or vocabulary without places for images; an image without a size that the vision encoder accepts.
     pub(crate) fn tokens(
         &self,

@@ -72,7 +72,6 @@ fn form(tokenizer: &Tokenizer) -> Option<Vec<Piece>> {
 /// The prompt after which a model writes the text between two others.
 ///
 /// # Errors
-///
 /// About the field `name`: the model was not trained for infill.
 pub(crate) async fn infill(
     served: &ServedModel,

@@ -28,7 +28,6 @@ const MAX_SCALE: f32 = 1000.0;
 /// scale 0.
 ///
 /// # Errors
-///
 /// A list of another form, an unknown id, a model that is already an adapter.
 pub(crate) fn chosen(fields: &Fields<'_>, served: ServedModel) -> Result<ServedModel, ApiError> {
     let Some(list) = fields.list("lora")? else {

@@ -76,7 +76,6 @@ impl Caller {
     /// Waits for work that precedes submitting a job. From then on the scheduler enforces the deadline.
     ///
     /// # Errors
-    ///
     /// The errors of the work, or that the deadline passed.
     pub(crate) async fn within<T>(
         &self,

@@ -21,7 +21,6 @@ impl OutputForm {
     /// JSON that matches the whole schema.
     ///
     /// # Errors
-    ///
     /// The keyword that no grammar supports, and its position.
     pub(crate) fn of_schema(schema: &Value, path: String) -> Result<OutputForm, ApiError> {
         let held = whole(schema).map_err(|reason| ApiError::field(&path, reason))?;
@@ -186,7 +185,6 @@ impl AnswerShape {
     /// object, unless the request says that it is strict.
     ///
     /// # Errors
-    ///
     /// The fault, with the field that it is in; `error` is the error of the whole.
     pub(crate) fn without(
         mut self,

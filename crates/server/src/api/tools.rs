@@ -135,7 +135,6 @@ impl Tool {
     /// Allows any object as arguments, since the schema has no grammar. Returns a description of this.
     ///
     /// # Errors
-    ///
     /// The schema is strict, or the failure is due to limits on work, not to the schema.
     pub(crate) fn give_up(&mut self, error: &GrammarError) -> Result<String, ApiError> {
         let (name, path) = (&self.name, &self.path);
@@ -193,7 +192,6 @@ impl Tools {
     /// Adds a function, described by `fields`.
     ///
     /// # Errors
-    ///
     /// There are too many, or one of the same name exists: calls could not be distinguished.
     pub(crate) fn offer(&mut self, tool: Tool, fields: &Fields<'_>) -> Result<(), ApiError> {
         if self.list.len() >= MAX_TOOLS {

@@ -201,7 +201,7 @@ fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// Merges system messages into one, the first, with the turns after it.
+/// Merges system messages into one at the beginning, and puts the turns after it.
 fn systems_first(messages: Vec<Message>) -> Vec<Message> {
     let is_system = |message: &Message| message.role == "system";
     let (systems, others): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(is_system);

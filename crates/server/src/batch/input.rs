@@ -33,7 +33,6 @@ pub struct BatchLine {
 /// Reads the requests of a file; blank lines are skipped.
 ///
 /// # Errors
-///
 /// The first invalid line.
 pub fn read_lines(path: &Path) -> Result<Vec<BatchLine>, BatchError> {
     let text = std::fs::read(path).map_err(|error| BatchError::File {

@@ -45,7 +45,6 @@ impl BatchOutput {
     /// Opens a file, or creates one. An incomplete line at its end, left by a killed process, is cut off.
     ///
     /// # Errors
-    ///
     /// A file that is not a batch's, that cannot be written, or that another process writes to.
     pub fn open(path: &Path) -> Result<(BatchOutput, OutputLines), BatchError> {
         let failed = |error| BatchError::File {
@@ -99,7 +98,6 @@ impl BatchOutput {
     /// Appends answers. They are on disk when this returns: one sync for all, since a busy disk is slow.
     ///
     /// # Errors
-    ///
     /// The file cannot be written.
     pub fn add(&mut self, answers: &[Value]) -> Result<(), BatchError> {
         let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();

@@ -84,7 +84,6 @@ impl BatchRun {
     /// answer.
     ///
     /// # Errors
-    ///
     /// The answers cannot be written.
     pub(crate) async fn run(
         mut self,

@@ -89,7 +89,6 @@ impl BatchStore {
     /// Opens a folder, or creates one.
     ///
     /// # Errors
-    ///
     /// It cannot be read or written, or contains an invalid description.
     pub(crate) fn open(folder: &Path) -> Result<BatchStore, BatchError> {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;

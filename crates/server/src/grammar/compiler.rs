@@ -57,7 +57,6 @@ impl Compiler {
     /// Checks, tries and compiles a grammar on a separate thread with a large stack, and caches the result.
     ///
     /// # Errors
-    ///
     /// The system cannot start a thread.
     pub(super) fn start(
         self: &Arc<Self>,

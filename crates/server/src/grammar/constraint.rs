@@ -63,7 +63,6 @@ impl Constraint {
     /// Masks the logits of tokens that may not follow.
     ///
     /// # Errors
-    ///
     /// The grammar became too hard to follow.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
         let mask = self.matcher.compute_mask_or_eos().map_err(too_hard)?;
@@ -81,7 +80,6 @@ impl Constraint {
     /// Advances by a token that was drawn.
     ///
     /// # Errors
-    ///
     /// The token may not follow, or the grammar became too hard to follow.
     pub fn accept(&mut self, token: u32) -> Result<(), String> {
         self.matcher.consume_token(token).map_err(too_hard)
@@ -138,7 +136,6 @@ impl Follower {
     /// constraint may be lost.
     ///
     /// # Errors
-    ///
     /// As [`Constraint::mask`]; or it took too long.
     pub(crate) fn mask(
         &mut self,
@@ -156,7 +153,6 @@ impl Follower {
     /// Advances by a token that was drawn. Returns whether only the end may follow.
     ///
     /// # Errors
-    ///
     /// As [`Constraint::accept`]; or it took too long.
     pub(crate) fn accept(
         &mut self,

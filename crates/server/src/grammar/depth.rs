@@ -27,7 +27,6 @@ const MAX_LOOKS: usize = 4_000_000;
 /// Refuses a schema whose references go too deep. A recursive reference counts the parts on its way.
 ///
 /// # Errors
-///
 /// A description.
 pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     if nesting(schema) > MAX_NESTING {
@@ -72,7 +71,6 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
 /// Refuses Lark whose rules and terminals go too deep, alone or through each other, or that contains such a schema.
 ///
 /// # Errors
-///
 /// A description.
 pub(super) fn check_lark(source: &str) -> Result<(), String> {
     let found = lark::scan(source);

@@ -63,7 +63,6 @@ impl GrammarFactory {
     /// Compiles a grammar, and waits for it.
     ///
     /// # Errors
-    ///
     /// A grammar that is too long, too deep, too hard, or invalid, with the reason.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, GrammarError> {
         grammar.check_length()?;
@@ -93,7 +92,6 @@ impl GrammarFactory {
     /// Compiles a grammar in the client's turn. Dropping the future ends the trial.
     ///
     /// # Errors
-    ///
     /// As [`GrammarFactory::compile`]; the deadline passed; the client has too many waiting; the model is unloaded.
     pub(crate) async fn prepare(
         &self,

@@ -45,7 +45,6 @@ pub fn is_gbnf(source: &str) -> bool {
 /// Translates the grammar to Lark.
 ///
 /// # Errors
-///
 /// The line, and the fault in it.
 pub fn to_lark(source: &str) -> Result<String, GbnfError> {
     let mut reader = GbnfReader::new(source);

@@ -90,7 +90,6 @@ impl FairSemaphore {
     /// Waits for a place. Dropping the future leaves the queue.
     ///
     /// # Errors
-    ///
     /// The client has too many waiting, or the semaphore was closed.
     pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Permit, SubmitError> {
         let (go, called) = oneshot::channel();

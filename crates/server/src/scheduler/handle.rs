@@ -105,7 +105,6 @@ impl Scheduler {
     /// Starts the thread, which begins by opening the model.
     ///
     /// # Errors
-    ///
     /// The system cannot start a thread.
     pub fn start(
         factory: EngineFactory,
@@ -178,7 +177,6 @@ impl Scheduler {
     /// If the job has a grammar, this waits until it is compiled.
     ///
     /// # Errors
-    ///
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
     pub fn submit(&self, job: Job) -> Result<UnboundedReceiver<JobEvent>, SubmitError> {
         let loaded = self.accepting()?;

@@ -96,7 +96,7 @@ impl<'m> CallRules<'m> {
         format!("{name} {}", self.marks.rule(rest))
     }
 
-    /// A rule for any text up to a mark followed by a word. The text does not contain both earlier.
+    /// A rule for any text up to a mark followed by a word. The text before does not contain the mark.
     pub(super) fn text_up_to_mark(&mut self, mark: &str, word: &str) -> String {
         if self.marks.is_token(mark) {
             let text = self.text_without(&[mark]);

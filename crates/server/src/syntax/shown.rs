@@ -28,7 +28,6 @@ pub(crate) enum EarlierCalls {
 /// on only if nothing renders.
 ///
 /// # Errors
-///
 /// A template that renders no conversation at all.
 pub(crate) fn shown_calls<E>(
     sources: &str,

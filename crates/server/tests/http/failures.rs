@@ -112,7 +112,7 @@ fn deadlines_are_kept() {
 #[test]
 fn deadlines_are_kept_while_a_model_loads() {
     let mut options = options();
-    // The test decides when the model is opened. It is opened at the end at the latest, so that a waiting request
+    // The test decides when the model is opened. After 10 s it opens anyway, so that a request that waits for it
     // fails the test.
     let (open, opened) = std::sync::mpsc::channel::<()>();
     let (opened, ready) = (Mutex::new(opened), options.models[0].open.clone());

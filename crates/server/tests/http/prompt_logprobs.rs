@@ -182,7 +182,7 @@ fn what_cannot_be_told_is_refused() {
                 reply.body
             );
         }
-        // Unrelated APIs ignore the field.
+        // `null` counts as not requested.
         let reply = shared().post(
             route,
             &with(body, json!({"prompt_logprobs": null, "max_tokens": 1})),

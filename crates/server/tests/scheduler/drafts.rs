@@ -245,7 +245,7 @@ fn a_pass_is_no_wider_than_it_may_be() {
     for mut receiver in receivers {
         wait(&mut receiver).unwrap();
     }
-    // A step that reads a prompt is the first on its sequence.
+    // Only steps that write: the sequence of a new prompt is empty.
     let writes = |step: &&Vec<(usize, usize)>| step.iter().all(|(n_held, _)| *n_held > 0);
     let steps = watched.steps();
     let rows = steps

@@ -160,7 +160,6 @@ pub(super) fn named_items(input: &Value) -> Vec<Value> {
 /// The response that a request continues from.
 ///
 /// # Errors
-///
 /// There is no store, or no such response of this owner.
 pub(super) fn previous(app: &App, id: &str, owner: &str) -> Result<Arc<StoredResponse>, ApiError> {
     const NAME: &str = "previous_response_id";

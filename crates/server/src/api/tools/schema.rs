@@ -114,7 +114,6 @@ pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> GrammarSchema 
 /// The whole schema in a form for a grammar: it allows exactly the same values.
 ///
 /// # Errors
-///
 /// The first keyword that no grammar supports, and the pointer of the schema that contains it.
 pub fn whole(schema: &Value) -> Result<Value, String> {
     let mut patterns = Patterns::default();

@@ -30,8 +30,8 @@ impl SchedulerCore {
         }
     }
 
-    /// The waiting answer to admit next. If a running answer is still reading a common beginning of its prompt, it
-    /// waits until that is read, and takes it from the cache. Reading it at the same time would cost both the time.
+    /// The waiting answer to admit next. An answer whose prompt shares a beginning with one that is being read waits for
+    /// that, and takes it from the cache. Reading it at the same time would cost both the time.
     fn next(&self) -> Option<usize> {
         self.queue
             .next(&self.running, |task| !self.is_being_read(task))

@@ -97,7 +97,7 @@ fn what_a_way_cannot_hold_is_told() {
     }
 }
 
-/// Tokens of the demo's vocabulary that no other text produces.
+/// Control tokens of the demo's vocabulary whose texts encode to them alone.
 fn control_tokens() -> Vec<u32> {
     let (tokenizer, vocab_size, _) = demo();
     let ends = tokenizer.end_of_generation();
