@@ -10,11 +10,11 @@
 //!
 //! ```toml
 //! name = "mine"
-//! base = "air-strix-2026"      # optional: what this file leaves out is taken from that built-in file
+//! base = "air-strix-2026"      # optional: values that this file leaves out come from that built-in file
 //! summary = "my box"
 //!
 //! [ddr]
-//! write_gb_per_s = 70          # a value of one's own
+//! write_gb_per_s = 70          # a value that the user gives
 //!
 //! [ddr.read_gb_per_s]
 //! value = 55.0
@@ -22,7 +22,7 @@
 //! origin = "fitted"            # profiles only: published, derived, fitted or assumed
 //! rows = ["N0492", "N0472"]    # of a fitted constant: the measurements
 //! source = "steady state of GEMM"
-//! note = "what contradicts it" # optional
+//! note = "contradicting sources" # optional
 //! ```
 //!
 //! | module | holds |
