@@ -99,7 +99,7 @@ impl BatchReport {
 }
 
 /// Sends the requests of one file and writes the answers to another, `n_parallel` at a time, until all are answered
-/// or `stop` is set. `progress` gets the number of answered requests and the total.
+/// or `stop` returns true. `progress` gets the number of answered requests and the total.
 ///
 /// # Errors
 /// [`BatchError`]. All but a failure to write a file are found before any request is sent.

@@ -75,7 +75,7 @@ pub enum ServeError {
     Start(#[from] std::io::Error),
 }
 
-/// Runs a server on its own threads, until `stop` completes or the system asks the process to terminate. `listening`
+/// Runs a server on its own threads, until `stop` returns true or the system asks the process to terminate. `listening`
 /// gets the address; the models are still loading then.
 ///
 /// # Errors
@@ -88,8 +88,8 @@ pub fn run(
 ) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // The engine's threads compute; these two do I/O. Slow work (rendering, encoding, reading images) has separate
-    // threads. More of those than processors would only hold memory, each its stack and its part of the heap. They
-    // stay alive: a new thread takes any free part of the heap, and grows that one too.
+    // threads. More of those than processors can serve would only hold memory, each its stack and its part of the
+    // heap. They stay alive: a new thread takes any free part of the heap, and grows that one too.
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let n_blocking = (2 * processors).clamp(4, 16);
     let runtime = runtime.worker_threads(2).max_blocking_threads(n_blocking);

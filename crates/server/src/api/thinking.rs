@@ -119,7 +119,7 @@ impl ThinkingRequest {
         Ok(())
     }
 
-    /// Maximum number of thought tokens. A model that thinks although it was told not to is stopped at once.
+    /// Maximum number of thought tokens. A thought that begins although none is wanted is ended at once.
     pub(crate) fn most_tokens(&self) -> Option<usize> {
         match self.is_wanted {
             Some(false) if !self.is_hidden => Some(0),

@@ -50,7 +50,7 @@ pub struct ModelInfo {
     pub template: Result<ChatTemplate, String>,
     /// Limits that the engine was set up with.
     pub limits: EngineLimits,
-    /// Number of tokens that a single sequence can hold.
+    /// Number of tokens that a sequence can hold when it is alone.
     pub capacity_tokens: usize,
     /// The engine's name, such as `cpu (avx512)`.
     pub device: String,

@@ -216,7 +216,7 @@ impl<'a> SchemaWalk<'a, '_> {
         }
     }
 
-    /// Items by position, and the rest: `prefixItems` and `items`, before draft 2020-12 `items` and
+    /// Items by position, and the rest: `prefixItems` and `items`, up to draft 2019-09 `items` and
     /// `additionalItems`.
     fn items(
         &mut self,
