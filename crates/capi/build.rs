@@ -1,5 +1,5 @@
-//! The name by which programs that are linked with the library ask for it. Without one those that were given its path, as CMake gives it, would ask for
-//! that path.
+//! Sets the name by which linked programs look for the library. Without it, a program that was linked by path, as
+//! CMake does, would look for that path.
 
 fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {

@@ -2,20 +2,20 @@
 
 use millrace::Cancel;
 
-/// Stops what it was given to, from any thread.
+/// Stops the work that it was given to, from any thread.
 #[derive(Debug, Default)]
 pub struct CancelHandle {
     pub(crate) cancel: Cancel,
 }
 
-/// A handle that nobody has used. Freed by millrace_cancel_free.
+/// Makes a new handle. Freed by millrace_cancel_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn millrace_cancel_new() -> *mut CancelHandle {
     Box::into_raw(Box::default())
 }
 
-/// Stops the work that has this handle, and all that gets it before millrace_cancel_reset. NULL is left alone. It only sets a
-/// flag, so a signal handler may call it.
+/// Stops the work that has this handle, and all work that gets it before millrace_cancel_reset. NULL is ignored. It
+/// only sets a flag, so a signal handler may call it.
 ///
 /// # Safety
 /// `cancel` is NULL, or came from millrace_cancel_new and was not freed.
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn millrace_cancel_stop(cancel: *const CancelHandle) {
     }
 }
 
-/// Lets the handle serve for new work. NULL is left alone.
+/// Makes the handle usable for new work. NULL is ignored.
 ///
 /// # Safety
 /// As millrace_cancel_stop.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn millrace_cancel_reset(cancel: *const CancelHandle) {
     }
 }
 
-/// Frees a handle. Work that has it goes on. NULL is left alone.
+/// Frees a handle. Work that has it continues. NULL is ignored.
 ///
 /// # Safety
 /// `cancel` is NULL, or came from millrace_cancel_new and was not freed; no other call has it.

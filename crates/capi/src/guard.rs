@@ -5,15 +5,15 @@ use millrace::{Error, engine};
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What became of a call.
+/// Outcome of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusCode {
-    /// It did what was asked.
+    /// The call succeeded.
     Ok = 0,
-    /// A pointer is NULL that may not be, a text is not UTF-8, or a value is outside its range.
+    /// A required pointer is NULL, a text is not UTF-8, or a value is outside its range.
     InvalidArgument = 1,
-    /// Nothing has the name that was given for a model.
+    /// No model has the given name.
     ModelNotFound = 2,
     /// A model's file is damaged, or this version does not run the model.
     ModelFile = 3,
@@ -23,13 +23,13 @@ pub enum StatusCode {
     ContextOverflow = 5,
     /// The work was stopped before it had a result.
     Cancelled = 6,
-    /// Whatever else was refused or failed; the text says it.
+    /// Any other failure; the text describes it.
     Failed = 7,
-    /// A fault of the library. The model may be used further.
+    /// A bug in the library. The model remains usable.
     Panic = 8,
 }
 
-/// Why a call has no result.
+/// Reason why a call has no result.
 #[derive(Debug)]
 pub(crate) struct CallFailure {
     pub(crate) status: StatusCode,
@@ -69,7 +69,7 @@ impl From<Error> for CallFailure {
     }
 }
 
-/// Advice in C's words: what Rust sets by a builder's method is a member of a struct here.
+/// Advice in C's words: a builder's method in Rust is a member of a struct here.
 fn in_c(advice: &str) -> String {
     ["Device::", "OpenOptions::", "Options::"]
         .iter()
@@ -78,7 +78,7 @@ fn in_c(advice: &str) -> String {
         })
 }
 
-/// Does the work of a call: no panic leaves it, and what went wrong is written to `error`.
+/// Does the work of a call: no panic leaves it, and the text of a failure is written to `error`.
 ///
 /// # Safety
 /// `error` is NULL or points to memory that a pointer can be written to.
@@ -86,7 +86,8 @@ pub(crate) unsafe fn guarded(
     error: *mut *mut c_char,
     work: impl FnOnce() -> Result<(), CallFailure>,
 ) -> StatusCode {
-    // The engine is whole between steps, and sessions recover their locks: a panic leaves nothing half done that is seen.
+    // The engine is consistent between steps, and sessions recover their locks: a panic leaves no visible half-done
+    // work.
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let failure = match outcome {
         Ok(Ok(())) => return StatusCode::Ok,

@@ -1,4 +1,4 @@
-//! Memory that crosses the boundary: what is read of a caller's pointers, and what callers free.
+//! Memory that crosses the boundary: reading through a caller's pointers, and buffers that callers free.
 
 use crate::guard::CallFailure;
 use std::ffi::{CStr, CString, c_char};
@@ -11,23 +11,23 @@ use std::slice;
 pub struct TokenBuffer {
     /// The tokens; NULL when there are none.
     pub data: *mut u32,
-    /// How many.
+    /// Number of tokens.
     pub n: usize,
 }
 
-/// Rows of numbers, one behind the other. Freed by millrace_floats_free.
+/// Rows of numbers, one after the other. Freed by millrace_floats_free.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FloatBuffer {
     /// `n_rows` times `n_columns` numbers; NULL when there are none.
     pub data: *mut f32,
-    /// Rows.
+    /// Number of rows.
     pub n_rows: usize,
-    /// Numbers of a row.
+    /// Numbers in a row.
     pub n_columns: usize,
 }
 
-/// Frees a text that a call returned. NULL is left alone.
+/// Frees a text that a call returned. NULL is ignored.
 ///
 /// # Safety
 /// `text` is NULL, or came from a call of this library and was not freed.
@@ -39,30 +39,30 @@ pub unsafe extern "C" fn millrace_text_free(text: *mut c_char) {
     }
 }
 
-/// Frees tokens that a call returned, and sets them to none. NULL is left alone.
+/// Frees tokens that a call returned, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-/// `tokens` is NULL, or points to what a call of this library filled.
+/// `tokens` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_tokens_free(tokens: *mut TokenBuffer) {
     if !tokens.is_null() {
         // SAFETY: not NULL, and as the caller promised.
         let held = unsafe { ptr::replace(tokens, TokenBuffer::of(Vec::new())) };
-        // SAFETY: `TokenBuffer::of` made it, and it was replaced by none, so that it is freed once.
+        // SAFETY: `TokenBuffer::of` made it, and it was replaced by an empty one, so that it is freed once.
         unsafe { free(held.data, held.n) };
     }
 }
 
-/// Frees numbers that a call returned, and sets them to none. NULL is left alone.
+/// Frees numbers that a call returned, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-/// `floats` is NULL, or points to what a call of this library filled.
+/// `floats` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_floats_free(floats: *mut FloatBuffer) {
     if !floats.is_null() {
         // SAFETY: not NULL, and as the caller promised.
         let held = unsafe { ptr::replace(floats, FloatBuffer::of(Vec::new(), 1)) };
-        // SAFETY: `FloatBuffer::of` made it, and it was replaced by none, so that it is freed once.
+        // SAFETY: `FloatBuffer::of` made it, and it was replaced by an empty one, so that it is freed once.
         unsafe { free(held.data, held.n_rows * held.n_columns) };
     }
 }
@@ -86,7 +86,7 @@ impl FloatBuffer {
     }
 }
 
-/// Values that whoever has the pointer owns.
+/// Leaks values: the holder of the pointer owns them.
 fn leak<T>(values: Vec<T>) -> (*mut T, usize) {
     let n = values.len();
     match n {
@@ -96,10 +96,10 @@ fn leak<T>(values: Vec<T>) -> (*mut T, usize) {
 }
 
 /// # Safety
-/// `data` and `n` are what [`leak`] gave, and were not freed.
+/// `data` and `n` came from [`leak`], and were not freed.
 unsafe fn free<T>(data: *mut T, n: usize) {
     if !data.is_null() {
-        // SAFETY: `leak` made it of a boxed slice of `n` values.
+        // SAFETY: `leak` made it from a boxed slice of `n` values.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(data, n)) });
     }
 }
@@ -113,17 +113,17 @@ pub(crate) fn c_text(text: String) -> *mut c_char {
     CString::new(text).map_or(ptr::null_mut(), CString::into_raw)
 }
 
-/// A caller's text, which it keeps.
+/// Reads a caller's text, which the caller keeps.
 ///
 /// # Safety
-/// `text` is NULL or ends with a NUL, and stays as it is for `'a`.
+/// `text` is NULL or ends with a NUL, and does not change during `'a`.
 pub(crate) unsafe fn text_at<'a>(text: *const c_char, name: &str) -> Result<&'a str, CallFailure> {
     // SAFETY: as the caller promised.
     let text = unsafe { optional_text_at(text, name) }?;
     text.ok_or_else(|| CallFailure::argument(format!("`{name}` is NULL")))
 }
 
-/// As [`text_at`]; NULL is no text.
+/// As [`text_at`]; NULL means no text.
 ///
 /// # Safety
 /// As [`text_at`].
@@ -142,10 +142,10 @@ pub(crate) unsafe fn optional_text_at<'a>(
     Ok(Some(text))
 }
 
-/// A caller's values, which it keeps.
+/// Reads a caller's values, which the caller keeps.
 ///
 /// # Safety
-/// `data` is NULL or points to `n` values, which stay as they are for `'a`.
+/// `data` is NULL or points to `n` values, which do not change during `'a`.
 pub(crate) unsafe fn slice_at<'a, T>(
     data: *const T,
     n: usize,
@@ -162,22 +162,22 @@ pub(crate) unsafe fn slice_at<'a, T>(
         (false, false) => Err(CallFailure::argument(format!(
             "`{name}`: {n} values at {data:p} cannot be"
         ))),
-        // SAFETY: not NULL, aligned, of a size that can be, and as the caller promised.
+        // SAFETY: not NULL, aligned, of a possible size, and as the caller promised.
         (false, true) => Ok(unsafe { slice::from_raw_parts(data, n) }),
     }
 }
 
-/// A caller's value.
+/// Reads a caller's value.
 ///
 /// # Safety
-/// `value` is NULL or points to a value that stays as it is for `'a`.
+/// `value` is NULL or points to a value that does not change during `'a`.
 pub(crate) unsafe fn value_at<'a, T>(value: *const T, name: &str) -> Result<&'a T, CallFailure> {
     // SAFETY: as the caller promised.
     let value = unsafe { value.as_ref() };
     value.ok_or_else(|| CallFailure::argument(format!("`{name}` is NULL")))
 }
 
-/// Where a result goes: a pointer that may be written to.
+/// Checks the destination of a result: a pointer that may be written to.
 pub(crate) fn output_at<T>(output: *mut T, name: &str) -> Result<*mut T, CallFailure> {
     match output.is_null() {
         true => Err(CallFailure::argument(format!("`{name}` is NULL"))),

@@ -12,7 +12,7 @@ pub struct ModelHandle {
     pub(crate) session: Session,
 }
 
-/// A handle's session, which the call keeps while it works.
+/// Clones a handle's session, which the call keeps while it works.
 ///
 /// # Safety
 /// `model` is NULL, or came from millrace_open and was not closed.
@@ -21,11 +21,11 @@ pub(crate) unsafe fn session_of(model: *const ModelHandle) -> Result<Session, Ca
     Ok(unsafe { value_at(model, "model") }?.session.clone())
 }
 
-/// Opens a model: `demo`, a file, a folder, or `hf:OWNER/REPO[:QUANT]`, on the device of `options`, or on the CPU where that is
-/// NULL. Closed by millrace_close.
+/// Opens a model: `demo`, a file, a folder, or `hf:OWNER/REPO[:QUANT]`. It runs on the device of `options`, or on the
+/// CPU if that is NULL. Closed by millrace_close.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say; texts end with a NUL.
+/// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_open(
     name: *const c_char,
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn millrace_open(
     unsafe { guarded(error, work) }
 }
 
-/// Closes a model. Calls of other threads that have begun go on; none may begin. NULL is left alone.
+/// Closes a model. Calls of other threads that have begun continue; none may begin. NULL is ignored.
 ///
 /// # Safety
 /// `model` is NULL, or came from millrace_open and was not closed.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn millrace_close(model: *mut ModelHandle) {
         drop(unsafe { Box::from_raw(model) });
         Ok(())
     };
-    // SAFETY: nothing is written to NULL. What a drop could panic of is nobody's to mend here.
+    // SAFETY: nothing is written to NULL. A panic in a drop cannot be handled here.
     let _ = unsafe { guarded(std::ptr::null_mut(), work) };
 }
 
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn millrace_d_model(model: *const ModelHandle) -> usize {
 /// Where the model runs, as in `cpu (avx512)`. Freed by millrace_text_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say.
+/// Pointers are NULL or point to values of their types.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_device_name(
     model: *const ModelHandle,

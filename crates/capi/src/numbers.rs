@@ -7,11 +7,11 @@ use millrace::Error;
 use millrace::engine::EncodeOptions;
 use std::ffi::c_char;
 
-/// The tokens of a text. `add_special` puts those around it that the model puts around every text; `parse_special` takes spellings of
-/// control tokens for these tokens. Freed by millrace_tokens_free.
+/// The tokens of a text. `add_special` adds the tokens that the model puts around every text; `parse_special` reads
+/// spelled-out control tokens as control tokens. Freed by millrace_tokens_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say; texts end with a NUL.
+/// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_tokenize(
     model: *const ModelHandle,
@@ -39,10 +39,10 @@ pub unsafe extern "C" fn millrace_tokenize(
     unsafe { guarded(error, work) }
 }
 
-/// The text of tokens; control tokens show with `show_special`. Freed by millrace_text_free.
+/// The text of tokens; with `show_special`, control tokens are shown. Freed by millrace_text_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say: `tokens` to `n_tokens` of them.
+/// Pointers are NULL or point to values of their types: `tokens` to `n_tokens` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_detokenize(
     model: *const ModelHandle,
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn millrace_detokenize(
 /// The embedding of a text: one row of length 1. Freed by millrace_floats_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say; texts end with a NUL.
+/// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_embed(
     model: *const ModelHandle,
@@ -93,11 +93,11 @@ pub unsafe extern "C" fn millrace_embed(
     unsafe { guarded(error, work) }
 }
 
-/// The logits behind every token of a prompt: a row for each token, a column for each of the vocabulary. Freed by
-/// millrace_floats_free.
+/// The logits after every token of a prompt: a row for each token, a column for each token of the vocabulary. Freed
+/// by millrace_floats_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say; texts end with a NUL.
+/// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_logits(
     model: *const ModelHandle,

@@ -7,41 +7,42 @@ use millrace::{Device, Level, Options};
 use std::ffi::c_char;
 use std::ptr;
 
-/// How a model is opened. Set by millrace_open_options_init first.
+/// How a model is opened. Initialise it with millrace_open_options_init first.
 #[repr(C)]
 #[derive(Debug)]
 pub struct OpenSettings {
-    /// Bytes of this struct; millrace_open_options_init sets it, and a program of an older header still fits.
+    /// Size of this struct in bytes; millrace_open_options_init sets it. A program with an older header still works.
     pub size_bytes: usize,
     /// `cpu`, `xdna2`, …; NULL for the CPU.
     pub device: *const c_char,
-    /// The CPU's instruction set by name; NULL for the best there is.
+    /// The CPU's instruction set by name; NULL for the best available.
     pub level: *const c_char,
-    /// Threads to compute with; 0 for one a physical core.
+    /// Threads to compute with; 0 for one per physical core.
     pub n_threads: usize,
-    /// Tokens of a sequence; 0 for what the model was trained for, at most 8,192.
+    /// Tokens of a sequence; 0 for the model's trained context, at most 8,192.
     pub n_ctx: usize,
     /// Sequences alive at a time; 0 for 4.
     pub n_sequences: usize,
-    /// Whether the network is left alone.
+    /// Whether to stay off the network.
     pub offline: bool,
 }
 
-/// How text is chosen and when it ends. Set by millrace_options_init first, which leaves everything to the model's files.
+/// How text is sampled and when it ends. Initialise it with millrace_options_init first, which leaves everything to
+/// the model's files.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TextSettings {
-    /// Bytes of this struct; millrace_options_init sets it, and a program of an older header still fits.
+    /// Size of this struct in bytes; millrace_options_init sets it. A program with an older header still works.
     pub size_bytes: usize,
-    /// 0 always takes the likeliest token; below 0 it is not set.
+    /// Temperature; 0 always takes the likeliest token; below 0 it is unset.
     pub temperature: f32,
-    /// Chooses among so many of the likeliest tokens, 0 for all; below 0 it is not set.
+    /// Samples from this many of the likeliest tokens, 0 for all; below 0 it is unset.
     pub top_k: i64,
-    /// Below 0 it is not set.
+    /// Below 0 it is unset.
     pub top_p: f32,
-    /// Below 0 it is not set.
+    /// Below 0 it is unset.
     pub min_p: f32,
-    /// 1 is off; below 0 it is not set.
+    /// 1 is off; below 0 it is unset.
     pub repetition_penalty: f32,
     /// The seed, if `has_seed`; else each call takes a new one.
     pub seed: u64,
@@ -49,17 +50,17 @@ pub struct TextSettings {
     pub has_seed: bool,
     /// Whether to go on past the model's end-of-text tokens.
     pub ignore_end: bool,
-    /// Tokens to write at most; below 0 it is not set.
+    /// Maximum number of tokens to generate; below 0 it is unset.
     pub max_tokens: i64,
-    /// Texts that end the text before them: `n_stop` of them.
+    /// Stop texts: the text ends before the first one. There are `n_stop` of them.
     pub stop: *const *const c_char,
-    /// How many.
+    /// Number of stop texts.
     pub n_stop: usize,
-    /// What stops the work from another thread; NULL for nothing.
+    /// Handle that stops the work from another thread; may be NULL.
     pub cancel: *const CancelHandle,
 }
 
-/// Sets everything as if it were not said. NULL is left alone.
+/// Sets all fields to their defaults. NULL is ignored.
 ///
 /// # Safety
 /// `options` is NULL or points to memory for the struct.
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn millrace_open_options_init(options: *mut OpenSettings) 
     }
 }
 
-/// Sets everything as if it were not said. NULL is left alone.
+/// Sets all fields to their defaults. NULL is ignored.
 ///
 /// # Safety
 /// `options` is NULL or points to memory for the struct.
@@ -117,7 +118,7 @@ impl Default for TextSettings {
     }
 }
 
-/// Refuses a struct that `…_init` did not set.
+/// Refuses a struct that was not initialised by `…_init`.
 fn check_size(found: usize, expected: usize, init: &str) -> Result<(), CallFailure> {
     match found == expected {
         true => Ok(()),
@@ -173,7 +174,7 @@ impl TextSettings {
             "millrace_options_init",
         )?;
         let mut options = Options::new().ignore_end(self.ignore_end);
-        // What is no number is set, and refused.
+        // NaN counts as set, and is refused.
         let is_set = |value: f32| value.is_nan() || value >= 0.0;
         if is_set(self.temperature) {
             options = options.temperature(self.temperature);

@@ -1,4 +1,4 @@
-//! The interface as a program in C uses it.
+//! The interface from the view of a C program.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::cancel::*;
@@ -11,7 +11,7 @@ use crate::text::*;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-/// A demo model that is closed at the end.
+/// A demo model that is closed when dropped.
 struct Demo(*mut ModelHandle);
 
 impl Demo {
@@ -22,7 +22,7 @@ impl Demo {
             ..OpenSettings::default()
         };
         let mut model = null_mut();
-        // SAFETY: pointers of this function.
+        // SAFETY: the pointers are this function's.
         let status = unsafe { millrace_open(c"demo".as_ptr(), &options, &mut model, null_mut()) };
         assert_eq!(status, StatusCode::Ok);
         Demo(model)
@@ -55,10 +55,10 @@ fn nothing() -> TextResult {
     }
 }
 
-/// The text of an error, freed.
+/// Takes the text of an error, and frees it.
 fn told(error: *mut c_char) -> String {
     assert!(!error.is_null(), "a failure has a text");
-    // SAFETY: a text of this library.
+    // SAFETY: the text came from this library.
     let text = unsafe { CStr::from_ptr(error) }
         .to_str()
         .unwrap()
@@ -68,7 +68,7 @@ fn told(error: *mut c_char) -> String {
     text
 }
 
-/// Collects pieces, and stops after as many as `most`.
+/// Collects pieces, and stops after `most` of them.
 struct CallbackPieces {
     text: String,
     n: usize,
@@ -76,9 +76,9 @@ struct CallbackPieces {
 }
 
 unsafe extern "C" fn collect(text: *const c_char, n_bytes: usize, user: *mut c_void) -> bool {
-    // SAFETY: what the caller of `millrace_generate` gave.
+    // SAFETY: the pointer that `generate` passed to `millrace_generate`.
     let pieces = unsafe { &mut *user.cast::<CallbackPieces>() };
-    // SAFETY: the text of this call.
+    // SAFETY: the text is valid during this call.
     let piece = unsafe { CStr::from_ptr(text) }.to_str().unwrap();
     assert_eq!(piece.len(), n_bytes);
     pieces.text += piece;
@@ -94,7 +94,7 @@ fn generate(demo: &Demo, options: &TextSettings, most: usize) -> (CallbackPieces
         n: 0,
         most,
     };
-    // SAFETY: pointers of this function.
+    // SAFETY: the pointers are this function's.
     let status = unsafe {
         millrace_generate(
             demo.0,
@@ -111,7 +111,7 @@ fn generate(demo: &Demo, options: &TextSettings, most: usize) -> (CallbackPieces
 }
 
 fn text(result: &TextResult) -> String {
-    // SAFETY: a result of this library.
+    // SAFETY: the result came from this library.
     unsafe { CStr::from_ptr(result.text) }
         .to_str()
         .unwrap()
@@ -133,7 +133,7 @@ fn a_callback_gets_the_text_and_may_end_it() {
     let (pieces, mut ended) = generate(&demo, &options, 3);
     assert_eq!((pieces.n, ended.finish), (3, FinishCode::Cancelled));
     assert!(text(&whole).starts_with(&pieces.text) && text(&ended).starts_with(&pieces.text));
-    // The handle was not what ended it; it ends the next one.
+    // The handle did not end that one; it ends the next one.
     let (_, mut again) = generate(
         &demo,
         &TextSettings {
@@ -143,7 +143,7 @@ fn a_callback_gets_the_text_and_may_end_it() {
         usize::MAX,
     );
     assert_eq!(again.finish, FinishCode::Length);
-    // SAFETY: a handle of this library.
+    // SAFETY: the handle came from this library.
     unsafe { millrace_cancel_stop(cancel) };
     let (pieces, mut stopped) = generate(
         &demo,
@@ -155,13 +155,13 @@ fn a_callback_gets_the_text_and_may_end_it() {
     );
     assert_eq!((pieces.n, stopped.finish), (0, FinishCode::Cancelled));
     for result in [&mut whole, &mut ended, &mut again, &mut stopped] {
-        // SAFETY: results of this library; twice is once and then nothing.
+        // SAFETY: results of this library; the second call finds an empty result.
         unsafe { millrace_generation_free(result) };
         // SAFETY: as above.
         unsafe { millrace_generation_free(result) };
         assert!(result.text.is_null() && result.tokens.data.is_null());
     }
-    // SAFETY: a handle of this library.
+    // SAFETY: the handle came from this library.
     unsafe { millrace_cancel_free(cancel) };
 }
 
@@ -173,7 +173,7 @@ fn chats_and_batches_answer() {
         content: c"What is 7 plus 5?".as_ptr(),
     };
     let mut answer = nothing();
-    // SAFETY: pointers of this function.
+    // SAFETY: the pointers are this function's.
     let status = unsafe {
         let options = greedy(-1);
         millrace_chat(
@@ -192,7 +192,7 @@ fn chats_and_batches_answer() {
     let (_, mut alone) = generate(&demo, &greedy(12), usize::MAX);
     let prompts = [c"The dog".as_ptr(), c"Once upon a time".as_ptr()];
     let mut together = [nothing(), nothing()];
-    // SAFETY: pointers of this function.
+    // SAFETY: the pointers are this function's.
     let status = unsafe {
         let options = greedy(12);
         millrace_generate_batch(
@@ -208,7 +208,7 @@ fn chats_and_batches_answer() {
     assert_eq!(text(&together[1]), text(&alone));
     let [first, second] = &mut together;
     for result in [&mut answer, &mut alone, first, second] {
-        // SAFETY: results of this library.
+        // SAFETY: the results came from this library.
         unsafe { millrace_generation_free(result) };
     }
 }
@@ -223,7 +223,7 @@ fn numbers_have_their_shapes() {
         FloatBuffer::of(Vec::new(), 1),
     );
     let mut back = null_mut();
-    // SAFETY: pointers of this function, freed at its end.
+    // SAFETY: the pointers are this function's, freed at its end.
     unsafe {
         let error = null_mut();
         assert_eq!(
@@ -255,7 +255,7 @@ fn numbers_have_their_shapes() {
     assert!(tokens.data.is_null() && logits.data.is_null());
 }
 
-/// Every call with NULL for what it needs, or with what cannot be.
+/// Every call with a required pointer NULL, or with an invalid value.
 #[test]
 fn what_cannot_be_is_refused_in_words() {
     let demo = Demo::open();
@@ -276,10 +276,10 @@ fn what_cannot_be_is_refused_in_words() {
     let text = c"x".as_ptr();
     type Call<'a> = &'a dyn Fn(*mut *mut c_char) -> StatusCode;
     let run = |prompt: *const c_char, options: *const TextSettings, error| {
-        // SAFETY: what is refused is not read.
+        // SAFETY: refused arguments are not read.
         unsafe { millrace_generate(demo.0, prompt, options, None, null_mut(), null_mut(), error) }
     };
-    // SAFETY: what is refused is not read.
+    // SAFETY: refused arguments are not read.
     let calls: [(Call<'_>, StatusCode, &str); 13] = unsafe {
         [
             (
@@ -363,10 +363,10 @@ fn what_cannot_be_is_refused_in_words() {
         assert_eq!(call(&mut error), status, "{words}");
         let found = told(error);
         assert!(found.contains(words), "{found}: expected {words}");
-        // Who wants no text gets none.
+        // Without `error`, no text is returned.
         assert_eq!(call(null_mut()), status);
     }
-    // SAFETY: all of these leave NULL alone.
+    // SAFETY: all of these ignore NULL.
     unsafe {
         millrace_close(null_mut());
         millrace_cancel_stop(null());
@@ -384,7 +384,7 @@ fn what_cannot_be_is_refused_in_words() {
 #[test]
 fn a_panic_ends_at_the_boundary() {
     let mut error = null_mut();
-    // SAFETY: a pointer of this function.
+    // SAFETY: the pointer is this function's.
     let status = unsafe { guarded(&mut error, || panic!("on purpose")) };
     assert_eq!(status, StatusCode::Panic);
     assert!(told(error).contains("on purpose"));

@@ -21,7 +21,7 @@ pub enum FinishCode {
     Length = 2,
     /// The context is full.
     ContextFull = 3,
-    /// It was stopped.
+    /// It was cancelled.
     Cancelled = 4,
 }
 
@@ -43,7 +43,7 @@ impl From<Finish> for FinishCode {
 pub struct ChatMessage {
     /// `system`, `user` or `assistant`.
     pub role: *const c_char,
-    /// What is said.
+    /// The text of the message.
     pub content: *const c_char,
 }
 
@@ -53,11 +53,11 @@ pub struct ChatMessage {
 pub struct TextResult {
     /// The text, up to a stop text. A NUL that the model wrote is U+FFFD here.
     pub text: *mut c_char,
-    /// Tokens drawn, the ending one left out.
+    /// Tokens drawn, without the one that ended the text.
     pub tokens: TokenBuffer,
     /// Why it ended.
     pub finish: FinishCode,
-    /// Tokens of the prompt, those of the cache included.
+    /// Tokens of the prompt, including those from the cache.
     pub n_prompt_tokens: usize,
     /// Time of the prompt's passes, in seconds.
     pub prefill_s: f64,
@@ -65,15 +65,16 @@ pub struct TextResult {
     pub decode_s: f64,
 }
 
-/// Is given a piece of text, `n_bytes` of UTF-8 with a NUL behind them, and `user`, on the thread of the call. False ends the text.
-/// It may call this library, but must not close the model, and must not return by anything but a return.
+/// Gets a piece of text and `user`, on the thread of the call. The piece is `n_bytes` of UTF-8, followed by a NUL.
+/// Returning false ends the text. It may call this library, but must not close the model. It must leave only by
+/// returning.
 pub type TextCallback =
     Option<unsafe extern "C" fn(text: *const c_char, n_bytes: usize, user: *mut c_void) -> bool>;
 
-/// Frees what a call filled, and sets it to nothing. NULL is left alone.
+/// Frees the buffers of a result, and leaves the struct empty. NULL is ignored.
 ///
 /// # Safety
-/// `generation` is NULL, or points to what a call of this library filled.
+/// `generation` is NULL, or points to a struct that a call of this library filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generation_free(generation: *mut TextResult) {
     // SAFETY: as the caller promised.
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn millrace_generation_free(generation: *mut TextResult) {
         let text = std::mem::replace(&mut result.text, ptr::null_mut());
         // SAFETY: `TextResult::of` made it, and it was replaced by NULL, so that it is freed once.
         unsafe { millrace_text_free(text) };
-        // SAFETY: `TextResult::of` made it; the call leaves none.
+        // SAFETY: `TextResult::of` made it; the call leaves an empty one.
         unsafe { millrace_tokens_free(&mut result.tokens) };
     }
 }
@@ -103,7 +104,7 @@ impl TextResult {
 /// The options of a call; NULL leaves everything to the model's files.
 ///
 /// # Safety
-/// `options` is NULL or points to settings whose pointers are as their documentation says.
+/// `options` is NULL or points to settings whose pointers are as documented there.
 unsafe fn options_of(options: *const TextSettings) -> Result<Options, CallFailure> {
     // SAFETY: as the caller promised.
     match unsafe { options.as_ref() } {
@@ -113,7 +114,7 @@ unsafe fn options_of(options: *const TextSettings) -> Result<Options, CallFailur
     }
 }
 
-/// Writes a text, and hands its pieces on.
+/// Generates a text, and passes its pieces on.
 ///
 /// # Safety
 /// `on_text` may be called with `user`.
@@ -142,7 +143,7 @@ unsafe fn write(
     Ok(stream.finish()?)
 }
 
-/// Where a generation goes. NULL is for who has a callback, and wants no more.
+/// Writes a generation to its destination. NULL is for callers for whom the callback is enough.
 ///
 /// # Safety
 /// `output` is NULL or points to memory for the struct.
@@ -153,11 +154,11 @@ unsafe fn give(output: *mut TextResult, generation: Generation) {
     }
 }
 
-/// Text after a prompt. `on_text`, if it is not NULL, gets it piece by piece with `user`. `generation` may be NULL. Freed by
-/// millrace_generation_free.
+/// Generates text after a prompt. `on_text`, if it is not NULL, gets it piece by piece with `user`. `generation` may
+/// be NULL. Freed by millrace_generation_free.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say; texts end with a NUL.
+/// Pointers are NULL or point to values of their types; texts end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate(
     model: *const ModelHandle,
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn millrace_generate(
 /// As millrace_generate, after `n_tokens` tokens.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say: `tokens` to `n_tokens` of them.
+/// Pointers are NULL or point to values of their types: `tokens` to `n_tokens` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate_tokens(
     model: *const ModelHandle,
@@ -215,11 +216,11 @@ pub unsafe extern "C" fn millrace_generate_tokens(
     unsafe { guarded(error, work) }
 }
 
-/// The answer to messages in the model's chat template; else as millrace_generate. A conversation goes on by a call with the answer
-/// and the next message behind the others: what they have in common is not computed again.
+/// The answer to messages in the model's chat template; else as millrace_generate. To continue a conversation, append
+/// the answer and the next message to the messages: their common beginning is not computed again.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say: `messages` to `n_messages` of them.
+/// Pointers are NULL or point to values of their types: `messages` to `n_messages` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_chat(
     model: *const ModelHandle,
@@ -258,11 +259,12 @@ pub unsafe extern "C" fn millrace_chat(
     unsafe { guarded(error, work) }
 }
 
-/// Texts after `n_prompts` prompts, computed together: each is what millrace_generate gives of it alone. `generations` has room for
-/// as many, each freed by millrace_generation_free. A failure fills none.
+/// Texts after `n_prompts` prompts, computed together. Each equals the text that millrace_generate gives for its
+/// prompt alone. `generations` has room for `n_prompts` results, each freed by millrace_generation_free. A failure
+/// fills none.
 ///
 /// # Safety
-/// Pointers are NULL or point to what their types say: `prompts` and `generations` to `n_prompts` of them.
+/// Pointers are NULL or point to values of their types: `prompts` and `generations` to `n_prompts` of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_generate_batch(
     model: *const ModelHandle,

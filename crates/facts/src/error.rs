@@ -1,4 +1,4 @@
-//! Why a file or a change is refused.
+//! Errors of reading a file of facts, or of changing one of its values.
 
 /// Why a file cannot be read, or a value cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,24 +6,24 @@
 pub struct FactsError {
     /// The file, or `--set`.
     pub path: String,
-    /// What is wrong in it.
+    /// The fault in it.
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// The fault in a file or a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The text is no TOML: what the parser says, with line and column.
+    /// The text is not TOML. Holds the parser's message, with line and column.
     #[error("{0}")]
     Syntax(String),
     /// No such key.
     #[error("no {noun} `{key}`; {hint}")]
     Unknown {
-        /// What keys are called: key or constant.
+        /// The word for keys of this kind: key or constant.
         noun: &'static str,
         /// The key.
         key: String,
-        /// The key that was meant, or all there are.
+        /// The key that was probably meant, or all keys there are.
         hint: String,
     },
     /// A key is absent, and no base gives it.
@@ -46,7 +46,7 @@ pub enum Problem {
         key: String,
         /// The part (`source`).
         part: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A value of the wrong type, out of its range, or in another unit.
@@ -54,17 +54,17 @@ pub enum Problem {
     Value {
         /// The key.
         key: String,
-        /// What is there.
+        /// The value found.
         found: String,
-        /// What may be there.
+        /// The values allowed.
         expected: String,
     },
-    /// A change that is no assignment.
+    /// A change that is not an assignment.
     #[error("`{change}` has no `=`; write key=value, as in {example}=NUMBER")]
     Assignment {
-        /// What was written.
+        /// The assignment as written.
         change: String,
-        /// A key there is.
+        /// A key that exists.
         example: &'static str,
     },
     /// A base that leads back to a file before it.

@@ -1,28 +1,28 @@
-//! A value with where it comes from.
+//! A value with its source and origin.
 
 use crate::unit_of;
 use std::fmt;
 use toml::Value;
 
-/// A value with where it comes from.
+/// A value with its source and origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     /// Dotted key (`ddr.read_gb_per_s`).
     pub key: String,
     /// The value, in the unit that the key ends with.
     pub value: Datum,
-    /// How a constant was come by; `None` for a fact of the hardware that no one changed.
+    /// How the constant was obtained; `None` for a fact of the hardware that no one changed.
     pub origin: Option<Origin>,
     /// Ids of the measured rows that it is fitted on.
     pub rows: Vec<String>,
-    /// The source, or how it was fitted. Empty only for values of one's own.
+    /// The source, or how it was fitted. Empty only for values that a user gives.
     pub source: String,
-    /// What contradicts it, or what it is derived from; may be empty.
+    /// Contradicting sources, or the sources it is derived from; may be empty.
     pub note: String,
 }
 
 impl Fact {
-    /// Whether it was come by so.
+    /// Whether the value has this origin.
     pub fn is(&self, origin: Origin) -> bool {
         self.origin == Some(origin)
     }
@@ -33,7 +33,7 @@ impl Fact {
     }
 }
 
-/// What a fact says.
+/// The value of a fact.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
     /// A number.
@@ -70,23 +70,23 @@ impl fmt::Display for Datum {
     }
 }
 
-/// How a constant was come by.
+/// How a constant was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A source states it.
     Published,
-    /// Arithmetic on what sources state.
+    /// Computed from values that sources state.
     Derived,
     /// Fitted on measured rows.
     Fitted,
-    /// Nobody states it.
+    /// No source states it.
     Assumed,
     /// Given by hand.
     Set,
 }
 
 impl Origin {
-    /// Those that a file can name.
+    /// The origins that a file can name.
     pub const NAMED: [Origin; 4] = [
         Origin::Published,
         Origin::Derived,
@@ -106,7 +106,7 @@ impl Origin {
     }
 }
 
-/// Ids of the rows that any of the constants is fitted on, sorted, each once.
+/// Ids of the rows that constants are fitted on, sorted and without duplicates.
 pub fn calibration_rows(facts: &[Fact]) -> Vec<&str> {
     let rows = facts.iter().flat_map(|fact| &fact.rows);
     let mut rows: Vec<&str> = rows.map(String::as_str).collect();

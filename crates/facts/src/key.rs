@@ -1,4 +1,4 @@
-//! Keys: what may stand in a file, in which range, and the field that it sets.
+//! Keys: the names allowed in a file, with their ranges and the fields that they set.
 
 use crate::unit_of;
 use std::fmt;
@@ -19,9 +19,9 @@ pub(crate) enum Field<S: 'static> {
     U32(fn(&mut S) -> &mut u32),
     U64(fn(&mut S) -> &mut u64),
     F64(fn(&mut S) -> &mut f64),
-    /// Of a file's remarks: absent where nothing is stated.
+    /// A number among a file's remarks: absent where the file states none.
     Maybe(fn(&mut S) -> &mut Option<f64>),
-    /// A word or a list: sets it, or says what is expected.
+    /// A word or a list. The function sets it, or returns a description of the expected value.
     Own(fn(&mut S, &Value) -> Result<(), String>),
 }
 
@@ -81,7 +81,7 @@ impl<S> Key<S> {
         Key::new(path, min, max, Field::Maybe(field)).optional()
     }
 
-    /// A word or a list. The function sets it, or says what it expects and changes nothing.
+    /// A word or a list. The function sets it, or describes the expected value and changes nothing.
     pub const fn own(
         path: &'static str,
         field: fn(&mut S, &Value) -> Result<(), String>,
@@ -89,7 +89,7 @@ impl<S> Key<S> {
         Key::new(path, 0.0, 0.0, Field::Own(field))
     }
 
-    /// The same key, which files may leave out.
+    /// The same key, made optional: files may leave it out.
     pub const fn optional(self) -> Key<S> {
         Key {
             is_required: false,
@@ -97,7 +97,7 @@ impl<S> Key<S> {
         }
     }
 
-    /// The same key with the reason for its range, which errors tell.
+    /// The same key with the reason for its range, for error messages.
     pub const fn because(self, reason: &'static str) -> Key<S> {
         Key { reason, ..self }
     }
@@ -107,7 +107,7 @@ impl<S> Key<S> {
         self.path
     }
 
-    /// Whether a file must give it, if its base does not.
+    /// Whether a file must give it if its base does not.
     pub fn is_required(&self) -> bool {
         self.is_required
     }
@@ -115,7 +115,7 @@ impl<S> Key<S> {
     /// Sets the field.
     ///
     /// # Errors
-    /// What is expected instead; nothing is changed then.
+    /// A description of the expected value; the record is unchanged then.
     pub(crate) fn put(&self, record: &mut S, value: &Value) -> Result<(), String> {
         if let Field::Own(field) = self.field {
             return field(record, value);
@@ -129,7 +129,7 @@ impl<S> Key<S> {
                 reason => format!("{expected} ({reason})"),
             });
         };
-        // The range is within what the types hold: the constructors see to it.
+        // The range is within the limits of the types: the constructors ensure it.
         match self.field {
             Field::U32(field) => *field(record) = number as u32,
             Field::U64(field) => *field(record) = number as u64,
@@ -147,17 +147,17 @@ impl<S> fmt::Debug for Key<S> {
     }
 }
 
-/// Keys with a name in them: `kernel.NAME.call_cycles`.
+/// Keys that contain a name: `kernel.NAME.call_cycles`.
 pub struct Family<S: 'static> {
-    /// What they begin with, without the dot (`kernel`).
+    /// The beginning of the keys, without the dot (`kernel`).
     pub prefix: &'static str,
-    /// What they end with (`call_cycles`).
+    /// The possible ends (`call_cycles`).
     pub fields: &'static [&'static str],
     /// The least value of all of them.
     pub min: f64,
     /// The greatest.
     pub max: f64,
-    /// The field of a name, made where it is new; the last argument is one of `fields`.
+    /// The field of a name, created if the name is new. The last argument is one of `fields`.
     pub field: for<'s> fn(&'s mut S, &str, &str) -> Option<&'s mut f64>,
 }
 
@@ -168,21 +168,21 @@ impl<S> fmt::Debug for Family<S> {
 }
 
 impl<S> Family<S> {
-    /// Name and field of a key of this family. The name may hold dots.
+    /// Name and field of a key of this family. The name may contain dots.
     pub(crate) fn split<'k>(&self, key: &'k str) -> Option<(&'k str, &'k str)> {
         let rest = key.strip_prefix(self.prefix)?.strip_prefix('.')?;
         let (name, field) = rest.rsplit_once('.')?;
         (!name.is_empty() && self.fields.contains(&field)).then_some((name, field))
     }
 
-    /// Whether a key has a name and a field behind the prefix, be there such a field or not.
+    /// Whether a key has a name and a field after the prefix, even if no such field exists.
     pub(crate) fn has_name_and_field(&self, key: &str) -> bool {
         let rest = key.strip_prefix(self.prefix);
         let rest = rest.and_then(|rest| rest.strip_prefix('.'));
         rest.is_some_and(|rest| rest.contains('.'))
     }
 
-    /// How its keys are written, in words.
+    /// The pattern of its keys, in words.
     pub(crate) fn pattern(&self) -> String {
         let fields = match self.fields {
             [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
@@ -201,7 +201,7 @@ impl<S> Family<S> {
     }
 }
 
-/// A number in that range; none that is not finite.
+/// A finite number within that range.
 fn in_range(value: &Value, min: f64, max: f64) -> Option<f64> {
     let number = match value {
         Value::Integer(whole) => *whole as f64,

@@ -1,20 +1,20 @@
 //! Facts of machines and constants of profiles, read from files in which every number names its source.
 //!
-//! A target states a struct and its [keys](Key): path, range and field. Everything else is here: reading TOML, files that
-//! start from a [base](self#files), changes by `key=value`, and errors that name file, key, value and remedy.
+//! A target states a struct and its [keys](Key): path, range and field. This crate does the rest: reading TOML, files
+//! that start from a [base](self#files), changes by `key=value`, and errors that name file, key, value and remedy.
 //!
 //! # Files
 //!
-//! A file has a `name`, a profile also a `summary`. A number is a table or, where somebody gives a value of his own, the
+//! A file has a `name`, a profile also a `summary`. A number is a table. A value that a user gives himself may be the
 //! number alone:
 //!
 //! ```toml
 //! name = "mine"
-//! base = "air-strix-2026"      # optional: what this file leaves out is taken from that built-in file
+//! base = "air-strix-2026"      # optional: values that this file leaves out come from that built-in file
 //! summary = "my box"
 //!
 //! [ddr]
-//! write_gb_per_s = 70          # a value of one's own
+//! write_gb_per_s = 70          # a value that the user gives
 //!
 //! [ddr.read_gb_per_s]
 //! value = 55.0
@@ -22,7 +22,7 @@
 //! origin = "fitted"            # profiles only: published, derived, fitted or assumed
 //! rows = ["N0492", "N0472"]    # of a fitted constant: the measurements
 //! source = "steady state of GEMM"
-//! note = "what contradicts it" # optional
+//! note = "contradicting sources" # optional
 //! ```
 //!
 //! | module | holds |
@@ -50,14 +50,14 @@ use std::sync::OnceLock;
 /// Which of the two kinds of files a record is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What is true of the hardware. Values have sources and no origin; a file with a base may leave out its name.
+    /// Facts of the hardware. Values have sources and no origin; a file with a base may leave out its name.
     Machine,
-    /// What software attains on it. Each constant has an origin; a file says in a `summary` what it describes.
+    /// Performance that software attains on it. Each constant has an origin, and the file has a `summary`.
     Profile,
 }
 
 impl Kind {
-    /// What a key is called in errors.
+    /// The word for a key in errors.
     pub fn noun(self) -> &'static str {
         match self {
             Kind::Machine => "key",
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// A struct whose fields are read from a file of facts. Its `Default` is what files are read into: all zeros.
+/// A struct whose fields are read from a file of facts. Reading starts from its `Default`, which is all zeros.
 pub trait Record: Clone + Default + Send + Sync + 'static {
     /// Machine or profile.
     const KIND: Kind;
@@ -77,34 +77,34 @@ pub trait Record: Clone + Default + Send + Sync + 'static {
     /// Every key, in the order in which fields are set.
     fn keys() -> &'static [Key<Self>];
 
-    /// The field of its name.
+    /// The field that holds its name.
     fn name_mut(&mut self) -> &mut String;
 
-    /// The field of its summary, if it keeps one.
+    /// The field that holds its summary, if it has one.
     fn summary_mut(&mut self) -> Option<&mut String> {
         None
     }
 
-    /// Its values with their sources, in the file's order.
+    /// Its values with their sources, in the order of the file.
     fn facts(&self) -> &[Fact];
 
-    /// The same, to be changed.
+    /// The same list, mutable.
     fn facts_mut(&mut self) -> &mut Vec<Fact>;
 
-    /// Plain numbers at the top of a file that say something of the record itself and have no source: stated errors.
+    /// Plain numbers at the top of a file that describe the record itself and have no source: stated errors.
     fn remarks() -> &'static [Key<Self>] {
         &[]
     }
 
-    /// Keys with a name in them (`kernel.NAME.call_cycles`).
+    /// Keys that contain a name (`kernel.NAME.call_cycles`).
     fn family() -> Option<&'static Family<Self>> {
         None
     }
 
-    /// Called before each file of a chain of bases is read: drops what a file does not inherit.
+    /// Called before each file of a chain of bases is read, to drop values that a file does not inherit.
     fn begin_file(&mut self) {}
 
-    /// The key that an assignment by `key=value` means.
+    /// The key that an assignment `key=value` refers to.
     fn assigned_key(key: &str) -> &str {
         key
     }
@@ -137,7 +137,7 @@ pub fn names<S: Record>() -> impl Iterator<Item = &'static str> {
 /// The built-in record of that name, read once.
 ///
 /// # Panics
-/// The embedded file is wrong: a fault of the program, which the target's tests find.
+/// The embedded file is wrong. That is a bug in the program, which the target's tests find.
 pub fn builtin<S: Record>(name: &str) -> Option<&'static S> {
     let found = S::builtins().iter().find(|builtin| builtin.name == name)?;
     let read = || match read::builtin(found.name) {
@@ -150,8 +150,8 @@ pub fn builtin<S: Record>(name: &str) -> Option<&'static S> {
 /// Reads a record from the text of a file; `path` is for messages.
 ///
 /// # Errors
-/// Text that is no TOML, a base that is not built in or leads back to itself, a key that does not exist (the nearest is
-/// suggested), one that is missing, a value out of range or in another unit, a value without a source.
+/// The text is not TOML. A base is not built in or leads back to itself. A key does not exist (the nearest is
+/// suggested) or is missing. A value is out of range, in another unit, or without a source.
 pub fn from_toml<S: Record>(text: &str, path: &str) -> Result<S, FactsError> {
     read::file(text, path)
 }
@@ -159,7 +159,7 @@ pub fn from_toml<S: Record>(text: &str, path: &str) -> Result<S, FactsError> {
 /// Changes one value by `key=value`; a refused change leaves the record as it is.
 ///
 /// # Errors
-/// A key that does not exist (the nearest is suggested), a value that is out of range or no number.
+/// The key does not exist (the nearest is suggested), or the value is out of range or not a number.
 pub fn set<S: Record>(record: &mut S, assignment: &str) -> Result<(), FactsError> {
     read::assign(record, assignment)
 }

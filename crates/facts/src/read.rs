@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::{Kind, Record, names, suggest, unit_of};
 use toml::{Table, Value};
 
-/// What changes by hand are called in messages and in sources.
+/// Name of changes made by hand, in messages and as their source.
 const SET: &str = "--set";
 
 /// Most characters of a value that messages repeat.
@@ -15,7 +15,7 @@ const MOST_CHARS: usize = 80;
 /// Most bytes of a name.
 const MOST_NAME_BYTES: usize = 64;
 
-/// The parts of an entry of a machine, and those that a profile's has besides.
+/// The parts of an entry in a machine's file, and the additional parts in a profile's.
 const PARTS: [&str; 4] = ["value", "unit", "source", "note"];
 const CONSTANT_PARTS: [&str; 2] = ["origin", "rows"];
 
@@ -25,13 +25,13 @@ struct Layer {
     table: Table,
 }
 
-/// A value as written, with where it comes from.
+/// A value as written, with its source and origin.
 struct Entry {
     value: Value,
     fact: Fact,
 }
 
-/// Reads somebody's file.
+/// Reads a user's file.
 pub(crate) fn file<S: Record>(text: &str, path: &str) -> Result<S, FactsError> {
     read(chain::<S>(text, path)?)
 }
@@ -43,7 +43,7 @@ pub(crate) fn builtin<S: Record>(name: &'static str) -> Result<S, FactsError> {
     file(text, name)
 }
 
-/// The file and what it starts from, the outermost base first.
+/// The file and the files that it starts from, the outermost base first.
 fn chain<S: Record>(text: &str, path: &str) -> Result<Vec<Layer>, FactsError> {
     let mut seen: Vec<&'static str> = Vec::new();
     let mut layers = vec![layer(text, path)?];
@@ -77,7 +77,7 @@ fn layer(text: &str, path: &str) -> Result<Layer, FactsError> {
     })
 }
 
-/// Reads files over each other, and sees that nothing is missing.
+/// Reads files on top of each other, and checks that nothing is missing.
 fn read<S: Record>(layers: Vec<Layer>) -> Result<S, FactsError> {
     let mut record = S::default();
     for layer in &layers {
@@ -88,7 +88,7 @@ fn read<S: Record>(layers: Vec<Layer>) -> Result<S, FactsError> {
     Ok(record)
 }
 
-/// Reads one file over what its base gave.
+/// Reads one file on top of its base's values.
 fn over<S: Record>(record: &mut S, table: &Table) -> Result<(), Problem> {
     record.begin_file();
     labels(record, table)?;
@@ -116,7 +116,7 @@ fn over<S: Record>(record: &mut S, table: &Table) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether a name at the top of a file is no key of a value.
+/// Whether a name at the top of a file is a label and not the key of a value.
 fn is_label<S: Record>(name: &str) -> bool {
     ["name", "summary", "base"].contains(&name) || S::remarks().iter().any(|key| key.path == name)
 }
@@ -194,7 +194,7 @@ fn is_key<S: Record>(key: &str) -> bool {
     S::keys().iter().any(|known| known.path == key) || is_of_family()
 }
 
-/// Whether some key lies below this one.
+/// Whether some key is below this one.
 fn is_group<S: Record>(key: &str) -> bool {
     let is_below = |path: &str| {
         let rest = path.strip_prefix(key);
@@ -274,7 +274,7 @@ fn entry<S: Record>(key: &str, table: &Table) -> Result<Entry, Problem> {
     })
 }
 
-/// Whoever states a unit must state the key's own: numbers are never converted.
+/// Checks that a stated unit is the key's own: numbers are never converted.
 fn check_unit(key: &str, table: &Table) -> Result<(), Problem> {
     let Some(stated) = table.get("unit") else {
         return Ok(());
@@ -328,7 +328,7 @@ fn put<S: Record>(record: &mut S, key: &Key<S>, entry: &Entry) -> Result<(), Pro
     key.put(record, &entry.value).map_err(refused)
 }
 
-/// Records where a value comes from, in place of what its base said.
+/// Records the source of a value, in place of the one from its base.
 fn keep<S: Record>(record: &mut S, fact: Fact) {
     let facts = record.facts_mut();
     match facts.iter_mut().find(|known| known.key == fact.key) {
@@ -349,7 +349,7 @@ fn fact_by_hand<S: Record>(key: &str, value: &Value, source: &str) -> Fact {
     }
 }
 
-/// Sees that a name and every key that is required were given, by the file or its bases.
+/// Checks that the file or its bases gave a name and every required key.
 fn complete<S: Record>(record: &mut S) -> Result<(), Problem> {
     let missing = |key: &str| Problem::Missing {
         key: key.to_owned(),

@@ -1,11 +1,11 @@
-//! What somebody meant who wrote a key that does not exist.
+//! Suggestions for a key that does not exist.
 
 use crate::{Record, unit};
 
-/// Most characters of a stranger's key that are compared.
+/// Longest unknown key that is compared, in characters.
 const MOST_CHARS: usize = 64;
 
-/// What to do about a key that does not exist: the key that was meant, or all there are.
+/// Advice for a key that does not exist: the key that was probably meant, or all keys there are.
 pub(crate) fn hint<S: Record>(key: &str) -> String {
     let known = || S::keys().iter().map(|known| known.path);
     let other_unit = known().find(|known| is_in_another_unit(key, known));
@@ -22,18 +22,18 @@ pub(crate) fn hint<S: Record>(key: &str) -> String {
     format!("known are {list}")
 }
 
-/// Whether both measure the same, each in its unit.
+/// Whether both keys measure the same quantity in different units.
 fn is_in_another_unit(key: &str, known: &str) -> bool {
     let (a, b) = (unit::split(key), unit::split(known));
     a.zip(b).is_some_and(|(a, b)| a.0 == b.0 && a.1 != b.1)
 }
 
-/// The key that is nearest by edits, if it is near: at most half of the characters differ.
+/// The key with the least edit distance, if it is close: at most half of the characters differ.
 fn nearest(key: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let key: String = key.chars().take(MOST_CHARS).collect();
     let of = |candidate: &'static str| {
         let distance = match candidate.strip_prefix(&*key) {
-            // The beginning of a key is nearer to it than a few edits of another.
+            // A key that starts with the text is closer than one a few edits away.
             Some(rest) if key.len() >= 3 && rest.starts_with(['_', '.']) => 1,
             _ => strsim::damerau_levenshtein(&key, candidate),
         };

@@ -1,4 +1,4 @@
-//! Records of the tests' own, and what is wrong with files about them.
+//! Records for tests, and errors in files about them.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use super::*;
@@ -145,7 +145,7 @@ fn fact<'s>(stack: &'s Stack, key: &str) -> &'s Fact {
     stack.constants.iter().find(|fact| fact.key == key).unwrap()
 }
 
-/// What a file over `root` with that body is refused for.
+/// The error for a file that has `root` as its base and this body.
 fn refused(body: &str) -> String {
     let text = format!("name = 'x'\nsummary = 'x'\nbase = 'root'\n{body}");
     let error = from_toml::<Stack>(&text, "x.toml").unwrap_err();
@@ -176,13 +176,13 @@ fn a_base_gives_what_a_file_leaves_out() {
     assert_eq!(leaf.error, None, "an error is no file's but its own");
     assert_eq!(fact(leaf, "cores").source, "another manual");
     assert_eq!(fact(leaf, "clock_hz").source, "two rows");
-    // A file over a file over a file; a value of its own states no origin.
+    // A file over a file over a file. A value that the user's file gives has no stated origin.
     let text = "name = 'mine'\nsummary = 'x'\nbase = 'leaf'\nclock_hz = 2e9\nspare_ns = 5";
     let mine: Stack = from_toml(text, "mine.toml").unwrap();
     assert_eq!((mine.cores, mine.clock_hz, mine.spare_ns), (6, 2e9, 5.0));
     assert!(fact(&mine, "clock_hz").is(Origin::Set));
     assert_eq!(calibration_rows(&mine.constants), ["A1"]);
-    // A user's file may have the name, and the path, of what it starts from.
+    // A user's file may have the same name and path as its base.
     let text = "name = 'leaf'\nsummary = 'x'\nbase = 'leaf'";
     assert_eq!(from_toml::<Stack>(text, "leaf").unwrap().cores, 6);
 }
@@ -379,7 +379,7 @@ fn numbers(stack: &Stack) -> [f64; 3] {
 }
 
 proptest! {
-    /// Of every value holds what was said last: by a change, else by the file, else by its base; and so of its source.
+    /// Every value, and its source, is that of the last statement: a change, else the file, else its base.
     #[test]
     fn the_last_word_counts(file in values(), changes in values()) {
         let base = builtin::<Stack>("leaf").unwrap();
@@ -404,7 +404,7 @@ proptest! {
         prop_assert_eq!(keys.len(), stack.constants.len(), "each key once");
     }
 
-    /// Whatever stands in a file or a change, the answer is a record or an error.
+    /// For any text in a file or a change, the result is a record or an error.
     #[test]
     fn no_text_panics(text in "[a-z_.=\"'\\[\\]{}0-9\n ]{0,60}") {
         let _ = from_toml::<Stack>(&text, "x.toml");

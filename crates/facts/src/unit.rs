@@ -1,6 +1,6 @@
 //! Units: a key's name ends with its unit.
 
-/// Endings of keys and their units, longer endings before those that they end with.
+/// Endings of keys and their units. A longer ending comes before any that it ends with.
 const UNITS: &[(&str, &str)] = &[
     ("elements_per_s", "elements/s"),
     ("gflop_per_s", "GFLOP/s"),
@@ -38,7 +38,7 @@ pub fn unit_of(key: &str) -> Option<&'static str> {
     split(key).map(|(_, unit)| unit)
 }
 
-/// What a key measures, and in which unit.
+/// The quantity that a key measures, and its unit.
 pub(crate) fn split(key: &str) -> Option<(&str, &'static str)> {
     let mut found = UNITS.iter().filter_map(|(ending, unit)| {
         let stem = key.strip_suffix(ending)?.strip_suffix(['_', '.'])?;

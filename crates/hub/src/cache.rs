@@ -61,7 +61,7 @@ impl Cache {
         repos
     }
 
-    /// Refuses a download that the disk cannot hold, before its first byte.
+    /// Refuses a download that does not fit on the disk, before its first byte.
     pub(super) fn check_space(&self, needed_bytes: u64) -> Result<(), Error> {
         match free_bytes(&self.dir) {
             Some(free_bytes) if free_bytes < needed_bytes => Err(Error::NoSpace {
@@ -69,7 +69,7 @@ impl Cache {
                 needed_bytes,
                 free_bytes,
             }),
-            _ => Ok(()), // not every file system can tell
+            _ => Ok(()), // not every file system reports it
         }
     }
 }
@@ -112,7 +112,7 @@ impl Repo {
         Ok(())
     }
 
-    /// The commit that a branch, tag or commit stands for in this cache.
+    /// The commit that a branch, tag or commit refers to in this cache.
     pub(super) fn commit(&self, revision: &str) -> Option<String> {
         if let Ok(text) = fs::read_to_string(self.dir.join("refs").join(revision)) {
             return Some(text.trim().to_owned()).filter(|commit| is_hex(commit));
@@ -125,7 +125,7 @@ impl Repo {
         &self.dir
     }
 
-    /// Revisions with the commits they stand for, `main` first; a snapshot that none names goes by its commit.
+    /// Revisions with their commits, `main` first. A snapshot without a named revision is listed by its commit.
     pub(super) fn revisions(&self) -> Vec<(String, String)> {
         let root = self.dir.join("refs");
         let mut names = Vec::new();
@@ -156,7 +156,7 @@ impl Repo {
         known.collect()
     }
 
-    /// Blobs with their sizes, unfinished ones among them.
+    /// Blobs with their sizes, unfinished ones included.
     pub(super) fn blobs(&self) -> Vec<(PathBuf, u64)> {
         let files = entries(&self.dir.join("blobs"));
         files
@@ -164,7 +164,7 @@ impl Repo {
             .collect()
     }
 
-    /// Names of the blobs that snapshots show.
+    /// Names of the blobs that snapshots link to.
     pub(super) fn linked_blobs(&self) -> BTreeSet<String> {
         let mut linked = BTreeSet::new();
         let mut folders = vec![self.dir.join("snapshots")];
@@ -196,7 +196,7 @@ impl Repo {
         self.dir.join("snapshots").join(commit)
     }
 
-    /// A small file of a snapshot.
+    /// Reads a small file of a snapshot.
     pub(super) fn read_snapshot_file(&self, commit: &str, name: &str) -> Option<Vec<u8>> {
         fs::read(self.snapshot(commit).join(name)).ok()
     }
@@ -212,7 +212,7 @@ impl Repo {
                 let Ok(metadata) = fs::metadata(&path) else {
                     continue;
                 };
-                // A link to a folder could lead back here; only real folders are walked.
+                // A link to a folder could lead back here, so only real folders are walked.
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(path);
                 } else if metadata.is_file()
@@ -231,12 +231,12 @@ impl Repo {
         files
     }
 
-    /// Where a finished blob is.
+    /// Path of a finished blob.
     pub(super) fn blob(&self, hash: &str) -> PathBuf {
         self.dir.join("blobs").join(hash)
     }
 
-    /// Where a blob grows.
+    /// Path of an unfinished blob.
     pub(super) fn incomplete(&self, hash: &str) -> PathBuf {
         self.dir.join("blobs").join(format!("{hash}.incomplete"))
     }
@@ -251,7 +251,7 @@ impl Repo {
         fs::metadata(self.blob(&blob.hash.hex)).is_ok_and(|file| file.len() == blob.size_bytes)
     }
 
-    /// Bytes that still have to come.
+    /// Bytes still to be downloaded.
     pub(super) fn missing_bytes(&self, blob: &Blob) -> u64 {
         if self.has(blob) {
             return 0;
@@ -260,7 +260,7 @@ impl Repo {
         blob.size_bytes.saturating_sub(started)
     }
 
-    /// Shows a blob under its name in a snapshot.
+    /// Links a blob under its name in a snapshot.
     pub(super) fn link(&self, commit: &str, name: &str, hash: &str) -> Result<(), Error> {
         debug_assert!(is_safe_path(name), "checked when the listing was read");
         let path = self.snapshot(commit).join(name);
@@ -277,7 +277,7 @@ impl Repo {
         fs::rename(&temporary, &path).map_err(Error::file(path))
     }
 
-    /// Notes which commit a branch pointed at.
+    /// Records the commit that a branch pointed at.
     pub(super) fn write_ref(&self, revision: &str, commit: &str) -> Result<(), Error> {
         if revision == commit {
             return Ok(());
@@ -301,13 +301,13 @@ fn place(target: &Path, _blob: &Path, at: &Path) -> io::Result<()> {
     }
 }
 
-/// Links need a privilege on some systems: a hard link needs none.
+/// Makes a hard link, else a copy: symbolic links need a privilege on some systems.
 #[cfg(not(unix))]
 fn place(_target: &Path, blob: &Path, at: &Path) -> io::Result<()> {
     fs::hard_link(blob, at).or_else(|_| fs::copy(blob, at).map(|_| ()))
 }
 
-/// Whether text from the network may name a file: the hex of a hash or commit.
+/// Whether text from the network is safe as a file name: the hex of a hash or commit.
 pub(super) fn is_hex(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! HTTP to the hub: listings, redirects, who gets the token, what is worth trying again.
+//! HTTP to the hub: listings, redirects, scope of the token, and which failures are retried.
 
 use super::cache::is_hex;
 use super::select::{RepoFile, is_safe_path};
@@ -17,13 +17,13 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait a server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// A connection that brings nothing for this long is dead.
+/// A connection that delivers nothing for this long is considered dead.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_REDIRECTS: usize = 8;
 /// The largest listing accepted; the hub's largest repositories stay below a tenth of it.
 const MAX_LISTING_BYTES: u64 = 64 << 20;
 
-/// A failure that may pass, or one that will not.
+/// A failure that may be temporary, or one that is final.
 pub(super) enum Trouble {
     Passing {
         error: Error,
@@ -38,14 +38,14 @@ impl From<Error> for Trouble {
     }
 }
 
-/// Counts failures, waits longer after each, and knows when to stop.
+/// Counts failures, waits longer after each, and decides when to stop.
 #[derive(Default)]
 pub(super) struct RetryBudget {
     failures: u32,
 }
 
 impl RetryBudget {
-    /// Work got on: failures before it no longer count.
+    /// Records progress: earlier failures no longer count.
     pub(super) fn progressed(&mut self) {
         self.failures = 0;
     }
@@ -91,7 +91,7 @@ impl<'a> Client<'a> {
     pub(super) fn new(settings: &HubSettings, cancel: &'a AtomicBool) -> Client<'a> {
         let config = Agent::config_builder()
             .user_agent(concat!("millrace/", env!("CARGO_PKG_VERSION")))
-            // Redirects are followed here, where the token's rule is.
+            // Redirects are followed here, since the token's rule is applied here.
             .max_redirects(0)
             .http_status_as_error(false)
             // Sizes and ranges are those of the file itself.
@@ -140,8 +140,8 @@ impl<'a> Client<'a> {
         Ok(parse_listing(&text, repo)?)
     }
 
-    /// Sends a GET and follows redirects. The token goes to the endpoint's own origin only: a
-    /// redirect to storage elsewhere carries its permission in its address.
+    /// Sends a GET and follows redirects. The token goes to the endpoint's own origin only. A redirect to storage
+    /// elsewhere carries its permission in its address.
     pub(super) fn get(
         &self,
         url: &str,
@@ -174,7 +174,7 @@ impl<'a> Client<'a> {
         }))
     }
 
-    /// What a status other than success means. `revision` is given when a listing was asked for.
+    /// The error for an unsuccessful status. `revision` is given when a listing was requested.
     pub(super) fn refusal(
         &self,
         response: &Response<Body>,
@@ -247,7 +247,7 @@ struct ApiLfs {
     size: Option<u64>,
 }
 
-/// Reads the hub's answer; every name and hash in it is checked before it can become a path.
+/// Parses the hub's listing. Every name and hash in it is checked before it can become a path.
 fn parse_listing(text: &[u8], repo: &str) -> Result<Listing, Error> {
     let bad = |what: String| Error::BadListing {
         repo: repo.to_owned(),
@@ -286,12 +286,12 @@ fn parse_listing(text: &[u8], repo: &str) -> Result<Listing, Error> {
     })
 }
 
-/// An error of the connection. A host that does not exist or refuses will not change its mind in
-/// the seconds that retries take.
+/// An error of the connection. A host that does not exist or refuses is final: that does not change within the
+/// seconds that retries take.
 pub(super) fn network(url: &str, error: &ureq::Error) -> Trouble {
     let unresolved = match error {
         ureq::Error::HostNotFound => true,
-        // The system's own words, on Unix and on Windows; their kind is none in particular.
+        // The system's message on Unix and on Windows; its error kind is not specific.
         ureq::Error::Io(io) => {
             let text = io.to_string();
             text.contains("lookup address") || text.contains("No such host")
@@ -335,7 +335,7 @@ fn origin(url: &str) -> Option<String> {
     Some(format!("{scheme}://{authority}").to_lowercase())
 }
 
-/// Where a `Location` leads, seen from `url`.
+/// The address of a `Location` header, relative to `url`.
 fn redirect_target(url: &str, location: &str) -> Result<String, Error> {
     let bad = |what: &str| Error::BadResponse {
         url: url.to_owned(),
@@ -358,7 +358,7 @@ fn redirect_target(url: &str, location: &str) -> Result<String, Error> {
     Ok(target)
 }
 
-/// Escapes what a path within an address may not hold; slashes stay.
+/// Escapes characters that a path within an address may not contain; slashes stay.
 pub(super) fn percent_encode(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {

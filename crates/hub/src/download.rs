@@ -15,17 +15,17 @@ use ureq::http::{StatusCode, header};
 
 /// Bytes read from the network, hashed and written at a time.
 const CHUNK_BYTES: usize = 256 << 10;
-/// A connection that brought this much counts as progress.
+/// Bytes that a connection must deliver to count as progress.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// What a blob is named by, and how its content is checked.
+/// The hash that names a blob and verifies its content.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Hash {
     pub(super) hex: String,
 }
 
 impl Hash {
-    /// 64 hex digits are a SHA-256, 40 Git's SHA-1.
+    /// Parses a hash: 64 hex digits are a SHA-256, 40 Git's SHA-1.
     pub(super) fn parse(hex: &str) -> Option<Hash> {
         is_hex(hex).then(|| Hash {
             hex: hex.to_ascii_lowercase(),
@@ -83,8 +83,8 @@ pub(super) struct Blob {
     pub(super) hash: Hash,
 }
 
-/// Makes sure the cache has the blob; returns the bytes that came over the network. `progress` is
-/// told how much of the file is here.
+/// Makes sure that the cache has the blob; returns the bytes downloaded. `progress` gets the number of the file's
+/// bytes that are present.
 pub(super) fn fetch(
     client: &Client<'_>,
     repo: &Repo,
@@ -111,7 +111,7 @@ pub(super) fn fetch(
         }
         match result.and_then(|()| transfer.verify().map_err(Trouble::Final)) {
             Ok(()) => break,
-            // What an earlier run left may be what is damaged: once more, from the first byte.
+            // The damage may be in the bytes of an earlier run: try once more, from the first byte.
             Err(Trouble::Final(Error::WrongHash { .. })) if had_rest && !restarted => {
                 restarted = true;
                 transfer.restart()?;
@@ -154,21 +154,21 @@ fn lock(repo: &Repo, blob: &Blob, watch: &Watch<'_>) -> Result<File, Error> {
     }
 }
 
-/// A blob on its way.
+/// A blob being downloaded.
 struct Transfer<'a> {
     blob: &'a Blob,
     file: File,
     hasher: Hasher,
     /// Bytes written and hashed.
     position: u64,
-    /// The validator of the response that brought them, if it came in this run.
+    /// The ETag of the response that delivered them, if it was received in this run.
     etag: Option<String>,
     cancel: &'a AtomicBool,
     progress: &'a dyn Fn(u64),
 }
 
 impl<'a> Transfer<'a> {
-    /// Opens the unfinished file and hashes what an earlier run left in it.
+    /// Opens the unfinished file and hashes the bytes that an earlier run left in it.
     fn open(
         repo: &Repo,
         blob: &'a Blob,
@@ -217,7 +217,7 @@ impl<'a> Transfer<'a> {
         (self.progress)(self.position);
     }
 
-    /// Forgets everything that was downloaded.
+    /// Discards everything downloaded so far.
     fn restart(&mut self) -> Result<(), Error> {
         self.hasher = self.blob.hash.start(self.blob.size_bytes);
         self.position = 0;
@@ -230,7 +230,7 @@ impl<'a> Transfer<'a> {
         emptied.map(|_| ()).map_err(Error::file(&self.blob.name))
     }
 
-    /// Asks for the rest of the file and writes what comes.
+    /// Requests the rest of the file and writes the response.
     fn attempt(
         &mut self,
         client: &Client<'_>,
@@ -256,7 +256,7 @@ impl<'a> Transfer<'a> {
                 let range = text(header::CONTENT_RANGE).unwrap_or_default().to_owned();
                 self.check_range(&range)?;
             }
-            // The server sends all of it: it knows no ranges, or the file changed.
+            // The server sends the whole file: it does not support ranges, or the file changed.
             StatusCode::OK => self.restart()?,
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.restart()?;
@@ -276,7 +276,7 @@ impl<'a> Transfer<'a> {
         self.receive(&mut response.into_body().into_reader(), repo, downloaded)
     }
 
-    /// Refuses a part that does not continue what is here.
+    /// Refuses a part that does not continue the present bytes.
     fn check_range(&self, range: &str) -> Result<(), Error> {
         let expected = format!(
             "bytes {}-{}/{}",
@@ -357,7 +357,7 @@ impl<'a> Transfer<'a> {
         })
     }
 
-    /// Makes the finished file visible. It is on the disk before it has its name.
+    /// Makes the finished file visible. Its bytes are on the disk before it gets its name.
     fn finish(self, repo: &Repo) -> Result<(), Error> {
         let (from, to) = (
             repo.incomplete(&self.blob.hash.hex),

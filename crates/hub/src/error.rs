@@ -1,4 +1,4 @@
-//! What can go wrong between a model's name and its files.
+//! Errors on the way from a model's name to its files.
 
 use super::Reference;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text that names no model on the hub.
+    /// A text that does not name a model on the hub.
     #[error("`{text}` is not a model reference: {why}")]
     BadReference {
-        /// What was written.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
     /// Neither `HF_HOME` nor the home folder is known.
@@ -65,7 +65,7 @@ pub enum Error {
         /// Whether an access token was sent.
         has_token: bool,
     },
-    /// An answer with a status of failure.
+    /// A response with an error status.
     #[error("{url}: the server answers {status}")]
     Status {
         /// The address.
@@ -73,20 +73,20 @@ pub enum Error {
         /// The HTTP status.
         status: u16,
     },
-    /// An answer that makes no sense.
+    /// A response that cannot be understood.
     #[error("{url}: {what}")]
     BadResponse {
         /// The address.
         url: String,
-        /// What happened.
+        /// Description of the fault.
         what: String,
     },
-    /// A list of files that makes no sense.
+    /// A list of files that cannot be understood.
     #[error("{repo}: the hub's file list cannot be used: {what}")]
     BadListing {
         /// `owner/name`.
         repo: String,
-        /// What happened.
+        /// Description of the fault.
         what: String,
     },
     /// A connection that broke.
@@ -94,7 +94,7 @@ pub enum Error {
     Network {
         /// The address.
         url: String,
-        /// What happened.
+        /// Description of the fault.
         what: String,
     },
     /// A host that does not exist or refuses connections.
@@ -102,7 +102,7 @@ pub enum Error {
     Unreachable {
         /// The address.
         url: String,
-        /// What happened.
+        /// Description of the fault.
         what: String,
     },
     /// The repository has no such file or quantisation.
@@ -110,9 +110,9 @@ pub enum Error {
     NoSuchPick {
         /// `owner/name`.
         repo: String,
-        /// What was asked for.
+        /// The requested file or quantisation.
         pick: String,
-        /// What there is.
+        /// The available ones.
         available: Vec<String>,
     },
     /// The repository has several models, and none of them is the usual choice.
@@ -120,25 +120,25 @@ pub enum Error {
     Ambiguous {
         /// `owner/name`.
         repo: String,
-        /// What there is.
+        /// The available models.
         available: Vec<String>,
     },
-    /// The repository has no file that can be run.
+    /// The repository has no file that Millrace can run.
     #[error("{repo} holds no weights this program reads (.gguf, .safetensors)")]
     NoWeights {
         /// `owner/name`.
         repo: String,
     },
-    /// Bytes that are not those that the hub announced.
+    /// Bytes whose hash differs from the hub's.
     #[error("{name}: the downloaded bytes have {kind} {found}, expected {expected}")]
     WrongHash {
         /// The file.
         name: String,
         /// The kind of hash.
         kind: &'static str,
-        /// The hub's.
+        /// The hub's hash.
         expected: String,
-        /// That of the bytes.
+        /// The hash of the bytes.
         found: String,
     },
     /// The disk has too little room.
@@ -149,12 +149,12 @@ pub enum Error {
     NoSpace {
         /// The folder.
         dir: PathBuf,
-        /// Bytes to come.
+        /// Bytes still to be downloaded.
         needed_bytes: u64,
         /// Bytes that are free.
         free_bytes: u64,
     },
-    /// A download of it is under way elsewhere.
+    /// Another process is downloading from the repository.
     #[error("{repo} is being downloaded by another process")]
     Busy {
         /// `owner/name`.
@@ -191,7 +191,7 @@ impl Error {
         move |source| Error::File { path, source }
     }
 
-    /// What the user can do about it; `None` where the error itself says so.
+    /// Advice for the user; `None` where the error itself says so.
     pub fn advice(&self) -> Option<String> {
         const TOKEN: &str = "set HF_TOKEN to an access token that may read it";
         Some(match self {

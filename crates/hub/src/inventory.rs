@@ -1,4 +1,4 @@
-//! What the cache holds, and taking it out again.
+//! Listing the models in the cache, and removing them.
 
 use super::cache::{Cache, Repo};
 use super::select::{self, RepoFile};
@@ -10,22 +10,22 @@ use std::path::PathBuf;
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// What opens it: `OWNER/REPO[@REVISION][:FILE]`.
+    /// The name that opens it: `OWNER/REPO[@REVISION][:FILE]`.
     pub name: String,
     /// The file, the first of a split one, or the folder.
     pub path: PathBuf,
     /// The commit it is from.
     pub commit: String,
-    /// Of all its files.
+    /// Size of all its files.
     pub size_bytes: u64,
 }
 
-/// What [`Hub::remove`] took out.
+/// Result of [`Hub::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Files that are gone.
+    /// Number of removed files.
     pub n_files: usize,
-    /// Bytes that are free now; a file that another revision shows too stays.
+    /// Bytes freed. A file that another revision links to stays.
     pub freed_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ impl Hub {
             .collect()
     }
 
-    /// Takes a repository out of the cache, or with a pick the files of that model alone.
+    /// Removes a repository from the cache, or with a pick only the files of that model.
     ///
     /// # Errors
     /// [`Error::NotCached`]; [`Error::Busy`] while a download of it is under way; a disk that fails.
@@ -52,7 +52,7 @@ impl Hub {
         if !repo.dir().is_dir() {
             return Err(missing());
         }
-        // Held while files go, so that no download begins amid.
+        // Held while files are removed, so that no download starts meanwhile.
         let _locks = quiet(&repo, &reference.repo)?;
         if reference.pick.is_none() {
             let blobs = repo.blobs();
@@ -88,7 +88,7 @@ impl Hub {
     }
 }
 
-/// Locks everything of a repository that a download would lock.
+/// Takes every lock of a repository that a download would take.
 fn quiet(repo: &Repo, name: &str) -> Result<Vec<File>, Error> {
     let mut locks = Vec::new();
     for path in repo.lock_files() {
@@ -111,7 +111,7 @@ fn held_in(cache: &Cache, name: &str) -> Vec<CachedModel> {
     let mut held = Vec::new();
     let mut seen = BTreeSet::new();
     for (revision, commit) in repo.revisions() {
-        // A commit that two branches point at is one.
+        // Two branches may point at the same commit, which counts once.
         if !seen.insert(commit.clone()) {
             continue;
         }

@@ -1,9 +1,8 @@
 //! Models from the Hugging Face Hub, kept in the cache that other tools share.
 //!
-//! A [`Reference`] names a repository, a revision and what to pick from it. [`Hub::cached`] answers
-//! from the cache alone; [`Hub::pull`] asks the hub, downloads what is missing and checks every
-//! byte. The layout and the locks are those of `huggingface_hub`, so both can work on one cache at
-//! the same time.
+//! A [`Reference`] names a repository, a revision and the files to pick from it. [`Hub::cached`] uses the cache
+//! alone. [`Hub::pull`] asks the hub, downloads missing files and checks every byte. The layout and the locks are
+//! those of `huggingface_hub`, so both can work on one cache at the same time.
 //!
 //! ```no_run
 //! use millrace_hub::{Hub, HubSettings, Progress, Reference, Watch};
@@ -94,7 +93,7 @@ fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// What `huggingface_hub` takes for yes.
+/// Whether `huggingface_hub` reads this value as true.
 fn is_true(value: &str) -> bool {
     ["1", "on", "yes", "true"]
         .iter()
@@ -104,7 +103,7 @@ fn is_true(value: &str) -> bool {
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// What to open: a GGUF file (the first of a split one), or the snapshot's folder.
+    /// The path to open: a GGUF file (the first of a split one), or the snapshot's folder.
     pub path: PathBuf,
     /// The commit it is from.
     pub commit: String,
@@ -117,9 +116,9 @@ pub struct Snapshot {
 pub struct SnapshotFile {
     /// Its path within the repository.
     pub name: String,
-    /// Of the whole file.
+    /// Size of the whole file.
     pub size_bytes: u64,
-    /// Bytes that came over the network this time.
+    /// Bytes downloaded this time.
     pub downloaded_bytes: u64,
 }
 
@@ -130,16 +129,16 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub and the cache of these settings; neither is touched yet.
+    /// The hub and the cache of these settings. Neither is accessed yet.
     pub fn new(settings: HubSettings) -> Hub {
         let cache = Cache::new(settings.cache_dir.clone());
         Hub { settings, cache }
     }
 
-    /// The model as the cache has it. Nothing is asked of the network.
+    /// The model from the cache, without the network.
     ///
     /// # Errors
-    /// [`Error::NotCached`] if it has not all of it; a pick that the repository does not have.
+    /// [`Error::NotCached`] if any of its files is missing; a pick that the repository does not have.
     pub fn cached(&self, reference: &Reference) -> Result<Snapshot, Error> {
         let repo = self.cache.repo(&reference.repo);
         let missing = || Error::NotCached {
@@ -167,11 +166,11 @@ impl Hub {
         })
     }
 
-    /// The model, downloaded as far as it is not in the cache at the hub's current commit.
+    /// The model, with downloads of the files that are not in the cache at the hub's current commit.
     ///
     /// # Errors
-    /// A model, revision or file that does not exist or must not be read; a network or a disk that
-    /// fails; bytes that have another hash than the hub says. What came so far is kept, and a later call goes on from there.
+    /// A model, revision or file that does not exist or may not be read; a network or a disk that fails; bytes with
+    /// another hash than the hub's. The bytes received so far are kept, and a later call resumes from there.
     pub fn pull(&self, reference: &Reference, watch: &Watch<'_>) -> Result<Snapshot, Error> {
         if self.settings.offline {
             return self.cached(reference);
@@ -222,7 +221,7 @@ impl Hub {
         })
     }
 
-    /// Downloads to make, with the addresses and hashes the listing gives.
+    /// The downloads to make, with addresses and hashes from the listing.
     fn blobs(
         &self,
         reference: &Reference,

@@ -10,18 +10,18 @@ pub struct Reference {
     pub repo: String,
     /// A branch, tag or commit.
     pub revision: String,
-    /// Which of several files: a quantisation (`Q4_K_M`), a file name, or `safetensors`.
+    /// Selects one of several files: a quantisation (`Q4_K_M`), a file name, or `safetensors`.
     pub pick: Option<String>,
 }
 
-/// The revision of a reference that names none.
+/// The default revision of a reference.
 const DEFAULT_REVISION: &str = "main";
 
 impl Reference {
     /// Reads `[hf:[//]]OWNER/REPO[@REVISION][:PICK]` or a web address of a repository or file.
     ///
     /// # Errors
-    /// [`Error::BadReference`], with what is wrong.
+    /// [`Error::BadReference`], with the reason.
     pub fn parse(text: &str) -> Result<Reference, Error> {
         let bad = |why| Error::BadReference {
             text: text.to_owned(),
@@ -63,7 +63,7 @@ impl Reference {
     /// The same model at another revision.
     ///
     /// # Errors
-    /// [`Error::BadReference`] for one with characters that no branch or commit has.
+    /// [`Error::BadReference`] for a revision with characters that no branch or commit has.
     pub fn at(self, revision: &str) -> Result<Reference, Error> {
         if !is_revision(revision) {
             let why = "a branch, tag or commit has no such characters";
@@ -100,7 +100,7 @@ impl Reference {
     }
 }
 
-/// Whether `text` can be a repository's name: at most one slash, and nothing a path could misuse.
+/// Whether `text` can be a repository's name: at most one slash, and nothing that could be misused as a path.
 pub(crate) fn is_repo(text: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()

@@ -1,4 +1,4 @@
-//! Which files of a repository make the model that was asked for.
+//! Selects the files of a repository that make up the requested model.
 
 use super::{Error, Reference};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ pub(crate) struct Selection {
     gguf: Option<String>,
 }
 
-/// Quantisations to prefer when none is named: the usual size for quality first, then smaller to
-/// larger neighbours, then what converts without loss.
+/// Quantisations in order of preference when none is named. The usual size for quality comes first, then its smaller
+/// to larger neighbours, then lossless ones.
 const PREFERRED: [&str; 12] = [
     "Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q5_K_S", "Q6_K", "Q8_0", "BF16", "F16", "FP16",
     "F32",
@@ -88,7 +88,7 @@ pub(crate) fn select(listed: &[RepoFile], reference: &Reference) -> Result<Selec
 }
 
 impl Selection {
-    /// What to open, below the snapshot's folder.
+    /// The path to open, below the snapshot's folder.
     pub(crate) fn path_in(&self, snapshot: &Path) -> PathBuf {
         match &self.gguf {
             Some(name) => snapshot.join(name),
@@ -105,7 +105,7 @@ impl Selection {
         let has = |name: &str| listed.iter().any(|file| file.name == name);
         let Some(first) = &self.gguf else {
             return match read(INDEX) {
-                // The one whole file is what is opened, whatever an index says.
+                // The one whole file is the one that is opened, even if there is an index.
                 _ if has("model.safetensors") => true,
                 Some(index) if has(INDEX) => {
                     let shards = index_shards(&index);
@@ -160,8 +160,8 @@ impl GgufModel {
         }
     }
 
-    /// Whether the file or its folder is named for that quantisation, as a whole word; a word that ends
-    /// the name counts more than one in its midst.
+    /// Whether the file or its folder is named after that quantisation, as a whole word. A match at the end of the
+    /// name counts more than one within it.
     fn match_quant(&self, quant: &str) -> Option<Match> {
         let (folder, stem) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
         if let Some(found) = find_word(stem, quant) {
@@ -171,7 +171,7 @@ impl GgufModel {
         find_word(folder, quant).map(|_| Match::Within)
     }
 
-    /// The quantisations that its name says, the last first.
+    /// The quantisations in its name, the last first.
     fn quants(&self) -> Vec<&str> {
         let (folder, stem) = self.stem().rsplit_once('/').unwrap_or(("", self.stem()));
         let folder = folder.rsplit('/').next().unwrap_or_default();
@@ -182,7 +182,7 @@ impl GgufModel {
     }
 }
 
-/// Where a quantisation stands in a name.
+/// Position of a quantisation in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Match {
     /// At its end.
@@ -191,8 +191,8 @@ enum Match {
     Within,
 }
 
-/// The model that a quantisation names: one that it ends rather than one that says more, and of
-/// several the one that says the least.
+/// The model that a quantisation names. Names that end with it are preferred over names that continue, and among
+/// several the one with the fewest quantisations is chosen.
 fn by_quant<'a>(models: &'a [GgufModel], quant: &str) -> Option<&'a GgufModel> {
     let rank = |model: &&GgufModel| {
         let within = model.match_quant(quant) == Some(Match::Within);
@@ -204,8 +204,8 @@ fn by_quant<'a>(models: &'a [GgufModel], quant: &str) -> Option<&'a GgufModel> {
         .min_by_key(rank)
 }
 
-/// `word` in `name` between dashes, dots and ends, in any case. An underscore ends it too, unless what
-/// follows belongs to the quantisation: `Q4_K` is not found in `Q4_K_M`, but `Q4_K_M` is in `Q4_K_M_imat`.
+/// Finds `word` in `name` between dashes, dots and ends, ignoring case. An underscore is a boundary too, unless the
+/// text after it belongs to the quantisation: `Q4_K` is not found in `Q4_K_M`, but `Q4_K_M` is in `Q4_K_M_imat`.
 fn find_word(name: &str, word: &str) -> Option<Match> {
     if word.is_empty() {
         return None;
@@ -239,7 +239,7 @@ fn ends_word(after: &str) -> bool {
     }
 }
 
-/// What follows the first underscore of a quantisation's name: `K`, `M`, `0`, `NL`, `XXS`.
+/// Whether this is a later part of a quantisation's name, after its first underscore: `K`, `M`, `0`, `NL`, `XXS`.
 fn is_quant_part(part: &str) -> bool {
     const LETTERS: [&str; 9] = ["K", "S", "M", "L", "XS", "XXS", "XL", "XXL", "NL"];
     let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -259,7 +259,7 @@ fn quant_words(name: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The quantisation that a text begins with.
+/// The quantisation at the beginning of a text.
 fn quant_at(text: &str) -> Option<&str> {
     const KINDS: [&str; 8] = ["IQ", "TQ", "Q", "BF", "FP", "F", "MXFP", "NVFP"];
     let n_digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -277,18 +277,18 @@ fn quant_at(text: &str) -> Option<&str> {
         }
         end += 1 + part.len();
     }
-    // `Q8nextn` is none.
+    // `Q8nextn` is not a quantisation.
     ends_word(&text[end..]).then_some(&text[..end])
 }
 
-/// The GGUF models of a listing, each by its files, the first of a split one first.
+/// The GGUF models of a listing, each as its files, the first of a split one first.
 pub(super) fn models(listed: &[RepoFile]) -> Vec<Vec<&RepoFile>> {
     let models = gguf_models(listed).into_iter();
     let files = |model: GgufModel| model.files.iter().map(|i| &listed[*i]).collect();
     models.map(files).collect()
 }
 
-/// What to type for each model: a quantisation that picks it, else its name.
+/// The text to type for each model: a quantisation that picks it, else its name.
 fn available(models: &[GgufModel]) -> Vec<String> {
     let label = |model: &GgufModel| {
         let picks =
@@ -333,7 +333,7 @@ fn split_suffix(name: &str) -> Option<(&str, usize, usize)> {
     Some((stem, five(number)?, five(total)?))
 }
 
-/// The files of a safetensors or Q4NX folder: weights in the top folder and what belongs to them.
+/// The files of a safetensors or Q4NX folder: the weights in the top folder and their companions.
 fn folder_files(listed: &[RepoFile]) -> Vec<usize> {
     let top = |file: &&RepoFile| !file.name.contains('/');
     let is_model = |name: &str| name.starts_with("model") && name.ends_with(".safetensors");
@@ -350,7 +350,7 @@ fn folder_files(listed: &[RepoFile]) -> Vec<usize> {
     let mut files: Vec<usize> = (0..listed.len())
         .filter(|&i| wanted(&listed[i].name))
         .collect();
-    // Small files first: a wrong configuration shows before gigabytes have come.
+    // Small files first, so that a wrong configuration is found before gigabytes are downloaded.
     files.sort_by_key(|&i| (is_weight(&listed[i].name), listed[i].name.clone()));
     files
 }

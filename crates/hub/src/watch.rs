@@ -1,10 +1,10 @@
-//! Who is told of a download, and may stop it.
+//! Progress of a download, and cancelling it.
 
 use super::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a download tells while it runs.
+/// Progress reports of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
     /// The hub has listed the files of the model.
@@ -16,35 +16,35 @@ pub enum Progress<'a> {
         /// Bytes of all of them, those in the cache included.
         total_bytes: u64,
     },
-    /// A file is next.
+    /// The next file begins.
     File {
         /// Its path within the repository.
         name: &'a str,
         /// Its number, from 0.
         index: usize,
-        /// Of so many.
+        /// Number of files.
         n_files: usize,
     },
-    /// Bytes of all files that are here. It goes back where a damaged file is fetched again.
+    /// Bytes of all files that are present. Decreases when a damaged file is downloaded again.
     Bytes {
-        /// Here.
+        /// Bytes present.
         done: u64,
-        /// Wanted.
+        /// Bytes wanted.
         total: u64,
     },
-    /// Another process downloads a file, and this one waits for it.
+    /// Another process is downloading a file, and this one waits for it.
     Waiting {
         /// The file's path within the repository.
         name: &'a str,
     },
 }
 
-/// Who follows a download.
+/// Observer of a download.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// Is told what happens, on the thread that downloads.
+    /// Gets progress reports, on the thread that downloads.
     pub tell: &'a dyn Fn(Progress<'_>),
-    /// Stops the work within a tenth of a second when it is raised: [`Error::Interrupted`].
+    /// Cancels the download within a tenth of a second of being set: [`Error::Interrupted`].
     pub cancel: &'a AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Watch<'_> {
     }
 }
 
-/// Refuses to go on once the flag is raised.
+/// Returns an error once the flag is set.
 pub(crate) fn check(cancel: &AtomicBool) -> Result<(), Error> {
     match cancel.load(Ordering::Relaxed) {
         true => Err(Error::Interrupted),
@@ -62,7 +62,7 @@ pub(crate) fn check(cancel: &AtomicBool) -> Result<(), Error> {
     }
 }
 
-/// Sleeps, waking up for the flag.
+/// Sleeps, and wakes up when the flag is set.
 pub(crate) fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), Error> {
     let slice = Duration::from_millis(50);
     let mut left = time;

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::greedy().max_tokens(20);
     let together = session.batch(prompts, &options)?;
 
-    // Neither the company nor the order changes a text: batches are exact.
+    // Neither the other prompts nor the order change a text: batches are exact.
     for (prompt, generation) in prompts.iter().zip(&together) {
         println!("{prompt}{generation}");
         let alone = session.generate_with(*prompt, &options)?;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
 
-    // Texts as vectors: near ones mean much the same.
+    // Texts as vectors: texts of similar meaning have vectors close to each other.
     let embeddings =
         ["a big dog", "a large dog", "seven plus five"].map(|text| session.embed(text));
     let [big, large, sum] = embeddings.map(|embedding| embedding.unwrap_or_default());

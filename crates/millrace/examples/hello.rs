@@ -1,4 +1,4 @@
-//! The least there is: a model, a device, a text.
+//! The shortest program: a model, a device, a text.
 //!
 //! `cargo run -p millrace-llm --example hello`
 

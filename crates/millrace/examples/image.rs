@@ -1,5 +1,5 @@
-//! A question about an image, to a model that sees. There is none in the program, so this one makes itself a model
-//! with random weights: it tells red from blue, and has nothing sensible to say.
+//! A question about an image, to a model with vision. None is built in, so this example makes one with random
+//! weights. It tells red from blue, and has nothing sensible to say.
 //!
 //! `cargo run -p millrace-llm --example image`
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("eight tokens were expected".into());
     }
 
-    // What the model makes of the last token, having seen the image.
+    // Logits of the last token, after the image.
     let row = |rgb| last_row(&session, rgb);
     let (first, again, other) = (row([255, 0, 0])?, row([255, 0, 0])?, row([0, 0, 255])?);
     if first != again || first == other {
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A question about an image of one colour. `image_file` takes one from a file.
+/// A question about an image of one colour. `image_file` reads one from a file.
 fn about(rgb: [u8; 3]) -> Prompt {
     let image = RgbImage::new(32, 24, rgb.repeat(32 * 24));
     Prompt::user("What is this?").image(image)

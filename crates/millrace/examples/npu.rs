@@ -1,4 +1,4 @@
-//! The same model on an NPU: simulated, with modelled times, where there is none.
+//! The same model on an NPU. Where there is none, it is simulated, with modelled times.
 //!
 //! `cargo run -p millrace-llm --example npu`
 
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let on_npu = npu.generate_with("Once upon a time", &options)?;
     println!("{}: {on_npu}", npu.device_name());
 
-    // What it took of the device, which the engine knows.
+    // The time on the device, from the engine.
     let (device_ns, provenance) =
         npu.with_engine(|engine| (engine.counters().device_ns, engine.device_time()));
     let provenance = provenance.ok_or("times of a device were expected")?;

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("the pieces were expected to be the text".into());
     }
 
-    // A callback, which sees the prompt's progress too, and a thread that stops the work after five pieces.
+    // A callback, which also gets the prompt's progress, and a thread that stops the work after five pieces.
     let cancel = Cancel::new();
     let (sender, receiver) = mpsc::channel::<()>();
     let handle = cancel.clone();
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let Event::Text(_) = event {
             n_pieces += 1;
             if n_pieces == 5 {
-                // Whoever it was that had enough.
+                // The other thread may have ended already.
                 let _ = sender.send(());
             }
         }

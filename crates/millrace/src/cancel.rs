@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Stops what it was given to: a generation after its current step, a download within a tenth of a second. Clones
-/// are one handle; any thread may hold one.
+/// Stops the work that it was given to: a generation after its current step, a download within a tenth of a second.
+/// Clones share one handle, and any thread may hold one.
 ///
 /// ```
 /// use millrace::{Cancel, Finish, Model, Options};
@@ -24,22 +24,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A handle that nobody has used.
+    /// A handle that is not used yet.
     pub fn new() -> Cancel {
         Cancel::default()
     }
 
-    /// Stops the work that has this handle, and all that gets it before [`reset`](Cancel::reset).
+    /// Stops the work that has this handle, and all work that gets it before [`reset`](Cancel::reset).
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work was asked to stop.
+    /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Lets the handle serve for new work.
+    /// Makes the handle usable for new work.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

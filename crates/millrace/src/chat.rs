@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A conversation with a model, in its chat template. It keeps a sequence of its [`Session`], so an answer costs only
-/// the new message; dropping it gives the sequence back. It is `Send`.
+/// the new message; dropping the chat releases the sequence. It is `Send`.
 ///
 /// ```
 /// use millrace::{Model, Options};
@@ -35,12 +35,12 @@ pub struct Chat {
     template: ChatTemplate,
     options: Options,
     system: Option<String>,
-    /// User's and assistant's in turn.
+    /// The user's and the assistant's, alternating.
     messages: Vec<Message>,
     images: ChatImages,
-    /// Names of those that go with the next message.
+    /// Names of the images that go with the next message.
     shown: Vec<String>,
-    /// Where it is kept between runs.
+    /// The file that keeps it between runs.
     file: Option<SequenceFile>,
 }
 
@@ -59,14 +59,14 @@ impl Chat {
         })
     }
 
-    /// How answers are sampled and when they end.
+    /// Sets how answers are sampled and when they end.
     #[must_use]
     pub fn options(mut self, options: &Options) -> Chat {
         self.options = options.clone();
         self
     }
 
-    /// Instructions for the model to keep to.
+    /// Instructions for the model to follow.
     #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Chat {
         self.system = Some(text.into());
@@ -78,7 +78,7 @@ impl Chat {
         self.lease.session()
     }
 
-    /// Everything said, the instructions first if there are any. To keep a conversation, keep these: they serialise.
+    /// All messages, the instructions first if there are any. To keep a conversation, keep these: they serialise.
     pub fn messages(&self) -> Vec<Message> {
         let system = self
             .system
@@ -93,8 +93,8 @@ impl Chat {
             .with_engine(|engine| engine.len(self.lease.seq).unwrap_or(0))
     }
 
-    /// Says something; returns the answer. If that fails, nothing was said; an answer that was stopped stays as far as
-    /// it came.
+    /// Adds a user's message and returns the answer. If that fails, the message is not added. An answer that was
+    /// stopped is kept as far as it got.
     ///
     /// # Errors
     /// A conversation that does not fit the context; a template that refuses it; a device that fails.
@@ -118,7 +118,7 @@ impl Chat {
         })
     }
 
-    /// As [`say`](Chat::say); `on_event` is told what happens. While it is told of images it must not use the session.
+    /// As [`say`](Chat::say); `on_event` gets the events. During events about images it must not use the session.
     ///
     /// # Errors
     /// As [`say`](Chat::say).
@@ -142,7 +142,7 @@ impl Chat {
         Ok(answer?.0)
     }
 
-    /// The answer to all messages, and what of it is said.
+    /// The answer to all messages, and the part of it that is kept as a message.
     fn answer(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(Generation, String)> {
         let session = self.session().clone();
         let model = session.model();
@@ -155,7 +155,7 @@ impl Chat {
         let names: Vec<String> = named.cloned().collect();
         let mut tokens = self.images.tokens(model, &tokenizer, &prompt, &names)?;
         tokens.extend(opening(&self.template, &tokenizer, &prompt));
-        // Before the vision encoder runs.
+        // Checked before the vision encoder runs.
         let (n_prompt, n_new) = (tokens.len(), params.least_tokens());
         session.with_engine(|engine| engine.check_context(n_prompt, n_new))?;
         let images = self
@@ -169,11 +169,11 @@ impl Chat {
         Ok((generation, text))
     }
 
-    /// Shows an image's file with the next message; returns its width and height in pixels. It is read once, however
-    /// often it is shown.
+    /// Adds an image file to the next message; returns its width and height in pixels. It is read once, however often
+    /// it is shown.
     ///
     /// # Errors
-    /// A model without vision; a file that cannot be read; another image than the one that has the same path.
+    /// A model without vision; a file that cannot be read; an image other than the one with the same path.
     pub fn show(&mut self, path: impl AsRef<Path>) -> Result<(usize, usize)> {
         let path = path.as_ref();
         let image = read_image(path)?;
@@ -181,10 +181,10 @@ impl Chat {
         Ok((image.width(), image.height()))
     }
 
-    /// Shows an image with the next message, under a name of its own.
+    /// Adds an image to the next message, under the given name.
     ///
     /// # Errors
-    /// A model without vision; another image than the one that has the same name.
+    /// A model without vision; an image other than the one with the same name.
     pub fn show_image(&mut self, name: &str, image: &RgbImage) -> Result<()> {
         self.refuse_images()?;
         let model = self.lease.session().model();
@@ -193,9 +193,9 @@ impl Chat {
         Ok(())
     }
 
-    /// Goes on with the conversation of a file, and keeps this one there with [`save`](Chat::save): the messages, and
-    /// all that was computed for them. Returns the number of messages, the instructions left out; 0 if there is no file. It is
-    /// locked as long as the chat lives.
+    /// Continues the conversation of a file, and lets [`save`](Chat::save) write this one to it: the messages, and
+    /// the computed state. Returns the number of messages without the instructions; 0 if there is no file. The file
+    /// is locked as long as the chat lives.
     ///
     /// # Errors
     /// As [`Session::kept_in`]; a conversation with images.
@@ -219,7 +219,7 @@ impl Chat {
                 })
             })?;
             let messages: Vec<Message> = messages;
-            // A conversation that was cleared before it was kept has nothing to say.
+            // A conversation that was cleared before it was saved has no messages to restore.
             if !messages.is_empty() {
                 (self.system, self.messages) = instructed(messages);
             }
@@ -228,7 +228,7 @@ impl Chat {
         Ok(self.messages.len())
     }
 
-    /// Writes the conversation to the file that [`keep_in`](Chat::keep_in) named, whole or not at all; nothing happens
+    /// Writes the conversation to the file that [`keep_in`](Chat::keep_in) named, whole or not at all. Does nothing
     /// without one.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Chat {
         session.with_engine(|engine| file.save(engine, self.lease.seq, &note))
     }
 
-    /// Images are in no file.
+    /// Refuses images, which no file can hold.
     fn refuse_images(&self) -> Result<()> {
         match self.file {
             None => Ok(()),
@@ -253,7 +253,7 @@ impl Chat {
     /// Starts over, keeping the instructions.
     ///
     /// # Errors
-    /// Of the engine.
+    /// Errors of the engine.
     pub fn clear(&mut self) -> Result<()> {
         self.messages.clear();
         self.shown.clear();
@@ -272,11 +272,11 @@ impl Chat {
         self.clear()
     }
 
-    /// Replaces the conversation by messages, of which the first may be instructions. Names of images are paths, and are
-    /// read.
+    /// Replaces the conversation by messages. The first of them may be the instructions. Names of images are paths,
+    /// and the images are read.
     ///
     /// # Errors
-    /// As [`show`](Chat::show): then the conversation is as it was.
+    /// As [`show`](Chat::show); the conversation is unchanged then.
     pub fn restore(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<()> {
         let messages: Vec<Message> = messages.into_iter().collect();
         if messages.iter().any(|message| !message.images.is_empty()) {
@@ -294,14 +294,14 @@ impl Chat {
     }
 }
 
-/// The instructions, if messages begin with some, and the messages after them.
+/// Splits messages into the instructions, if they begin with some, and the messages after them.
 fn instructed(mut messages: Vec<Message>) -> (Option<String>, Vec<Message>) {
     let is_system = messages.first().is_some_and(|first| first.role == "system");
     let system = is_system.then(|| messages.remove(0).content);
     (system, messages)
 }
 
-/// What the model said, without the control tokens that were only shown.
+/// The text of the answer, without control tokens that were only shown.
 fn said(session: &Session, params: &GenerateParams, generation: &Generation) -> Result<String> {
     if !params.show_special {
         return Ok(generation.text.clone());

@@ -1,4 +1,4 @@
-//! Where a model runs, and how it is set up there.
+//! Devices, and how a model is set up on them.
 
 use crate::{Error, Model, Result, programs_folder};
 use millrace_graph::Graph;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The name of this computer's CPU.
 pub const CPU: &str = "cpu";
 
-/// The NPUs that this build knows; none without the feature `targets`.
+/// The NPUs in this build; none without the feature `targets`.
 fn targets() -> &'static [&'static dyn Target] {
     #[cfg(feature = "targets")]
     return millrace_targets::ALL;
@@ -23,31 +23,32 @@ fn targets() -> &'static [&'static dyn Target] {
     &[]
 }
 
-/// What is set of an NPU; what is not said is as the NPU has it. `millrace devices -v` lists machines, profiles, modes and
+/// Settings of an NPU; unset ones keep the NPU's defaults. `millrace devices -v` lists machines, profiles, modes and
 /// features of each.
 #[derive(Clone, Debug, Default)]
 pub struct TargetSettings {
-    /// How plans are made; `None` takes what the model's weights ask for, else the first of the target's modes.
+    /// How plans are made. `None` selects the mode that the model's weights need, else the first of the target's
+    /// modes.
     pub mode: Option<String>,
-    /// Improvements that are left out.
+    /// Features that are left out.
     pub without: Vec<String>,
     /// How matrices are multiplied.
     pub numerics: Option<String>,
-    /// What executes programs on a virtual device.
+    /// Which simulator executes programs on a virtual device.
     pub simulator: Option<String>,
     /// Facts of the machine: a built-in name, or a TOML file.
     pub machine: Option<String>,
     /// Constants of the software stack: a built-in name, or a TOML file.
     pub profile: Option<String>,
-    /// Changes of both, `key=value`; those of the profile begin with `profile.`.
+    /// Changes of both, as `key=value`; changes of the profile begin with `profile.`.
     pub set: Vec<String>,
 }
 
 impl TargetSettings {
-    /// What is asked of a target whatever the model: machine, profile, changes of both, numerics, simulator.
+    /// Settings that do not depend on the model: machine, profile, changes of both, numerics, simulator.
     ///
     /// # Errors
-    /// [`Error::NoFacts`], [`Error::Read`]; [`Error::Setting`] for a simulator that the target has not.
+    /// [`Error::NoFacts`], [`Error::Read`]; [`Error::Setting`] for a simulator that the target does not have.
     pub fn of_machine(&self, target: &dyn Target) -> Result<Settings> {
         let options = target.options();
         if let Some(name) = &self.simulator {
@@ -66,7 +67,7 @@ impl TargetSettings {
         })
     }
 
-    /// What is asked of a target for a model.
+    /// Settings of a target for a model.
     ///
     /// # Errors
     /// As [`of_machine`](TargetSettings::of_machine).
@@ -79,13 +80,13 @@ impl TargetSettings {
         })
     }
 
-    /// Why that mode, where nobody said one and the weights decide.
+    /// The reason for the mode, where none was set and the weights decide.
     pub fn mode_reason(&self, target: &dyn Target, graph: &Graph) -> Option<String> {
         let decided = target.mode_of(graph).filter(|_| self.mode.is_none());
         decided.map(|choice| choice.reason)
     }
 
-    /// Who makes plans, set up so.
+    /// The planner with these settings.
     ///
     /// # Errors
     /// As [`of_machine`](TargetSettings::of_machine); [`Error::Setting`].
@@ -94,7 +95,7 @@ impl TargetSettings {
     }
 }
 
-/// Built-in facts, or those of a file.
+/// Built-in facts, or those in a file.
 fn facts(name: Option<&str>, what: &'static str, builtin: &[Choice]) -> Result<Option<FactSource>> {
     let Some(name) = name else { return Ok(None) };
     if builtin.iter().any(|choice| choice.name == name) {
@@ -126,16 +127,17 @@ enum DevicePlacement {
     Target(&'static dyn Target),
 }
 
-/// What guesses tokens ahead.
+/// How tokens are drafted.
 #[derive(Clone, Debug)]
 enum Draft {
     Ngram,
-    /// The model's own layer.
+    /// The model's own MTP layer.
     Layer,
     Model(Model),
 }
 
-/// A device and how a model is put on it: a builder. A `&str` is the device of that name as it is.
+/// A device and how a model is placed on it: a builder. A `&str` converts to the device of that name with default
+/// settings.
 ///
 /// ```
 /// use millrace::{Device, Model};
@@ -170,16 +172,16 @@ impl Default for Device {
 }
 
 impl Device {
-    /// Sequences of a session if nothing is said.
+    /// Default number of sequences of a session.
     pub const DEFAULT_SEQUENCES: usize = 4;
 
-    /// The device of a name: `cpu`, or an NPU, simulated with modelled times where there is none (`xdna2`, `rk3588`,
-    /// `tcp`). A name that nothing has is refused by [`Model::on`].
+    /// The device of a name: `cpu`, or an NPU (`xdna2`, `rk3588`, `tcp`), which is simulated with modelled times
+    /// where there is none. [`Model::on`] refuses unknown names.
     pub fn named(name: &str) -> Device {
         Device::at(DevicePlacement::Named(name.to_owned()))
     }
 
-    /// A kind of NPU by its row, which need not be in the registry.
+    /// A kind of NPU by its target, which need not be in the registry.
     pub fn target(target: &'static dyn Target) -> Device {
         Device::at(DevicePlacement::Target(target))
     }
@@ -198,7 +200,7 @@ impl Device {
         }
     }
 
-    /// Every name that [`Device::named`] knows, with what it is.
+    /// Every name that [`Device::named`] knows, with a description.
     pub fn names() -> Vec<(&'static str, &'static str)> {
         let row = |target: &&'static dyn Target| (target.name(), target.title());
         std::iter::once((CPU, "This computer's CPU"))
@@ -206,71 +208,71 @@ impl Device {
             .collect()
     }
 
-    /// Tokens of a sequence, prompt and answer together; what the model was trained for, at most 8,192, if nothing is said.
+    /// Tokens of a sequence, prompt and answer together. The default is the model's trained context, at most 8,192.
     #[must_use]
     pub fn context(mut self, n_tokens: usize) -> Device {
         self.options.n_ctx = Some(n_tokens);
         self
     }
 
-    /// Sequences alive at a time: chats, streams, and the prompts of a batch that are computed together. Room for keys and
-    /// values is reserved for each, and taken when it is used.
+    /// Number of sequences alive at a time: chats, streams, and prompts of a batch that are computed together. Memory
+    /// for keys and values is reserved for each, and taken when it is used.
     #[must_use]
     pub fn sequences(mut self, n: usize) -> Device {
         self.options.max_sequences = n;
         self
     }
 
-    /// Threads to compute with; one for each physical core if nothing is said.
+    /// Threads to compute with; by default one for each physical core.
     #[must_use]
     pub fn threads(mut self, n: usize) -> Device {
         self.options.n_threads = Some(n);
         self
     }
 
-    /// The CPU's instruction set; the best there is if nothing is said.
+    /// The CPU's instruction set; by default the best available.
     #[must_use]
     pub fn level(mut self, level: Level) -> Device {
         self.options.level = Some(level);
         self
     }
 
-    /// Format of cached keys and values on the CPU; f16 if nothing is said.
+    /// Format of cached keys and values on the CPU; by default f16.
     #[must_use]
     pub fn kv_type(mut self, kv_type: KvType) -> Device {
         self.options.kv_type = kv_type;
         self
     }
 
-    /// LoRA adapters that every sequence computes with, on the CPU; other devices refuse them.
+    /// LoRA adapters that every sequence uses, on the CPU; other devices refuse them.
     #[must_use]
     pub fn adapters(mut self, adapters: AdapterSet) -> Device {
         self.options.adapters = adapters;
         self
     }
 
-    /// Guesses tokens ahead by what the text repeats. It changes the speed, not the text.
+    /// Drafts tokens from repetitions in the text. This changes the speed, not the text.
     #[must_use]
     pub fn draft_ngram(mut self) -> Device {
         self.draft = Some(Draft::Ngram);
         self
     }
 
-    /// Guesses tokens ahead with the model's own layer for that (MTP), on the CPU. It changes the speed, not the text.
+    /// Drafts tokens with the model's own layer for that (MTP), on the CPU. This changes the speed, not the text.
     #[must_use]
     pub fn draft_mtp(mut self) -> Device {
         self.draft = Some(Draft::Layer);
         self
     }
 
-    /// Guesses tokens ahead with a smaller model of the same vocabulary. It changes the speed, not the text.
+    /// Drafts tokens with a smaller model of the same vocabulary. This changes the speed, not the text.
     #[must_use]
     pub fn draft(mut self, model: &Model) -> Device {
         self.draft = Some(Draft::Model(model.clone()));
         self
     }
 
-    /// What is set of an NPU; the CPU ignores it.
+    /// Settings of an NPU; the CPU ignores them.
     #[must_use]
     pub fn settings(mut self, settings: TargetSettings) -> Device {
         self.settings = settings;
@@ -291,14 +293,14 @@ impl Device {
         self
     }
 
-    /// Who is told while an NPU's weights are prepared: bytes done and in all.
+    /// Callback for the progress of preparing an NPU's weights: bytes done and in total.
     #[must_use]
     pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Device {
         self.progress = Some(LoadProgress::new(tell));
         self
     }
 
-    /// All options of the engine at once, for who knows them.
+    /// All options of the engine at once, for advanced use.
     #[must_use]
     pub fn engine_options(mut self, options: EngineOptions) -> Device {
         self.options = options;
@@ -319,7 +321,7 @@ impl Device {
         })
     }
 
-    /// The engine of a model here, without a session around it: for who drives one himself.
+    /// The engine of a model on this device, without a session around it: for callers who drive an engine themselves.
     ///
     /// # Errors
     /// As [`Model::on`].
@@ -339,8 +341,8 @@ impl Device {
         Ok(Box::new(PlannedEngine::new(&npu)?))
     }
 
-    /// A model on an NPU, without an engine; every prompt is padded to `prefill_tokens`, if they are said. Compiled
-    /// programs are kept in [`programs_folder`].
+    /// A model on an NPU, without an engine. Every prompt is padded to `prefill_tokens`, if given. Compiled programs
+    /// are kept in [`programs_folder`].
     ///
     /// # Errors
     /// As [`Model::on`].
@@ -364,10 +366,10 @@ impl Device {
         Ok(NpuModel::load(Arc::clone(model), planner, options)?)
     }
 
-    /// What guesses ahead for an engine of `model`, here and in the same context.
+    /// The speculator for an engine of `model`, on this device and with the same context.
     pub(crate) fn speculator(&self, engine: &dyn Engine) -> Result<Option<Speculator>> {
         let mut beside = self.clone().context(engine.limits().n_ctx);
-        // They are the target's.
+        // Adapters are the target model's.
         beside.options.adapters = AdapterSet::default();
         let draft = match &self.draft {
             None => return Ok(None),
@@ -384,7 +386,7 @@ impl Device {
         Ok(Some(Speculator::model(own, engine.model())?))
     }
 
-    /// The draft model's name, where one drafts.
+    /// The draft model's name, if there is one.
     pub(crate) fn draft_name(&self) -> Option<&str> {
         match &self.draft {
             Some(Draft::Model(model)) => Some(model.name()),

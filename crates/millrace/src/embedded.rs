@@ -34,12 +34,12 @@ impl EmbeddedModel {
         MODELS.iter().copied().find(|model| model.name == name)
     }
 
-    /// What [`Model::open`](crate::Model::open) takes for it.
+    /// The name to pass to [`Model::open`](crate::Model::open).
     pub fn name(self) -> &'static str {
         self.name
     }
 
-    /// Of the whole file.
+    /// Size of the whole file.
     pub fn size_bytes(self) -> u64 {
         self.bytes.len() as u64
     }

@@ -1,4 +1,4 @@
-//! The one error of this crate.
+//! The crate's error type.
 
 use millrace_plan::{LowerError, SettingError};
 use millrace_runtime::npu::NpuError;
@@ -6,11 +6,11 @@ use millrace_runtime::vision::image;
 use std::io;
 use std::path::PathBuf;
 
-/// What this crate's functions return.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something did not work. The text names the file, tensor, setting or value, with what was expected and found;
-/// [`advice`](Error::advice) says what to do where that does not follow from it.
+/// An error of this crate. The text names the file, tensor, setting or value, with expected and found.
+/// [`advice`](Error::advice) gives the remedy where it does not follow from the text.
 ///
 /// ```
 /// use millrace::{Error, Model};
@@ -22,20 +22,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing has the name that was given for a model.
+    /// No model has the given name.
     #[error("no model `{name}`: not built in, no such file or folder")]
     NoModel {
         /// The name.
         name: String,
-        /// Names that exist and are much like it, best first.
+        /// Similar names that exist, best first.
         similar: Vec<String>,
-        /// The reference of the hub that it could be.
+        /// The hub reference that it could be.
         reference: Option<String>,
     },
     /// A model of the hub, for a build without the feature `hub`.
     #[error("{name} is a model of the hub, and this build has none")]
     NoHub {
-        /// What was named.
+        /// The given name.
         name: String,
     },
     /// A file that describes a model and has no weights.
@@ -59,7 +59,7 @@ pub enum Error {
         what: &'static str,
         /// The name.
         name: String,
-        /// Those that are built in.
+        /// The names of built-in ones.
         known: Vec<String>,
     },
     /// The file of a machine or profile cannot be read.
@@ -75,7 +75,7 @@ pub enum Error {
     /// A format of keys and values that the device does not have.
     #[error("{asked} is the CPU's: {device} keeps keys and values in bf16")]
     KvType {
-        /// What was asked for.
+        /// The requested format.
         asked: &'static str,
         /// The device.
         device: &'static str,
@@ -91,7 +91,7 @@ pub enum Error {
     /// A stop text of no characters.
     #[error("a stop text is empty, so it would stop at once")]
     EmptyStop,
-    /// Tokens with another number of places for images than there are images.
+    /// The number of placeholder tokens does not match the images.
     #[error("the tokens have {n_found} placeholders ({placeholder}) for {n_images} images")]
     Placeholders {
         /// Placeholders among the tokens.
@@ -103,7 +103,7 @@ pub enum Error {
         /// Rows of an image.
         n_rows: usize,
     },
-    /// An image under the name of another one of the same conversation.
+    /// An image under a name that another image of the same conversation has.
     #[error("{name} is another image than the one shown under that name")]
     OtherImage {
         /// The name.
@@ -126,34 +126,34 @@ pub enum Error {
     /// The work was stopped before it had a result.
     #[error("stopped")]
     Cancelled,
-    /// A stream that failed before, when it gave the reason.
+    /// A stream that failed before, and returned the reason then.
     #[error("this generation failed at an earlier step")]
     Failed,
     /// A model's file that is damaged or of another kind.
     #[error(transparent)]
     File(#[from] millrace_format::Error),
-    /// A model that this build does not run.
+    /// A model that this build cannot run.
     #[error(transparent)]
     Model(#[from] millrace_model::Error),
-    /// A tokenizer or chat template.
+    /// An error of a tokenizer or chat template.
     #[error(transparent)]
     Text(#[from] millrace_text::Error),
     /// An image that cannot be decoded.
     #[error(transparent)]
     Image(#[from] image::Error),
-    /// The engine: context, cache, options, logits that are no numbers.
+    /// An error of the engine: context, cache, options, logits that are not numbers.
     #[error(transparent)]
     Engine(millrace_runtime::Error),
-    /// A device, or what was planned for it.
+    /// An error of a device or of its plan.
     #[error(transparent)]
     Device(NpuError),
-    /// A setting that a device does not take.
+    /// A setting that a device does not accept.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// A model that cannot be lowered to a device.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// The hub, its cache, or the network.
+    /// An error of the hub, its cache, or the network.
     #[cfg(feature = "hub")]
     #[error(transparent)]
     Hub(#[from] millrace_hub::Error),
@@ -162,7 +162,7 @@ pub enum Error {
 impl From<millrace_runtime::Error> for Error {
     fn from(error: millrace_runtime::Error) -> Error {
         use millrace_runtime::Error as Inner;
-        // What failed, not who passed it on.
+        // Unwraps to the error's origin.
         match error {
             Inner::Format(error) => Error::File(error),
             Inner::Model(error) => Error::Model(error),
@@ -183,7 +183,7 @@ impl From<NpuError> for Error {
 }
 
 impl Error {
-    /// What to do about it, in a sentence without its end; `None` where the error itself says so.
+    /// How to fix it, as a phrase without a full stop; `None` where the text of the error already says so.
     pub fn advice(&self) -> Option<String> {
         use millrace_runtime::Error as Inner;
         Some(match self {
@@ -234,7 +234,7 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// Results are returned by value, so what is rare and large lies in a box.
+    /// Results are returned by value, so rare and large errors are boxed.
     #[test]
     fn an_error_is_small() {
         use std::mem::size_of;

@@ -1,23 +1,23 @@
-//! What work tells while it runs.
+//! Events of work under way.
 
-/// What a generation tells its caller while it runs.
+/// Events that a generation reports to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Something for who looks closely, in a sentence without its end.
+    /// A detail for verbose output, as a phrase without a full stop.
     Detail(&'a str),
-    /// Blocks of the vision encoder that the prompt's images went through.
+    /// Blocks of the vision encoder computed for the prompt's images.
     Images {
-        /// Computed.
+        /// Blocks computed.
         done: usize,
-        /// To compute.
+        /// Blocks to compute.
         total: usize,
     },
-    /// Prompt tokens computed so far; those that were cached are not among them.
+    /// Prompt tokens computed so far, without those from the cache.
     Prompt {
-        /// Computed.
+        /// Tokens computed.
         done: usize,
-        /// To compute.
+        /// Tokens to compute.
         total: usize,
     },
     /// More text: whole characters, none of which can be the start of a stop text.

@@ -1,4 +1,4 @@
-//! From what a user calls a model to its files.
+//! Resolves a model's name to its files.
 
 use crate::{Cancel, EmbeddedModel, Error, Result};
 use millrace_format::Checkpoint;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[cfg(feature = "hub")]
 use millrace_hub::{Hub, HubSettings, Progress, Reference, Watch};
 
-/// Who is told of a download.
+/// Observer of a download.
 #[cfg(feature = "hub")]
 type Tell = Arc<dyn Fn(Progress<'_>) + Send + Sync>;
 
@@ -41,26 +41,26 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// The usual: the network is used for models of the hub that are not in the cache.
+    /// The defaults: models of the hub that are not in the cache are downloaded.
     pub fn new() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// Whether the network is left alone, as `HF_HUB_OFFLINE` says it too: models of the hub must be in the cache.
+    /// Whether to stay off the network, as with `HF_HUB_OFFLINE`: models of the hub must be in the cache.
     #[must_use]
     pub fn offline(mut self, offline: bool) -> OpenOptions {
         self.offline = offline;
         self
     }
 
-    /// What stops a download.
+    /// Handle that stops a download.
     #[must_use]
     pub fn cancel(mut self, cancel: &Cancel) -> OpenOptions {
         self.cancel = cancel.clone();
         self
     }
 
-    /// Who is told of a download, on the thread that opens the model.
+    /// Callback for a download's progress, called on the thread that opens the model.
     #[cfg(feature = "hub")]
     #[must_use]
     pub fn progress(mut self, tell: impl Fn(Progress<'_>) + Send + Sync + 'static) -> OpenOptions {
@@ -68,21 +68,21 @@ impl OpenOptions {
         self
     }
 
-    /// The GGUF file with the model's vision encoder, where it is not the mmproj file beside the model's own.
+    /// The GGUF file with the model's vision encoder, if it is not the mmproj file beside the model's own.
     #[must_use]
     pub fn mmproj(mut self, file: impl Into<PathBuf>) -> OpenOptions {
         self.mmproj = Some(file.into());
         self
     }
 
-    /// Whose way of preparing images; as transformers does it if nothing is said.
+    /// Which library's image preprocessing to follow; by default that of transformers.
     #[must_use]
     pub fn image_style(mut self, style: crate::ImageStyle) -> OpenOptions {
         self.reading.style = style;
         self
     }
 
-    /// Whether long images are looked at in parts too, up to four.
+    /// Whether long images are also viewed in parts, up to four.
     #[must_use]
     pub fn pan_and_scan(mut self, pan_and_scan: bool) -> OpenOptions {
         self.reading.pan_and_scan = pan_and_scan;
@@ -105,7 +105,7 @@ impl ModelFiles {
     /// its web address, or `OWNER/REPO[…]` that is in the cache. One of the hub that is not in the cache is downloaded.
     ///
     /// # Errors
-    /// [`Error::NoModel`], with names that come close; what the hub refuses.
+    /// [`Error::NoModel`], with similar names; errors of the hub.
     pub fn find(name: &str, options: &OpenOptions) -> Result<ModelFiles> {
         if let Some(model) = EmbeddedModel::find(name) {
             return Ok(ModelFiles(ModelLocation::BuiltIn(model)));
@@ -117,14 +117,14 @@ impl ModelFiles {
         {
             return at(fetch(name, options)?);
         }
-        // A link to nowhere is what was asked for, and opening it says where it leads.
+        // A dangling link was the request too; opening it reports where it points.
         if Path::new(name).exists() || Path::new(name).is_symlink() {
             return at(PathBuf::from(name));
         }
         cached(name).and_then(at)
     }
 
-    /// Opens the files, whatever they hold.
+    /// Opens the files, of whatever kind they are.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -149,10 +149,10 @@ impl ModelFiles {
         Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
     }
 
-    /// Only the tokenizer: no weights are needed, and the architecture may be any.
+    /// Loads only the tokenizer. No weights are needed, and any architecture is accepted.
     ///
     /// # Errors
-    /// [`Error::File`]; [`Error::Text`] or [`Error::Engine`] if there is none or one that is not known.
+    /// [`Error::File`]; [`Error::Text`] or [`Error::Engine`] if there is no tokenizer or an unknown one.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
         let path = match &self.0 {
             ModelLocation::BuiltIn(model) => return Ok(tokenizer_of(&model.open()?)?),
@@ -170,7 +170,7 @@ impl ModelFiles {
         let checkpoint = Checkpoint::open(path)?;
         match tokenizer_of(&checkpoint) {
             Err(error @ millrace_runtime::Error::NoTokenizer { .. }) => {
-                // What is no model at all has something better to say.
+                // For a file that is not a model, this gives the better message.
                 millrace_model::check_kind(&checkpoint)?;
                 Err(error.into())
             }
@@ -179,7 +179,7 @@ impl ModelFiles {
     }
 }
 
-/// The cached copy if there is a whole one: a run must not change because the hub did.
+/// Uses the cached copy if it is complete: a run must not change because the hub did.
 #[cfg(feature = "hub")]
 fn fetch(name: &str, options: &OpenOptions) -> Result<PathBuf> {
     let reference = Reference::parse(name)?;
@@ -207,7 +207,7 @@ fn fetch(name: &str, _: &OpenOptions) -> Result<PathBuf> {
     Err(Error::NoHub { name })
 }
 
-/// A model of the cache, without a prefix.
+/// A model from the cache, named without a prefix.
 #[cfg(feature = "hub")]
 fn cached(name: &str) -> Result<PathBuf> {
     let hub = HubSettings::from_env(true).map(Hub::new).ok();
@@ -228,7 +228,7 @@ fn cached(name: &str) -> Result<PathBuf> {
     Err(unknown(name, None, Vec::new()))
 }
 
-/// The folder a file lies in.
+/// The folder that contains a file.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -236,7 +236,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Nothing has that name: what comes close.
+/// The error for an unknown name, with similar names.
 fn unknown(name: &str, reference: Option<String>, cached: Vec<String>) -> Error {
     let is_file = name.ends_with(".gguf") || name.ends_with(".safetensors");
     Error::NoModel {
@@ -246,7 +246,7 @@ fn unknown(name: &str, reference: Option<String>, cached: Vec<String>) -> Error 
     }
 }
 
-/// Names that exist: built-in models, cached repositories, and models in the folder that was named.
+/// Names that exist: built-in models, cached repositories, and models in the named folder.
 fn candidates(text: &str, cached: Vec<String>) -> Vec<String> {
     let built_in = EmbeddedModel::all()
         .iter()

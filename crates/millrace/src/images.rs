@@ -1,5 +1,4 @@
-//! The images of a conversation: each is decoded once and seen once, however often its message is
-//! rendered again.
+//! The images of a conversation: each is decoded and encoded once, however often its message is rendered again.
 
 use crate::{Error, Event, Model, Options, Result, Session};
 use millrace_runtime::vision::image::RgbImage;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct ChatImages(HashMap<String, ChatImage>);
 
-/// An image, and what the vision encoder made of it and its crops; nothing yet if it was not asked about.
+/// An image, and the encoder's output for it and its crops; empty until a prompt uses it.
 #[derive(Debug)]
 struct ChatImage {
     pixels: Pixels,
@@ -21,7 +20,7 @@ struct ChatImage {
 }
 
 impl ChatImages {
-    /// Takes an image under a name, which is that image's alone.
+    /// Adds an image under a name, which must not name another image.
     pub(crate) fn add(&mut self, model: &Model, name: &str, image: &RgbImage) -> Result<()> {
         let pixels = model.image_reader()?.pixels(image)?;
         match self.0.get(name) {
@@ -37,7 +36,7 @@ impl ChatImages {
         }
     }
 
-    /// Tokens of a prompt with the images of these names in it, placeholders for their rows.
+    /// Tokens of a prompt with the images of these names, with placeholders for their rows.
     pub(crate) fn tokens(
         &self,
         model: &Model,
@@ -53,7 +52,7 @@ impl ChatImages {
         Ok(reader.tokens(tokenizer, ImageText::Chat(prompt), &pixels)?)
     }
 
-    /// Puts the images of these names into the places for them, running the vision encoder over new ones.
+    /// Places the images of these names at their placeholders, running the vision encoder over new ones.
     pub(crate) fn place(
         &mut self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! Sequences that a file keeps from run to run.
+//! Sequences that are kept in a file between runs.
 
 use crate::session::Lease;
 use crate::stream::Stream;
@@ -27,7 +27,7 @@ impl SequenceFile {
         &self.path
     }
 
-    /// Fills the sequence with what the file has; returns its note, which is empty if there is no file.
+    /// Fills the sequence from the file; returns the file's note, which is empty if there is no file.
     pub(crate) fn load(&self, engine: &mut dyn Engine, seq: SeqId) -> Result<Vec<u8>> {
         Ok(engine.load_sequence(seq, &self.path)?.unwrap_or_default())
     }
@@ -37,8 +37,8 @@ impl SequenceFile {
     }
 }
 
-/// A sequence whose keys, values and states a file keeps, so that another run of the program need not compute them again:
-/// what [`Session::kept_in`] gives. The texts are the same with it and without.
+/// A sequence whose keys, values and states are kept in a file, so that another run of the program need not compute
+/// them again. [`Session::kept_in`] makes one. The texts are the same with it and without.
 ///
 /// ```
 /// use millrace::{Model, Options, Prompt};
@@ -65,17 +65,17 @@ impl SequenceFile {
 pub struct KeptSequence {
     lease: Arc<Lease>,
     file: SequenceFile,
-    /// What a chat wrote beside it.
+    /// The chat's own data beside it.
     note: Vec<u8>,
 }
 
 impl Session {
-    /// A sequence that goes on where the file ends; an empty one if there is no file. The file is locked until it is
-    /// dropped.
+    /// A sequence that continues where the file ends; an empty one if there is no file. The file is locked until the
+    /// sequence is dropped.
     ///
     /// # Errors
-    /// A file that is damaged, or of another model, build, level or cache format; one that another process has; a session
-    /// on a device.
+    /// A file that is damaged, or of another model, build, level or cache format; a file locked by another process; a
+    /// session on a device.
     pub fn kept_in(&self, path: impl AsRef<Path>) -> Result<KeptSequence> {
         let file = SequenceFile::lock(path.as_ref())?;
         let lease = Arc::new(Lease::new(self)?);
@@ -85,13 +85,14 @@ impl Session {
 }
 
 impl KeptSequence {
-    /// Tokens that it holds.
+    /// Number of tokens in the sequence.
     pub fn n_tokens(&self) -> usize {
         let session = self.lease.session();
         session.with_engine(|engine| engine.len(self.lease.seq).unwrap_or(0))
     }
 
-    /// Text after a prompt, which is the whole context: what the sequence holds of its beginning is not computed again.
+    /// Generates text after a prompt, which is the whole context: the part that the sequence already holds is not
+    /// computed again.
     ///
     /// # Errors
     /// As [`Session::generate_with`].
@@ -104,7 +105,7 @@ impl KeptSequence {
         self.generate_prepared(prepared, options, &mut |_| {})
     }
 
-    /// As [`generate`](KeptSequence::generate), of a prompt that was prepared; `on_event` is told what happens.
+    /// As [`generate`](KeptSequence::generate), for a prepared prompt; `on_event` gets the events.
     ///
     /// # Errors
     /// As [`Session::generate_prepared`].
@@ -119,7 +120,7 @@ impl KeptSequence {
         stream.finish_events(on_event)
     }
 
-    /// Writes what it holds to its file, whole or not at all.
+    /// Writes the sequence to its file, whole or not at all.
     ///
     /// # Errors
     /// A file that cannot be written; a sequence with images.

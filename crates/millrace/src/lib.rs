@@ -1,8 +1,8 @@
 //! Language models from a file to text, on the CPU and on NPUs, in one crate.
 //!
-//! A [`Model`] is a file that is open; [`Model::on`] puts it on a [`Device`] and gives a [`Session`], which writes text,
-//! talks, embeds and scores. The examples here run on `demo`, a model of five million parameters that is built in and
-//! writes stories for children.
+//! A [`Model`] is an open model file. [`Model::on`] places it on a [`Device`] and returns a [`Session`], which
+//! generates text, chats, embeds and scores. The examples here run on `demo`, a model of five million parameters that
+//! is built in and writes stories for children.
 //!
 //! # Hello
 //!
@@ -19,8 +19,8 @@
 //! ```
 //!
 //! [`Model::open`] takes a GGUF or safetensors file, a folder as transformers writes it, and with the feature `hub` a
-//! model of the Hugging Face Hub, as in `hf:Qwen/Qwen3-0.6B` or `hf:OWNER/REPO:Q4_K_M`. How text is chosen and when it
-//! ends is in [`Options`], a builder; what it leaves open the model's files decide:
+//! model of the Hugging Face Hub, as in `hf:Qwen/Qwen3-0.6B` or `hf:OWNER/REPO:Q4_K_M`. [`Options`], a builder, says
+//! how text is sampled and when it ends. The model's files decide anything left unset:
 //!
 //! ```
 //! # use millrace::{Finish, Model, Options};
@@ -37,8 +37,8 @@
 //!
 //! # Chat
 //!
-//! A [`Chat`] puts messages into the model's chat template and keeps what was computed, so an answer costs only the
-//! new message. Control tokens that somebody writes into a message are text to the model.
+//! A [`Chat`] puts messages into the model's chat template and keeps the computed state, so an answer costs only the
+//! new message. Control tokens spelled out in a message are plain text to the model.
 //!
 //! ```
 //! # use millrace::{Model, Options};
@@ -57,8 +57,8 @@
 //!
 //! # Streaming
 //!
-//! [`Session::stream`] is an iterator over pieces of text; [`Session::generate_events`] calls back, and tells of the
-//! prompt's progress too. A [`Cancel`] stops either from any thread, and what was written stays.
+//! [`Session::stream`] is an iterator over pieces of text. [`Session::generate_events`] calls back, and reports the
+//! prompt's progress too. A [`Cancel`] stops either from any thread, and the text written so far is kept.
 //!
 //! ```
 //! # use millrace::{Cancel, Finish, Model, Options};
@@ -79,7 +79,7 @@
 //! # Batches
 //!
 //! [`Session::batch`] computes many prompts together: every pass over the weights serves as many as the session has
-//! sequences. What else is in a batch changes no text, to the bit.
+//! sequences. The other prompts of a batch change no text, to the bit.
 //!
 //! ```
 //! # use millrace::{Device, Model, Options};
@@ -120,9 +120,9 @@
 //!
 //! # Devices
 //!
-//! A name is enough, and [`Device`] sets the rest: context, sequences, threads, drafts, and how an NPU's plans are made.
-//! [`Device::names`] lists what a build knows. An NPU that this computer does not have is simulated: it computes what the
-//! NPU would, in far more time, and says what that would take.
+//! A name is enough, and [`Device`] sets the rest: context, sequences, threads, drafts, and how an NPU's plans are
+//! made. [`Device::names`] lists what a build knows. An NPU that this computer does not have is simulated. The
+//! simulation computes the NPU's results, in far more time, and reports the modelled time.
 //!
 //! ```
 //! # #[cfg(feature = "targets")]
@@ -139,8 +139,8 @@
 //!
 //! # Errors
 //!
-//! Every function returns the one [`Error`]. Its text names the file, tensor, setting or value with what was expected
-//! and found; [`Error::advice`] says what to do. What can be refused is refused before any work, and a failed call
+//! Every function returns the one [`Error`]. Its text names the file, tensor, setting or value, with expected and
+//! found; [`Error::advice`] gives the remedy. Checks are made before any work where possible, and a failed call
 //! leaves session and chat as they were.
 //!
 //! ```
@@ -168,11 +168,11 @@
 //!
 //! All three are on by default.
 //!
-//! # Templates by strangers
+//! # Untrusted templates
 //!
-//! A chat template is a program in the model's file. Its engine bounds source, steps, depth and memory of each text. The
-//! command line renders templates in a process of its own besides; who opens files of strangers may do as much with
-//! [`engine::render_templates_with`].
+//! A chat template is a program in the model's file. Its engine bounds source, steps, depth and memory of each text.
+//! The command line also renders templates in a separate process. Programs that open untrusted files can do the same
+//! with [`engine::render_templates_with`].
 #![forbid(unsafe_code)]
 
 mod cancel;
@@ -224,7 +224,8 @@ pub mod sampling {
 #[cfg(feature = "hub")]
 pub use millrace_hub as hub;
 
-/// What lies below a [`Session`]: for who drives an engine himself, or puts a model on a kind of NPU of his own.
+/// The layers below a [`Session`]: for callers who drive an engine themselves, or run a model on their own kind of
+/// NPU.
 pub mod engine {
     pub use millrace_format::{Checkpoint, Error as FileError};
     pub use millrace_graph::Graph;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A model whose files are open. Weights stay mapped and are shared by clones and by all sessions; it is `Send` and
+/// A model whose files are open. Weights stay mapped and are shared by clones and by all sessions. It is `Send` and
 /// `Sync`.
 ///
 /// ```
@@ -43,13 +43,13 @@ impl Model {
     /// the Hugging Face Hub, `hf:OWNER/REPO[@REVISION][:QUANT]`, which is downloaded if it is not in the cache.
     ///
     /// # Errors
-    /// [`Error::NoModel`](crate::Error::NoModel) with names that come close; a file that is damaged; an architecture
-    /// that is not supported; what the hub refuses.
+    /// [`Error::NoModel`](crate::Error::NoModel) with similar names; a file that is damaged; an architecture that is
+    /// not supported; errors of the hub.
     pub fn open(name: &str) -> Result<Model> {
         Model::open_with(name, &OpenOptions::new())
     }
 
-    /// As [`open`](Model::open), as the options say.
+    /// As [`open`](Model::open), with options.
     ///
     /// # Errors
     /// As [`open`](Model::open).
@@ -58,7 +58,7 @@ impl Model {
         Ok(Model::new(loaded, options))
     }
 
-    /// A model whose files are open already; of the options those about images count.
+    /// A model whose files are already open. Only the options about images apply.
     pub fn new(loaded: Arc<LoadedModel>, options: &OpenOptions) -> Model {
         Model {
             loaded,
@@ -68,16 +68,16 @@ impl Model {
         }
     }
 
-    /// Puts the model on a device: `"cpu"`, or a name that [`Device::names`] has; with settings, a [`Device`].
+    /// Places the model on a device: `"cpu"`, or a name from [`Device::names`]; with settings, a [`Device`].
     ///
     /// # Errors
-    /// [`Error::NoDevice`](crate::Error::NoDevice); settings that the device does not take; a model that it cannot
-    /// run; memory.
+    /// [`Error::NoDevice`](crate::Error::NoDevice); settings that the device does not accept; a model that it cannot
+    /// run; too little memory.
     pub fn on(&self, device: impl Into<Device>) -> Result<Session> {
         Session::open(self, &device.into())
     }
 
-    /// What to call it in messages.
+    /// Its name for messages.
     pub fn name(&self) -> &str {
         self.loaded.name()
     }
@@ -104,15 +104,16 @@ impl Model {
         is_plain.then_some(config.rope.theta)
     }
 
-    /// What of its files is left aside or overruled, in sentences; empty for most models.
+    /// Parts of its files that are ignored or overruled, as sentences; empty for most models.
     pub fn warnings(&self) -> Vec<String> {
         millrace_model::warnings(self.loaded.checkpoint(), self.loaded.model())
     }
 
-    /// The tokens of a text, with those that the model puts around every text. Spellings of control tokens are text.
+    /// The tokens of a text, with the tokens that the model adds around every text. Spelled-out control tokens are
+    /// plain text.
     ///
     /// # Errors
-    /// A model without a tokenizer, or with one that is not known.
+    /// A model without a tokenizer, or with an unknown one.
     pub fn tokenize(&self, text: &str) -> Result<Vec<u32>> {
         let options = EncodeOptions {
             add_special: true,
@@ -129,25 +130,26 @@ impl Model {
         Ok(self.loaded.tokenizer()?.decode(tokens, true))
     }
 
-    /// A prompt in tokens, with its images decoded and not yet read: what every generation begins with. To do it by oneself
-    /// tells what a prompt costs before anything runs.
+    /// A prompt in tokens, with its images decoded and not yet encoded: the first step of every generation. Called
+    /// directly, it shows the cost of a prompt before anything runs.
     ///
     /// # Errors
-    /// A model without tokenizer, chat template or vision, where the prompt needs it; as many images as the prompt has no
-    /// places for.
+    /// A model without tokenizer, chat template or vision, where the prompt needs it; a prompt whose placeholders do
+    /// not match its images.
     pub fn prepare(&self, prompt: impl Into<Prompt>) -> Result<PromptTokens> {
         PromptTokens::new(self, prompt.into())
     }
 
-    /// The open files, with graph, tokenizer and template: for who drives an [engine](crate::engine) himself.
+    /// The open files, with graph, tokenizer and template: for callers who drive an [engine](crate::engine)
+    /// themselves.
     pub fn loaded(&self) -> &Arc<LoadedModel> {
         &self.loaded
     }
 
-    /// What reads images for it; opened at the first call.
+    /// The image reader of the model; opened at the first call.
     ///
     /// # Errors
-    /// A model without vision, or a vision encoder that is another model's.
+    /// A model without vision, or the vision encoder of another model.
     pub fn image_reader(&self) -> Result<Arc<ImageReader>> {
         let mut slot = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reader) = &*slot {

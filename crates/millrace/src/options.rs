@@ -5,8 +5,8 @@ use millrace_runtime::sampling::{Dry, DynamicTemperature, Mirostat, StageKind, X
 use millrace_runtime::{GenerateParams, SamplingParams};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How a generation samples and when it ends: a builder. What is not said comes from the model's files, else is as
-/// each method says.
+/// How a generation samples and when it ends: a builder. Unset options come from the model's files, else from the
+/// defaults below.
 ///
 /// ```
 /// use millrace::{Model, Options};
@@ -50,7 +50,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the model's files recommend, until the model ends.
+    /// The recommendations of the model's files, without a limit on length.
     pub fn new() -> Options {
         Options::default()
     }
@@ -60,105 +60,106 @@ impl Options {
         Options::new().temperature(0.0)
     }
 
-    /// Higher is more varied; 0 always takes the likeliest token. Else 0.8.
+    /// Temperature: higher is more varied; 0 always takes the likeliest token. Default 0.8.
     #[must_use]
     pub fn temperature(mut self, temperature: f32) -> Options {
         self.temperature = Some(temperature);
         self
     }
 
-    /// Chooses among so many of the likeliest tokens; 0 for all. Else 40.
+    /// Samples from this many of the likeliest tokens; 0 for all. Default 40.
     #[must_use]
     pub fn top_k(mut self, k: usize) -> Options {
         self.top_k = Some(k);
         self
     }
 
-    /// Chooses among the likeliest tokens that together have this probability. Else 0.95.
+    /// Samples from the likeliest tokens that together have this probability. Default 0.95.
     #[must_use]
     pub fn top_p(mut self, p: f32) -> Options {
         self.top_p = Some(p);
         self
     }
 
-    /// Leaves out tokens less likely than this times the likeliest. Else 0.05.
+    /// Leaves out tokens less likely than this times the likeliest. Default 0.05.
     #[must_use]
     pub fn min_p(mut self, p: f32) -> Options {
         self.min_p = Some(p);
         self
     }
 
-    /// Chooses among tokens of typical surprise up to this probability; 1 is off. Else 1.
+    /// Samples from tokens of typical surprise up to this probability; 1 is off. Default 1.
     #[must_use]
     pub fn typical_p(mut self, p: f32) -> Options {
         self.typical_p = Some(p);
         self
     }
 
-    /// Divides positive logits of tokens that appeared lately by it, and multiplies negative ones; 1 is off. Else 1.
+    /// Divides positive logits of tokens that appeared lately by it, and multiplies negative ones; 1 is off. Default
+    /// 1.
     #[must_use]
     pub fn repetition_penalty(mut self, penalty: f32) -> Options {
         self.repetition_penalty = Some(penalty);
         self
     }
 
-    /// Is subtracted from the logits of tokens that appeared lately; 0 is off. Else 0.
+    /// Subtracted from the logits of tokens that appeared lately; 0 is off. Default 0.
     #[must_use]
     pub fn presence_penalty(mut self, penalty: f32) -> Options {
         self.presence_penalty = Some(penalty);
         self
     }
 
-    /// Is subtracted from the logits of tokens for each time they appeared lately; 0 is off. Else 0.
+    /// Subtracted from the logits of tokens for each time they appeared lately; 0 is off. Default 0.
     #[must_use]
     pub fn frequency_penalty(mut self, penalty: f32) -> Options {
         self.frequency_penalty = Some(penalty);
         self
     }
 
-    /// How many tokens back the penalties look. Else 64.
+    /// How many tokens back the penalties look. Default 64.
     #[must_use]
     pub fn penalty_last_n(mut self, n_tokens: usize) -> Options {
         self.penalty_last_n = Some(n_tokens);
         self
     }
 
-    /// Chooses among tokens whose logits are within so many standard deviations of the largest; 0 is off. Else 0.
+    /// Samples from tokens whose logits are within this many standard deviations of the largest; 0 is off. Default 0.
     #[must_use]
     pub fn top_n_sigma(mut self, n: f32) -> Options {
         self.top_n_sigma = n;
         self
     }
 
-    /// Excludes the likeliest tokens now and then. Else never.
+    /// Sometimes excludes the likeliest tokens. Default never.
     #[must_use]
     pub fn xtc(mut self, xtc: Xtc) -> Options {
         self.xtc = xtc;
         self
     }
 
-    /// Lets the temperature follow the entropy. Else it does not.
+    /// Lets the temperature follow the entropy. Off by default.
     #[must_use]
     pub fn dynamic_temperature(mut self, dynatemp: DynamicTemperature) -> Options {
         self.dynatemp = dynatemp;
         self
     }
 
-    /// Penalises tokens that would go on with a repetition. Else it does not.
+    /// Penalises tokens that would continue a repetition. Off by default.
     #[must_use]
     pub fn dry(mut self, dry: Dry) -> Options {
         self.dry = dry;
         self
     }
 
-    /// Keeps the surprise of the text near a target, in place of what leaves tokens out. Else it does not.
+    /// Keeps the surprise of the text near a target, in place of the samplers that leave tokens out. Off by default.
     #[must_use]
     pub fn mirostat(mut self, mirostat: Mirostat) -> Options {
         self.mirostat = Some(mirostat);
         self
     }
 
-    /// The samplers between biases and the draw, in this order; those not named are left out. Else
+    /// The samplers between biases and the draw, in this order; unnamed ones are left out. Default
     /// [`StageKind::USUAL`].
     #[must_use]
     pub fn order(mut self, order: &[StageKind]) -> Options {
@@ -180,14 +181,14 @@ impl Options {
         self
     }
 
-    /// Seed of the draws: equal seeds give equal texts. Else each generation takes a new one.
+    /// Seed of the draws: equal seeds give equal texts. By default each generation takes a new one.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Options {
         self.seed = Some(seed);
         self
     }
 
-    /// Tokens to write at most. Else the model or a full context ends the text.
+    /// Maximum number of tokens to generate. By default the model or a full context ends the text.
     #[must_use]
     pub fn max_tokens(mut self, n_tokens: usize) -> Options {
         self.max_tokens = Some(n_tokens);
@@ -201,7 +202,7 @@ impl Options {
         self
     }
 
-    /// Ends the text before this token, beside the model's own. May be repeated.
+    /// Ends the text before this token, in addition to the model's own. May be repeated.
     #[must_use]
     pub fn stop_token(mut self, token: u32) -> Options {
         self.stop_tokens.push(token);
@@ -215,27 +216,27 @@ impl Options {
         self
     }
 
-    /// Whether control tokens, the ending one too, show in the text.
+    /// Whether control tokens show in the text, including the one that ends it.
     #[must_use]
     pub fn show_special(mut self, show: bool) -> Options {
         self.show_special = show;
         self
     }
 
-    /// What stops the work from another thread. A stopped generation has the text that it came to.
+    /// Handle that stops the work from another thread. A stopped generation keeps the text written so far.
     #[must_use]
     pub fn cancel(mut self, cancel: &Cancel) -> Options {
         self.cancel = cancel.clone();
         self
     }
 
-    /// The handle that [`cancel`](Options::cancel) set, or one that nobody has.
+    /// The handle set by [`cancel`](Options::cancel), or a new one.
     pub fn cancel_handle(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Everything that a generation with this model samples by, checked: with what the model's files recommend and, where
-    /// nobody set one, a new seed.
+    /// All sampling parameters of a generation with this model, checked. They include the recommendations of the
+    /// model's files and, if none was set, a new seed.
     ///
     /// # Errors
     /// A value outside its range, a token that the vocabulary does not have, an empty stop text.
@@ -292,7 +293,7 @@ impl Options {
     }
 }
 
-/// A seed nobody chose. Short, so that people can repeat it.
+/// A random seed. Short, so that people can repeat it.
 fn new_seed() -> u64 {
     let since_1970 = SystemTime::now()
         .duration_since(UNIX_EPOCH)

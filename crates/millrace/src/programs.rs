@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-/// What the place is called in the environment.
+/// The environment variable for the place.
 pub const PROGRAMS_VARIABLE: &str = "MILLRACE_NPU_CACHE";
 
-/// The folder of compiled programs: [`PROGRAMS_VARIABLE`], else `millrace/npu` in the user's cache folder.
-/// `None` where there is no home, or the variable is empty: nothing is kept then.
+/// The folder of compiled programs: [`PROGRAMS_VARIABLE`], else `millrace/npu` in the user's cache folder. `None`
+/// where there is no home, or the variable is empty: then nothing is kept.
 pub fn programs_folder() -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os(PROGRAMS_VARIABLE) {
         return Some(PathBuf::from(dir)).filter(|dir| !dir.as_os_str().is_empty());

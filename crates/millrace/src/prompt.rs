@@ -1,4 +1,4 @@
-//! What a model is asked, and the tokens of it.
+//! Prompts, and their tokens.
 
 use crate::{Error, Model, Result};
 use millrace_runtime::vision::image::{MAX_FILE_BYTES, RgbImage};
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A prompt: a text to continue, messages to answer, or tokens; with images perhaps. A `&str` or `String` is a text to
-/// continue.
+/// A prompt: a text to continue, messages to answer, or tokens, optionally with images. A `&str` or `String` is a
+/// text to continue.
 ///
 /// ```
 /// use millrace::Prompt;
@@ -35,12 +35,13 @@ enum PromptContent {
 }
 
 impl Prompt {
-    /// A text that the model goes on with. Spellings of control tokens in it are such tokens. With images it has `<start_of_image>` where each belongs.
+    /// A text for the model to continue. Spelled-out control tokens in it are read as control tokens. With images,
+    /// `<start_of_image>` marks the place of each.
     pub fn text(text: impl Into<String>) -> Prompt {
         Prompt::of(PromptContent::Text(text.into()))
     }
 
-    /// A user's message, put into the model's chat template. Spellings of control tokens in messages are text.
+    /// A user's message, put into the model's chat template. Spelled-out control tokens in messages are plain text.
     pub fn user(text: impl Into<String>) -> Prompt {
         Prompt::messages([Message::user(text)])
     }
@@ -50,7 +51,7 @@ impl Prompt {
         Prompt::of(PromptContent::Messages(messages.into_iter().collect()))
     }
 
-    /// Tokens as they are. Of the token that stands for an image there is one for each image, or one for each of its
+    /// Tokens as they are. The token that stands for an image occurs once for each image, or once for each of its
     /// rows.
     pub fn tokens(tokens: impl Into<Vec<u32>>) -> Prompt {
         Prompt::of(PromptContent::Tokens(tokens.into()))
@@ -63,8 +64,8 @@ impl Prompt {
         }
     }
 
-    /// Instructions for the model to keep to, before everything else. A text becomes a user's message by them; to tokens
-    /// nothing is added.
+    /// Instructions for the model to follow, before everything else. They make a text a user's message; tokens are
+    /// left unchanged.
     #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Prompt {
         self.content = match self.content {
@@ -80,7 +81,7 @@ impl Prompt {
         self
     }
 
-    /// An image, behind those before it. Of messages it goes with the last one, before its text.
+    /// Adds an image after those before it. With messages, it goes with the last one, before its text.
     #[must_use]
     pub fn image(mut self, image: RgbImage) -> Prompt {
         if let PromptContent::Messages(messages) = &mut self.content
@@ -122,7 +123,7 @@ impl From<String> for Prompt {
 /// Reads and decodes an image's file: PNG, JPEG or WebP.
 ///
 /// # Errors
-/// [`Error::Read`]; [`Error::Image`] for what is broken, animated or too large.
+/// [`Error::Read`]; [`Error::Image`] for an image that is broken, animated or too large.
 pub fn read_image(path: &Path) -> Result<RgbImage> {
     let reading = |source| Error::Read {
         path: path.to_owned(),
@@ -130,13 +131,13 @@ pub fn read_image(path: &Path) -> Result<RgbImage> {
     };
     let file = File::open(path).map_err(reading)?;
     let mut bytes = Vec::new();
-    // One byte more than is read tells a file that is too long.
+    // Reading one byte beyond the limit detects a file that is too long.
     let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(reading)?;
     Ok(RgbImage::decode(&path.display().to_string(), &bytes)?)
 }
 
-/// A prompt in tokens. Its images are decoded; a [`Session`](crate::Session) reads them.
+/// A prompt in tokens. Its images are decoded; a [`Session`](crate::Session) encodes them.
 #[derive(Debug)]
 pub struct PromptTokens {
     pub(crate) tokens: Vec<u32>,
@@ -145,16 +146,16 @@ pub struct PromptTokens {
     warning: Option<Warning>,
 }
 
-/// What reading a prompt's images gave.
+/// Result of encoding a prompt's images.
 #[derive(Clone, Debug, Default)]
 pub struct ImageReading {
-    /// Rows for the text model, in the order of the prompt, crops behind their whole.
+    /// Rows for the text model, in the order of the prompt, crops after their whole image.
     pub images: Vec<Arc<Image>>,
-    /// What left the vision encoder for each of them, `[n_patches, d_model]`.
+    /// Output of the vision encoder for each of them, `[n_patches, d_model]`.
     pub encoder: Vec<Vec<f32>>,
-    /// What it took, measured.
+    /// Measured time.
     pub time: Duration,
-    /// What it took of a device, where the vision encoder's blocks ran on one: of all images together.
+    /// Cost on a device, for all images together, if the vision encoder's blocks ran on one.
     pub on_device: Option<VisionRun>,
 }
 
@@ -236,28 +237,28 @@ impl PromptTokens {
         })
     }
 
-    /// The tokens. In place of an image's rows are placeholders until it was read.
+    /// The tokens. Placeholders stand for an image's rows until it is encoded.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// What the vision encoder takes of each image.
+    /// The vision encoder's input for each image.
     pub fn pixels(&self) -> &[Pixels] {
         &self.pixels
     }
 
-    /// What reading the images gave; `None` before that, and without images.
+    /// Result of encoding the images; `None` before that, and without images.
     pub fn images_read(&self) -> Option<&ImageReading> {
         self.read.as_ref()
     }
 
-    /// What the caller should know of the text.
+    /// A warning about the text for the caller.
     pub fn warning(&self) -> Option<&Warning> {
         self.warning.as_ref()
     }
 }
 
-/// The prompt ends where the model's answer begins.
+/// Options for a prompt that ends where the model's answer begins.
 pub(crate) fn answered() -> RenderOptions {
     RenderOptions {
         add_generation_prompt: true,
@@ -265,7 +266,8 @@ pub(crate) fn answered() -> RenderOptions {
     }
 }
 
-/// What a prompt lacks before an answer that is a text. No function is offered here, so every answer is one.
+/// The tokens to append to a prompt before an answer that is a text. No function is offered here, so every answer is
+/// a text.
 pub(crate) fn opening(
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
@@ -275,8 +277,8 @@ pub(crate) fn opening(
     opening.map_or_else(Vec::new, |opening| opening.tokens)
 }
 
-/// Tokens with a place for each row of images, of which `n_rows` has the number for each, in place of the model's own placeholder, one
-/// for each image. Those that already have one for each row are taken as they are.
+/// Replaces the model's own placeholder, one for each image, by one placeholder for each row; `n_rows` has the number
+/// of rows of each image. Tokens that already have one for each row keep their number.
 fn expand(tokens: &[u32], placeholder: u32, n_rows: &[usize]) -> Result<Vec<u32>> {
     let n_found = tokens.iter().filter(|token| **token == placeholder).count();
     let (n_images, n_all) = (n_rows.len(), n_rows.iter().sum());

@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// A model on a device: what [`Model::on`] gives. Clones are the same session; any thread may use it. Calls take turns
-/// step by step, so two streams of two threads go on side by side, and a [`batch`](Session::batch) shares every pass
+/// A model on a device, made by [`Model::on`]. Clones are the same session, and any thread may use it. Calls take
+/// turns step by step: streams of two threads advance side by side, and a [`batch`](Session::batch) shares every pass
 /// over the weights.
 #[derive(Clone)]
 pub struct Session {
@@ -24,14 +24,14 @@ struct SessionState {
     name: String,
     n_ctx: usize,
     max_sequences: usize,
-    /// The name of a model that drafts and can read no images.
+    /// The name of a draft model, which cannot read images.
     draft: Option<String>,
     core: Mutex<SessionCore>,
-    /// Where a vision encoder's blocks run, once an image was read.
+    /// Where a vision encoder's blocks run; set by the first image.
     encoder: OnceLock<VisionDevice>,
 }
 
-/// What one step needs for itself.
+/// State that one step needs exclusively.
 pub(crate) struct SessionCore {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) speculator: Option<Speculator>,
@@ -52,12 +52,12 @@ pub struct Logits {
 }
 
 impl Logits {
-    /// `[n_tokens, vocab_size]`, row-major: row `i` is for the token behind token `i`.
+    /// `[n_tokens, vocab_size]`, row-major: row `i` is for the token after token `i`.
     pub fn data(&self) -> &[f32] {
         &self.data
     }
 
-    /// The same numbers, which are the caller's then.
+    /// The same numbers, owned by the caller.
     pub fn into_data(self) -> Vec<f32> {
         self.data
     }
@@ -81,7 +81,7 @@ impl Session {
         Ok(Session::with(model, engine, speculator, draft))
     }
 
-    /// A session over an engine of the model that was made elsewhere, and over what drafts for it.
+    /// A session over an existing engine of the model, and an optional speculator for it.
     pub fn over(model: &Model, engine: Box<dyn Engine>, speculator: Option<Speculator>) -> Session {
         Session::with(model, engine, speculator, None)
     }
@@ -126,35 +126,35 @@ impl Session {
         self.shared.max_sequences
     }
 
-    /// What was drafted so far; `None` for a session without drafts.
+    /// Statistics of drafts so far; `None` for a session without drafts.
     pub fn speculation(&self) -> Option<SpeculationStats> {
         self.lock().speculator.as_ref().map(Speculator::stats)
     }
 
-    /// The engine, for what this crate has no word for. Other calls of the session wait meanwhile; one from within `work`
-    /// would wait for ever.
+    /// Access to the engine, for operations that this crate does not have. Other calls of the session wait meanwhile;
+    /// a call from within `work` would deadlock.
     pub fn with_engine<T>(&self, work: impl FnOnce(&mut dyn Engine) -> T) -> T {
         work(&mut *self.lock().engine)
     }
 
-    /// The engine is whole between steps, so what a panic left behind the lock is too.
+    /// Ignores a poisoned lock: the engine is consistent between steps, so it is also consistent after a panic.
     pub(crate) fn lock(&self) -> MutexGuard<'_, SessionCore> {
         let core = self.shared.core.lock();
         core.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Text after a prompt, as the model's files recommend to sample it.
+    /// Generates text after a prompt, sampled as the model's files recommend.
     ///
     /// # Errors
-    /// A prompt that does not fit the context; what [`Model::prepare`] refuses; a device that fails.
+    /// A prompt that does not fit the context; errors of [`Model::prepare`]; a device that fails.
     pub fn generate(&self, prompt: impl Into<Prompt>) -> Result<Generation> {
         self.generate_with(prompt, &Options::new())
     }
 
-    /// As [`generate`](Session::generate), as the options say.
+    /// As [`generate`](Session::generate), with options.
     ///
     /// # Errors
-    /// As [`generate`](Session::generate), and those of [`Options::params`].
+    /// As [`generate`](Session::generate) and [`Options::params`].
     pub fn generate_with(
         &self,
         prompt: impl Into<Prompt>,
@@ -163,8 +163,8 @@ impl Session {
         self.stream(prompt, options)?.finish()
     }
 
-    /// As [`generate_with`](Session::generate_with); `on_event` is told what happens, text piece by piece. While it
-    /// is told of images it must not use the session, which waits for it.
+    /// As [`generate_with`](Session::generate_with); `on_event` gets the events, with the text piece by piece. During
+    /// events about images it must not use the session, which waits for it.
     ///
     /// # Errors
     /// As [`generate_with`](Session::generate_with).
@@ -178,7 +178,7 @@ impl Session {
         self.generate_prepared(prepared, options, on_event)
     }
 
-    /// As [`generate_events`](Session::generate_events), of a prompt that was prepared.
+    /// As [`generate_events`](Session::generate_events), for a prepared prompt.
     ///
     /// # Errors
     /// As [`generate_events`](Session::generate_events); a prompt of another model.
@@ -191,8 +191,8 @@ impl Session {
         Stream::start(self, prepared, options, on_event)?.finish_events(on_event)
     }
 
-    /// Text after a prompt as an iterator over its pieces. Nothing is computed before the first is asked for, but the
-    /// prompt's images.
+    /// Text after a prompt as an iterator over its pieces. Before the first piece is requested, only the prompt's
+    /// images are computed.
     ///
     /// # Errors
     /// As [`generate_with`](Session::generate_with).
@@ -201,12 +201,12 @@ impl Session {
         Stream::start(self, prepared, options, &mut |_| {})
     }
 
-    /// Texts after many prompts, in their order: as many at a time as the session has sequences, computed together. Each is
-    /// what [`generate_with`](Session::generate_with) gives of it alone; without a seed each takes its own. Nothing is drafted,
-    /// and other calls of the session wait until all are done.
+    /// Texts after many prompts, in their order: as many at a time as the session has sequences, computed together.
+    /// Each equals the result of [`generate_with`](Session::generate_with) for its prompt alone; without a seed each
+    /// takes a new one. Nothing is drafted, and other calls of the session wait until all are done.
     ///
     /// # Errors
-    /// The first that a prompt or a step has: then no prompt has a result.
+    /// The first error of a prompt or a step: then no prompt has a result.
     pub fn batch<P: Into<Prompt>>(
         &self,
         prompts: impl IntoIterator<Item = P>,
@@ -226,7 +226,7 @@ impl Session {
     /// As [`batch`](Session::batch), but a prompt that fails has its error in its place, and the others their texts.
     ///
     /// # Errors
-    /// Those that no prompt has by itself: a step of the engine that fails.
+    /// Errors that belong to no single prompt: a step of the engine that fails.
     pub fn batch_each<P: Into<Prompt>>(
         &self,
         prompts: impl IntoIterator<Item = P>,
@@ -245,7 +245,7 @@ impl Session {
         let mut core = self.lock();
         let done = generate_each(&mut *core.engine, turns, cancel, &mut |_, _| {})?;
         let mut results: Vec<_> = done.into_iter().map(|one| Ok(one?)).collect();
-        // Their places are told in order, so each is where it was when those before it are.
+        // Indices ascend, so each is right once the entries before it are inserted.
         for (index, error) in refused {
             results.insert(index, Err(error));
         }
@@ -263,13 +263,13 @@ impl Session {
     /// The embedding of a text, `[d_model]` of length 1, pooled as the model's file says, else by the mean.
     ///
     /// # Errors
-    /// A model or a device that makes no embeddings; a text of no tokens, or of more than the context holds.
+    /// A model or a device without embeddings; a text of no tokens, or of more than the context holds.
     pub fn embed(&self, text: &str) -> Result<Vec<f32>> {
         let pooling = Pooling::of(self.model.loaded())?;
         self.embed_with(text, pooling.unwrap_or(Pooling::Mean))
     }
 
-    /// As [`embed`](Session::embed), pooled as said.
+    /// As [`embed`](Session::embed), with this pooling.
     ///
     /// # Errors
     /// As [`embed`](Session::embed).
@@ -278,7 +278,7 @@ impl Session {
         self.embed_tokens(&tokens, pooling, true)
     }
 
-    /// The embedding of tokens, `[d_model]`: of length 1 with `normalize`, else as the model gives it.
+    /// The embedding of tokens, `[d_model]`: of length 1 with `normalize`, else unscaled.
     ///
     /// # Errors
     /// As [`embed`](Session::embed).
@@ -297,7 +297,7 @@ impl Session {
         })
     }
 
-    /// The logits behind every token of a prompt.
+    /// The logits after every token of a prompt.
     ///
     /// # Errors
     /// As [`generate`](Session::generate).
@@ -315,11 +315,11 @@ impl Session {
         })
     }
 
-    /// Reads the images of a prompt, if that was not done. Those who want to know what it took do it before
+    /// Encodes the images of a prompt, if that was not done. Callers who want its cost call it before
     /// [`generate_prepared`](Session::generate_prepared), which does it otherwise.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]; a draft model, which reads no images; a device that fails.
+    /// [`Error::Cancelled`]; a draft model, which cannot read images; a device that fails.
     pub fn read_images(
         &self,
         prepared: &mut PromptTokens,
@@ -372,7 +372,7 @@ impl Session {
         encoded.ok_or(Error::Cancelled)
     }
 
-    /// A turn after a prompt, its images read.
+    /// A turn after a prompt, with its images encoded.
     pub(crate) fn turn(
         &self,
         mut prepared: PromptTokens,
@@ -380,7 +380,7 @@ impl Session {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Turn> {
         let params = options.params(&self.model)?;
-        // Before the vision encoder runs.
+        // Checked before the vision encoder runs.
         let n_prompt = prepared.tokens.len();
         let fits = self
             .lock()
@@ -394,7 +394,7 @@ impl Session {
     }
 }
 
-/// A sequence of a session, given back when it is dropped.
+/// A sequence of a session, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     session: Session,
@@ -418,10 +418,10 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut core = self.session.lock();
-        // It was made here, so the engine has it.
+        // The engine has it, since it was made here.
         let _ = core.engine.release(self.seq);
         if let Some(speculator) = &mut core.speculator {
-            // Only a draft engine that fails says otherwise, and then it is told at the next draft.
+            // This fails only if a draft engine fails, which the next draft reports.
             let _ = speculator.forget(self.seq);
         }
     }

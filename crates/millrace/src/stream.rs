@@ -5,8 +5,8 @@ use crate::{Cancel, Error, Event, Options, PromptTokens, Result, Session};
 use millrace_runtime::{Generation, GenerationRun, Turn};
 use std::sync::Arc;
 
-/// A generation under way: an iterator over pieces of text. Each call of `next` computes until there is more text;
-/// none of it can be the start of a stop text. A `Stream` is `Send` and may be dropped at any time.
+/// A generation under way: an iterator over pieces of text. Each call of `next` computes until there is more text. No
+/// part of a piece can be the start of a stop text. A `Stream` is `Send` and may be dropped at any time.
 ///
 /// ```
 /// use millrace::{Model, Options};
@@ -29,7 +29,7 @@ pub struct Stream {
     lease: Arc<Lease>,
     run: GenerationRun,
     cancel: Cancel,
-    /// A step failed: there is no more.
+    /// A step failed: the stream has ended.
     failed: bool,
 }
 
@@ -48,7 +48,7 @@ impl Stream {
         )
     }
 
-    /// A turn on a sequence, which keeps what it holds of the prompt.
+    /// A turn on a sequence, which keeps its state for the common part of the prompt.
     pub(crate) fn of(lease: Arc<Lease>, turn: Turn, cancel: &Cancel) -> Result<Stream> {
         let run = GenerationRun::start(&mut *lease.session().lock().engine, lease.seq, turn)?;
         Ok(Stream {
@@ -59,7 +59,7 @@ impl Stream {
         })
     }
 
-    /// One step; tells what came of it. False when there is none to do.
+    /// Computes one step and reports its events. False when there are no more steps.
     fn step(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         if self.failed || !self.run.goes_on() {
             return Ok(false);
@@ -86,26 +86,26 @@ impl Stream {
         Ok(true)
     }
 
-    /// The rest of the text at once, and all of it with tokens, times and the reason of its end.
+    /// Computes the rest at once, and returns the whole text with tokens, times and the reason of its end.
     ///
     /// # Errors
-    /// A device that fails, logits that are no numbers, a full cache.
+    /// A device that fails, logits that are not numbers, a full cache.
     pub fn finish(self) -> Result<Generation> {
         self.finish_events(&mut |_| {})
     }
 
-    /// Ends the text where it is: what it has with tokens and times, and [`Finish::Cancelled`](crate::Finish::Cancelled) unless it
-    /// had ended. The handle that [`Options::cancel`] set, which others may have, stays as it is.
+    /// Ends the text here. Returns it with tokens and times, and [`Finish::Cancelled`](crate::Finish::Cancelled)
+    /// unless it had ended. The handle set by [`Options::cancel`], which others may share, is unchanged.
     ///
     /// # Errors
-    /// [`Error::Failed`] of a stream that failed before.
+    /// [`Error::Failed`] for a stream that failed before.
     pub fn stop(mut self) -> Result<Generation> {
         self.cancel = Cancel::new();
         self.cancel.cancel();
         self.finish()
     }
 
-    /// As [`finish`](Stream::finish); `on_event` is told what happens.
+    /// As [`finish`](Stream::finish); `on_event` gets the events.
     ///
     /// # Errors
     /// As [`finish`](Stream::finish).

@@ -1,4 +1,4 @@
-//! Every example runs and finds what it expects.
+//! Every example runs and its own checks pass.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! What stops work from another thread.
+//! Tokens that stop work from another thread.
 
 use millrace::Cancel;
 use pyo3::prelude::*;
 
-/// Stops what it was given to, from any thread.
+/// Stops the work that it was given to, from any thread.
 #[pyclass(frozen, module = "millrace", from_py_object)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CancelToken(pub(crate) Cancel);
@@ -15,17 +15,17 @@ impl CancelToken {
         CancelToken::default()
     }
 
-    /// Stops the work that has this token, and all that gets it before `reset`.
+    /// Stops the work that has this token, and all work that gets it before `reset`.
     fn cancel(&self) {
         self.0.cancel();
     }
 
-    /// Lets the token serve for new work.
+    /// Makes the token usable for new work.
     fn reset(&self) {
         self.0.reset();
     }
 
-    /// Whether the work was asked to stop.
+    /// Whether cancellation was requested.
     #[getter]
     fn cancelled(&self) -> bool {
         self.0.is_cancelled()

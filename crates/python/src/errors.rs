@@ -4,7 +4,7 @@ use millrace::{Error, engine};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// Where the classes are defined.
+/// The module that defines the classes.
 const MODULE: &str = "millrace._errors";
 
 /// The exception of an error.
@@ -13,12 +13,12 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     raise(py, class(error), &in_python(&error.to_string()), advice)
 }
 
-/// An exception for a value of the caller that only this module judges.
+/// An exception for a caller's value that this module checks itself.
 pub(crate) fn bad_value(py: Python<'_>, message: &str, advice: Option<String>) -> PyErr {
     raise(py, "InvalidValueError", message, advice)
 }
 
-/// An exception for a call on something that was closed.
+/// An exception for a call on a closed object.
 pub(crate) fn closed(py: Python<'_>, message: &str) -> PyErr {
     raise(py, "ClosedError", message, None)
 }
@@ -30,7 +30,7 @@ fn raise(py: Python<'_>, class: &str, message: &str, advice: Option<String>) -> 
         .and_then(|class| class.call1((message, advice)));
     match made {
         Ok(exception) => PyErr::from_value(exception),
-        // Without its Python half the module still says what is wrong.
+        // Without the package's Python files, the module still reports the error.
         Err(missing) => {
             let error = PyRuntimeError::new_err(message.to_owned());
             error.set_cause(py, Some(missing));
@@ -63,7 +63,7 @@ fn class(error: &Error) -> &'static str {
     }
 }
 
-/// A sentence of the library in Python's words: what Rust sets by a builder's method is an argument here.
+/// A sentence of the library in Python's words: a builder's method in Rust is an argument here.
 fn in_python(text: &str) -> String {
     ["Device::", "OpenOptions::", "Options::"]
         .iter()

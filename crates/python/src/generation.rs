@@ -1,4 +1,4 @@
-//! What a generation gave.
+//! Result of a generation.
 
 use millrace::{Finish, Generation};
 use pyo3::prelude::*;
@@ -28,7 +28,7 @@ impl Completion {
         &self.0.text
     }
 
-    /// Tokens drawn, the ending one left out.
+    /// Tokens drawn, without the one that ended the text.
     #[getter]
     fn tokens(&self) -> Vec<u32> {
         self.0.tokens.clone()
@@ -40,7 +40,7 @@ impl Completion {
         reason(self.0.finish)
     }
 
-    /// Tokens of the prompt, those of the cache included.
+    /// Tokens of the prompt, including those from the cache.
     #[getter]
     fn prompt_tokens(&self) -> usize {
         self.0.timings.n_cached + self.0.timings.n_prefill

@@ -1,7 +1,7 @@
-//! The native half of the Python package `millrace`: what the crate of that name does, for Python.
+//! The native half of the Python package `millrace`: a binding of the crate of that name.
 //!
-//! The interpreter's lock is released wherever work is done. Python's own half (`python/millrace`) has the exceptions, the types
-//! and what needs no speed.
+//! The interpreter's lock is released during all work. The Python half (`python/millrace`) has the exceptions, the
+//! types and code that needs no speed.
 #![forbid(unsafe_code)]
 
 mod cancel;
@@ -37,7 +37,7 @@ fn devices() -> Vec<(&'static str, &'static str)> {
     Device::names()
 }
 
-/// Instruction sets of this computer's CPU that there are kernels for, the least first.
+/// Instruction sets of this computer's CPU that have kernels, the least first.
 #[pyfunction]
 fn levels() -> Vec<&'static str> {
     Level::supported().into_iter().map(Level::name).collect()

@@ -1,4 +1,4 @@
-//! Logits that numpy and others read in place.
+//! Logits that numpy and other libraries read in place.
 
 use millrace::Logits;
 use pyo3::exceptions::PyIndexError;
@@ -10,11 +10,11 @@ use pyo3::types::{PyDict, PyTuple};
 #[derive(Debug)]
 pub(crate) struct LogitRows(pub(crate) Logits);
 
-/// A token's logarithm of probability, and those of the likeliest tokens in its place.
+/// A token's log probability, and those of the likeliest tokens in its place.
 pub(crate) type TokenLogprob = (f64, Vec<(u32, f64)>);
 
-/// The natural logarithm of the probability that a row of logits gives a token, and the `top` likeliest tokens with theirs, the
-/// likeliest first.
+/// The natural logarithm of a token's probability by a row of logits. Also the `top` likeliest tokens with theirs,
+/// the likeliest first.
 pub(crate) fn logprob(row: &[f32], token: u32, top: usize) -> TokenLogprob {
     let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let most = f64::from(most);
@@ -47,8 +47,8 @@ impl LogitRows {
         (self.0.rows().len(), self.0.vocab_size())
     }
 
-    /// numpy's array protocol, version 3: address, shape and type of the numbers, which nobody may write. The object is frozen,
-    /// so the numbers stay where they are as long as it lives.
+    /// numpy's array protocol, version 3: address, shape and type of the numbers, read-only. The object is frozen, so
+    /// the numbers keep their address as long as it lives.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let typestr = match cfg!(target_endian = "little") {
@@ -64,7 +64,7 @@ impl LogitRows {
         Ok(dict)
     }
 
-    /// A numpy array of the same memory, which cannot be written.
+    /// A read-only numpy array over the same memory.
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let numpy = slf.py().import("numpy")?;
         numpy.call_method1("asarray", PyTuple::new(slf.py(), [slf])?)

@@ -19,9 +19,9 @@ use std::sync::{Mutex, PoisonError};
 #[pyclass(frozen, name = "Model", module = "millrace")]
 #[derive(Debug)]
 pub(crate) struct PythonModel {
-    /// None when it was closed.
+    /// None after it was closed.
     session: Mutex<Option<Session>>,
-    /// The process whose threads compute: a fork has none of them.
+    /// The process that owns the compute threads: a fork has none of them.
     pid: u32,
 }
 
@@ -82,7 +82,7 @@ impl PythonModel {
         done?.map_err(|error| exception(py, &error))
     }
 
-    /// Texts after prompts, each with its own exception where it has none.
+    /// Texts after prompts; a prompt that fails has its own exception in its place.
     fn run_each<'py>(
         &self,
         py: Python<'py>,
@@ -132,7 +132,7 @@ impl PythonModel {
         let (options, watch) = (call.options, call.watch);
         let prompt = PromptArgument::of(prompt)?.with_images(py, call.images)?;
         let prompt = prompt.single(py)?;
-        // Images are read here.
+        // This call reads the images.
         let stream = watch.run(py, || session.stream(prompt, &options))?;
         let stream = stream.map_err(|error| exception(py, &error))?;
         Ok(TextStream::new(stream, watch))
@@ -194,8 +194,8 @@ impl PythonModel {
         self.text(py, prompts::conversation(messages)?, stream, options)
     }
 
-    /// As `generate` and `chat`, with tokens, times and the reason of the end. With `return_exceptions` a list of prompts gives a
-    /// list in which a prompt that fails has its exception, as `asyncio.gather` gives it.
+    /// As `generate` and `chat`, with tokens, times and the reason of the end. With `return_exceptions`, a prompt of
+    /// a list that fails has its exception in the result, as in `asyncio.gather`.
     #[pyo3(signature = (prompt, *, return_exceptions = false, **options))]
     fn complete<'py>(
         &self,
@@ -212,8 +212,9 @@ impl PythonModel {
         Ok(generations.into_pyobject(py)?.into_any())
     }
 
-    /// Embeddings, `[d_model]`: of a text, or a list for a list. `pooling` is `mean`, `first` or `last`, and what the model's files say
-    /// without it. They have length 1, unless `normalize` is false. `truncate` cuts a text to the context, which is an error otherwise.
+    /// Embeddings, `[d_model]`: one for a text, a list for a list. `pooling` is `mean`, `first` or `last`; by default
+    /// the model's files decide. They have length 1, unless `normalize` is false. `truncate` cuts a text to the
+    /// context, which is an error otherwise.
     #[pyo3(signature = (text, *, pooling = None, normalize = true, truncate = false))]
     fn embed<'py>(
         &self,
@@ -263,7 +264,7 @@ impl PythonModel {
         Ok(embeddings.into_pyobject(py)?.into_any())
     }
 
-    /// Logits behind every token of a prompt, f32 `[n_tokens, vocab_size]`.
+    /// Logits after every token of a prompt, f32 `[n_tokens, vocab_size]`.
     fn logits(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>) -> PyResult<LogitRows> {
         let session = self.session(py)?;
         let prompt = PromptArgument::of(prompt)?.single(py)?;
@@ -271,7 +272,7 @@ impl PythonModel {
         Ok(LogitRows(logits.map_err(|error| exception(py, &error))?))
     }
 
-    /// The tokens that a prompt is read as: of messages those of the model's chat template.
+    /// The tokens that a prompt is read as. Messages are put into the model's chat template.
     fn prompt_tokens(&self, py: Python<'_>, prompt: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let session = self.session(py)?;
         let prompt = PromptArgument::of(prompt)?.single(py)?;
@@ -280,8 +281,9 @@ impl PythonModel {
         Ok(prepared.tokens().to_vec())
     }
 
-    /// Of each token from `first` on (at least 1) its logarithm of probability behind those before it, and the `top` likeliest
-    /// tokens there with theirs. All tokens are read once more for it, to the bits that a generation had.
+    /// For each token from `first` on (at least 1): its log probability after the tokens before it, and the `top`
+    /// likeliest tokens there with theirs. All tokens are read once more for it, with the same bits as in a
+    /// generation.
     #[pyo3(signature = (tokens, *, first = 1, top = 0))]
     fn logprobs(
         &self,
@@ -296,7 +298,7 @@ impl PythonModel {
             return Err(bad_value(py, message, Some(advice)));
         }
         let session = self.session(py)?;
-        // The last token's own logits are nobody's; a text may fill the context with it.
+        // The last token's own logits are not used, so a text may fill the context.
         let read = tokens.len().saturating_sub(1);
         if first > read {
             return Ok(Vec::new());
@@ -310,8 +312,8 @@ impl PythonModel {
         logprobs.map_err(|error: Error| exception(py, &error))
     }
 
-    /// The tokens of a text. `add_special` puts those around it that the model puts around every text; `parse_special` takes
-    /// spellings of control tokens for these tokens.
+    /// The tokens of a text. `add_special` adds the tokens that the model puts around every text; `parse_special`
+    /// reads spelled-out control tokens as control tokens.
     #[pyo3(signature = (text, *, add_special = true, parse_special = false))]
     fn tokenize(
         &self,
@@ -332,7 +334,7 @@ impl PythonModel {
         tokens.map_err(|error: Error| exception(py, &error))
     }
 
-    /// The text of tokens; control tokens show with `show_special`.
+    /// The text of tokens; with `show_special`, control tokens are shown.
     #[pyo3(signature = (tokens, *, show_special = false))]
     fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>, show_special: bool) -> PyResult<String> {
         let session = self.session(py)?;
@@ -343,7 +345,7 @@ impl PythonModel {
         text.map_err(|error: Error| exception(py, &error))
     }
 
-    /// Gives memory back. Streams that are under way go on; every other call is refused from here on.
+    /// Frees the memory. Streams that are under way continue; every later call is refused.
     fn close(&self, py: Python<'_>) {
         let lock = || self.session.lock().unwrap_or_else(PoisonError::into_inner);
         py.detach(|| drop(lock().take()));
@@ -358,7 +360,7 @@ impl PythonModel {
         self.close(py);
     }
 
-    /// What to call the model.
+    /// The model's name for messages.
     #[getter]
     fn name(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.session(py)?.model().name().to_owned())
@@ -406,13 +408,13 @@ impl PythonModel {
         Ok(self.session(py)?.model().rope_base())
     }
 
-    /// What of the model's files is left aside or overruled, in sentences.
+    /// Parts of the model's files that are ignored or overruled, as sentences.
     #[getter]
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.session(py)?.model().warnings())
     }
 
-    /// The token that begins a text; None for a model without one.
+    /// The BOS token; None for a model without one.
     #[getter]
     fn bos_token(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         let tokenizer = self.session(py)?.model().loaded().tokenizer();
@@ -420,7 +422,7 @@ impl PythonModel {
         Ok(tokenizer.bos())
     }
 
-    /// The token that ends a text; None for a model without one.
+    /// The EOS token; None for a model without one.
     #[getter]
     fn eos_token(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         let tokenizer = self.session(py)?.model().loaded().tokenizer();

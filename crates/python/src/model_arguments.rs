@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Every argument, for messages; the type stubs list them too, and a test compares.
+/// Every argument, for messages. The type stubs list them too, and a test compares the lists.
 const NAMES: [&str; 13] = [
     "cancel",
     "context",
@@ -30,10 +30,10 @@ const NAMES: [&str; 13] = [
     "threads",
 ];
 
-/// The draft that is no model: what the text repeats.
+/// The draft without a model: repetitions in the text.
 const NGRAM: &str = "ngram";
 
-/// The draft that is the model's own layer.
+/// The draft by the model's own layer.
 const MTP: &str = "mtp";
 
 /// How a model is opened and put on a device.
@@ -51,7 +51,7 @@ pub(crate) struct ModelArguments {
 }
 
 impl ModelArguments {
-    /// Reads the arguments; `None` is as if it were not given.
+    /// Reads the arguments; `None` counts as not given.
     pub(crate) fn of(
         py: Python<'_>,
         given: Option<&Bound<'_, PyDict>>,
@@ -96,7 +96,7 @@ impl ModelArguments {
         Ok(())
     }
 
-    /// Opens a model, downloads it where need be, and puts it on the device.
+    /// Opens a model, with a download if needed, and places it on the device.
     pub(crate) fn open(self, py: Python<'_>, model: &Path) -> PyResult<Session> {
         let name = model.to_string_lossy().into_owned();
         let watch = self.watch.clone();
@@ -136,7 +136,7 @@ impl ModelArguments {
     }
 }
 
-/// A LoRA adapter as Python names it: a path, or a path and a factor on what it adds.
+/// A LoRA adapter as given in Python: a path, or a path and a scale factor.
 #[derive(FromPyObject)]
 enum AdapterArgument {
     Scaled(PathBuf, f32),

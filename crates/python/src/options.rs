@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Every argument, for messages; the type stubs list them too, and a test compares.
+/// Every argument, for messages. The type stubs list them too, and a test compares the lists.
 const NAMES: [&str; 19] = [
     "cancel",
     "frequency_penalty",
@@ -34,7 +34,7 @@ const NAMES: [&str; 19] = [
     "typical_p",
 ];
 
-/// What the keyword arguments of a call say.
+/// The keyword arguments of a call.
 #[derive(Debug, Default)]
 pub(crate) struct CallOptions {
     pub(crate) options: Options,
@@ -50,7 +50,7 @@ enum Texts {
 }
 
 impl CallOptions {
-    /// Reads the arguments; `None` is what the model's files say.
+    /// Reads the arguments; `None` leaves the choice to the model's files.
     pub(crate) fn of(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<CallOptions> {
         let (mut options, mut token, mut images) = (Options::new(), None, Vec::new());
         for (name, value) in given.into_iter().flat_map(|given| given.iter()) {
@@ -113,7 +113,7 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
     })
 }
 
-/// A value as the type that an argument has.
+/// Converts a value to an argument's type.
 pub(crate) fn of_type<'py, T>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,

@@ -1,4 +1,4 @@
-//! What Python gives as a prompt: a text, tokens, messages, or several of a kind.
+//! Prompts from Python: a text, tokens, messages, or several of a kind.
 
 use crate::errors::bad_value;
 use millrace::{Message, Prompt, RgbImage};
@@ -32,7 +32,7 @@ impl PromptArgument {
         Ok(PromptArgument::One(one(value)?))
     }
 
-    /// The same, where there is but one.
+    /// The prompt, if there is exactly one.
     pub(crate) fn single(self, py: Python<'_>) -> PyResult<Prompt> {
         match self {
             PromptArgument::One(prompt) => Ok(prompt),
@@ -43,7 +43,7 @@ impl PromptArgument {
         }
     }
 
-    /// With images, in their order.
+    /// Adds images, in their order.
     pub(crate) fn with_images(
         self,
         py: Python<'_>,
@@ -60,7 +60,7 @@ impl PromptArgument {
     }
 }
 
-/// The prompts of a list, each by itself: one that is none has its error.
+/// The prompts of a list, each on its own: an invalid one has its error.
 pub(crate) fn each(value: &Bound<'_, PyAny>) -> PyResult<Vec<PyResult<Prompt>>> {
     if is_text(value) {
         let advice = "give a list of prompts".to_owned();
@@ -78,7 +78,7 @@ fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
 }
 
-/// What a list is, by its first element.
+/// The kind of a list, by its first element.
 fn kind(list: &Bound<'_, PyAny>) -> PyResult<ListKind> {
     let Ok(mut elements) = list.try_iter() else {
         let what = list.get_type().name()?;
@@ -115,7 +115,7 @@ fn one(value: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     }
 }
 
-/// What `chat` takes, and nothing else: messages, or a list of conversations.
+/// Accepts only the prompts of `chat`: messages, or a list of conversations.
 pub(crate) fn conversation<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<&'a Bound<'py, PyAny>> {
@@ -124,7 +124,7 @@ pub(crate) fn conversation<'a, 'py>(
         false => match kind(value)? {
             ListKind::Messages => true,
             ListKind::Tokens => false,
-            // The first tells; the others are read as it is.
+            // The first decides; the others are read as the same kind.
             ListKind::Prompts => {
                 let first = value.try_iter()?.next().transpose()?;
                 first.is_some_and(|first| {
@@ -141,7 +141,7 @@ pub(crate) fn conversation<'a, 'py>(
     }
 }
 
-/// Messages as a chat template takes them: `role`, `content`, and whatever else the template looks at.
+/// Messages as a chat template expects them: `role`, `content`, and any other keys that the template reads.
 fn messages(value: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
     let json = value.py().import("json")?;
     let mut messages = Vec::new();
@@ -156,7 +156,7 @@ fn messages(value: &Bound<'_, PyAny>) -> PyResult<Vec<Message>> {
     Ok(messages)
 }
 
-/// A message whose content is one text: parts of type `text` are put together.
+/// A message whose content is one text: parts of type `text` are joined.
 fn with_plain_content<'py>(
     message: &Bound<'py, PyAny>,
     index: usize,

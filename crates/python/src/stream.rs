@@ -7,8 +7,8 @@ use millrace::{Error, Generation, Stream};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An iterator over pieces of text. Each step computes until there is more; `close`, the end of a `with` block, or dropping it
-/// ends the generation.
+/// An iterator over pieces of text. Each step computes until there is more. `close`, the end of a `with` block, or
+/// dropping it ends the generation.
 #[pyclass(frozen, name = "Stream", module = "millrace")]
 #[derive(Debug)]
 pub(crate) struct TextStream {
@@ -18,7 +18,7 @@ pub(crate) struct TextStream {
 
 #[derive(Debug)]
 struct StreamState {
-    /// None when it ended.
+    /// None after it ended.
     stream: Option<Stream>,
     /// The prompt was read: steps are short from here on.
     began: bool,
@@ -30,7 +30,7 @@ impl StreamState {
         self.stream.as_mut()?.next()
     }
 
-    /// Ends it as far as it came.
+    /// Ends the generation and keeps the text so far.
     fn finish(&mut self) -> Result<(), Error> {
         if let Some(stream) = self.stream.take() {
             self.generation = Some(stream.finish()?);
@@ -55,13 +55,13 @@ impl TextStream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the generation; what it gave stays.
+    /// Ends the generation; the pieces already returned are kept.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         let ended = py.detach(|| self.lock().finish());
         ended.map_err(|error| exception(py, &error))
     }
 
-    /// The next piece; the work of the first is watched, as it reads the prompt.
+    /// The next piece. The first step reads the prompt, so it runs under a watch.
     fn step(&self, py: Python<'_>) -> PyResult<Option<Result<String, Error>>> {
         let began = py.detach(|| self.lock().began);
         if !began {
@@ -103,7 +103,7 @@ impl TextStream {
         }
     }
 
-    /// Ends the generation where it is. What was written stays in `completion`.
+    /// Ends the generation here. The text so far stays in `completion`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.watch.cancel.cancel();
         self.end(py)
@@ -130,7 +130,7 @@ impl TextStream {
 }
 
 impl Drop for TextStream {
-    /// A sequence is given back under the session's lock, for which another thread may have to leave the interpreter first.
+    /// Releasing a sequence takes the session's lock. Another thread that holds it may need the interpreter first.
     fn drop(&mut self) {
         if let Some(stream) = self.lock().stream.take() {
             Python::attach(|py| py.detach(|| drop(stream)));

@@ -1,4 +1,4 @@
-//! Work without the interpreter's lock that a signal or a token stops.
+//! Work without the interpreter's lock that a signal or a token can stop.
 
 use crate::cancel::CancelToken;
 use millrace::Cancel;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long Ctrl-C may go unnoticed.
+/// Longest time until Ctrl-C is noticed.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What stops one piece of work: a handle of its own, which the caller's token and signals set.
+/// Handle that stops one piece of work. The caller's token and signals set it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkWatch {
-    /// What the work looks at.
+    /// The flag that the work polls.
     pub(crate) cancel: Cancel,
     token: Option<CancelToken>,
 }
@@ -26,17 +26,17 @@ impl WorkWatch {
         }
     }
 
-    /// Hands on that the caller's token was set.
+    /// Passes a cancellation of the caller's token on.
     pub(crate) fn look(&self) {
         if self.token.as_ref().is_some_and(|t| t.0.is_cancelled()) {
             self.cancel.cancel();
         }
     }
 
-    /// Does work on a thread of its own, while this one waits for signals. Where a handler raises, as Ctrl-C does, the work is
-    /// stopped, and its exception is the result.
+    /// Does work on a separate thread, while this one waits for signals. If a signal handler raises, as for Ctrl-C,
+    /// the work is stopped, and that exception is the result.
     ///
-    /// A thread, because no step of the work may wait for the interpreter: other Python threads may be busy.
+    /// It needs a thread, because no step of the work may wait for the interpreter: other Python threads may be busy.
     pub(crate) fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -71,7 +71,7 @@ impl WorkWatch {
     }
 }
 
-/// Tells who waits that the work ended, by a panic too.
+/// Signals the waiting thread that the work ended, also after a panic.
 struct EndOfWork<'a> {
     ended: &'a AtomicBool,
     waiting: thread::Thread,

@@ -1,5 +1,5 @@
-//! Which JSON a grammar allows: `tools/schema_suite.py` asks it. Each line of standard input is
-//! `{"schema": …, "texts": […]}` or `{"gbnf": …, "texts": […]}`; the answer to each is a line `{"accepted": [true, …]}`, or
+//! Tests which JSON a grammar allows, for `tools/schema_suite.py`. Each line of standard input is `{"schema": …,
+//! "texts": […]}` or `{"gbnf": …, "texts": […]}`. The answer to each is a line `{"accepted": [true, …]}`, or
 //! `{"refused": why}`.
 
 use std::io::{BufRead, Write};

@@ -1,6 +1,6 @@
-//! What chat templates show: `tools/check_templates.py` asks it. Each line of standard input is
-//! `{"source": …, "bos": …, "eos": …, "conversations": […], "vocabulary": […]}`; the answer to each is a line as
-//! [`template_ways`](millrace_server::template_ways) has it, or `{"error": why}`.
+//! Examines chat templates, for `tools/check_templates.py`. Each line of standard input is `{"source": …, "bos": …,
+//! "eos": …, "conversations": […], "vocabulary": […]}`. The answer to each is a line in the form of
+//! [`template_ways`](millrace_server::template_ways), or `{"error": why}`.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use millrace_server::template_ways;
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Which tokens there are is asked where a template names no marks; the demo has none of them.
+    // The vocabulary matters for templates that name no marks; the demo has none of those tokens.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let tokenizer = LoadedModel::open(&path)?.tokenizer()?;
     let mut out = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! The APIs: requests of several dialects, translated to jobs and back.
+//! The APIs: requests of several dialects, translated to jobs, and results translated back.
 
 pub(crate) mod anthropic;
 pub(crate) mod base64;
@@ -31,19 +31,20 @@ pub(crate) mod turns;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A name that is given out once: of requests, answers and calls. Not a secret.
+/// A unique name for requests, answers and calls. Not a secret.
 pub(crate) fn unique(prefix: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{prefix}{:016x}", random_from(NEXT.fetch_add(1, Relaxed)))
 }
 
-/// A number that nobody chose.
+/// A random number.
 pub(crate) fn random() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
     random_from(NEXT.fetch_add(1, Relaxed))
 }
 
-/// The standard library's keys for hashing are random, and one's hashes of different numbers differ.
+/// A random number derived from `number`. The standard library's hash keys are random, and one key's hashes of
+/// different numbers differ.
 fn random_from(number: u64) -> u64 {
     static KEYS: std::sync::OnceLock<RandomState> = std::sync::OnceLock::new();
     KEYS.get_or_init(RandomState::new).hash_one(number)

@@ -1,4 +1,4 @@
-//! What all handlers share.
+//! State that all handlers share.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -29,26 +29,26 @@ pub(crate) struct App {
     pub(crate) registry: Registry,
     pub(crate) options: HttpOptions,
     pub(crate) start: Instant,
-    /// Files and batches, where they have a folder.
+    /// Files and batches, if a folder is configured.
     pub(crate) batches: Option<Arc<BatchStore>>,
-    /// Responses, where they are kept.
+    /// Stored responses, if any are kept.
     pub(crate) responses: Option<Arc<ResponseStore>>,
     pub(crate) http: HttpCounters,
-    /// Of each API key.
+    /// For each API key.
     pub(crate) usage: Vec<Arc<KeyUsage>>,
     pub(crate) audit: Option<Arc<AuditLog>>,
-    /// It was asked to stop, and `/ready` says so; requests are accepted for a while yet.
+    /// The server was asked to stop, and `/ready` reports it; requests are still accepted for a while.
     pub(crate) is_leaving: AtomicBool,
-    /// No request is accepted any more.
+    /// No more requests are accepted.
     pub(crate) is_draining: AtomicBool,
-    /// What the program knows of the machine, for `/v1/system`.
+    /// Information about the machine, for `/v1/system`.
     pub(crate) system: Arc<dyn Fn() -> Value + Send + Sync>,
 }
 
-/// Counts of requests by what became of them.
+/// Counts of requests by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct HttpCounters {
-    /// By hundreds of the status: 2xx, 3xx, 4xx, 5xx.
+    /// By class of the status: 2xx, 3xx, 4xx, 5xx.
     pub(crate) by_class: [AtomicU64; 4],
     pub(crate) n_connections: AtomicU64,
     pub(crate) n_rejected_connections: AtomicU64,
@@ -61,15 +61,15 @@ impl HttpCounters {
     }
 }
 
-/// Who asks, as the guard found: put among a request's extensions.
+/// The client of a request, as identified by the guard. Stored among the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) client: Arc<str>,
-    /// The request's name.
+    /// The request's id.
     pub(crate) request: Arc<str>,
-    /// Of requests that do not say: lower is served earlier.
+    /// Priority of requests that set none: lower is served earlier.
     pub(crate) priority: i32,
-    /// Of the key that it showed.
+    /// Usage of its API key.
     pub(crate) usage: Option<Arc<KeyUsage>>,
 }
 
@@ -82,10 +82,10 @@ fn owner_of_key(key: &str) -> String {
         .collect()
 }
 
-/// The scope of those who show a key: the same whatever other keys there are, since what is cached may outlive this run.
+/// The scope of clients with this key. It does not depend on the other keys, since cached data may outlive this run.
 fn scope_of_key(key: &str) -> u64 {
     let digest = Sha256::digest(format!("scope of {key}"));
-    // Scope 0 is that of those without a key.
+    // Scope 0 is for clients without a key.
     digest
         .iter()
         .take(8)
@@ -93,7 +93,7 @@ fn scope_of_key(key: &str) -> u64 {
         .max(1)
 }
 
-/// How a client is called that shows the key of this index.
+/// The name of a client with the key of this index.
 pub(crate) fn key_name(index: usize) -> Arc<str> {
     Arc::from(format!("key {index}"))
 }
@@ -104,11 +104,11 @@ pub(crate) struct Incoming {
     pub(crate) caller: Caller,
 }
 
-/// How long a client may take to send a body.
+/// Time limit for a client to send a body.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 impl App {
-    /// Reads a request of JSON whole, within the limits.
+    /// Reads a JSON request whole, within the limits.
     pub(crate) async fn read(&self, request: Request) -> Result<Incoming, ApiError> {
         let (_, bytes, caller) = self.read_bytes(request).await?;
         Ok(Incoming {
@@ -117,7 +117,7 @@ impl App {
         })
     }
 
-    /// Reads a request whole, within the limits: its headers, its body, and who asks.
+    /// Reads a request whole, within the limits: its headers, its body, and its client.
     pub(crate) async fn read_bytes(
         &self,
         request: Request,
@@ -130,7 +130,7 @@ impl App {
             let message = format!("the body is compressed ({coding:?}); send it as it is");
             return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        // Without waiting for what will be refused.
+        // Refuses an announced length at once, without waiting for the body.
         if announced_length(&parts.headers).is_some_and(|length| length > limit) {
             if !parts.headers.contains_key(header::EXPECT) {
                 drain(body);
@@ -169,13 +169,14 @@ impl App {
         Ok((parts.headers, bytes, caller))
     }
 
-    /// Who sent a request.
+    /// The client that sent a request.
     pub(crate) fn client(&self, request: &Request) -> Arc<str> {
         let asker = request.extensions().get::<Asker>();
         asker.map_or_else(|| Arc::from(""), |asker| Arc::clone(&asker.client))
     }
 
-    /// Whose files a client's are: those of its key, by what nobody reads the key from; without keys everybody's.
+    /// The owner of a client's files: derived from its key in a way that does not reveal the key. Without keys all
+    /// clients are one owner.
     pub(crate) fn owner(&self, client: &Arc<str>) -> String {
         let keys = self.options.api_keys.iter().enumerate();
         let own = keys
@@ -184,7 +185,7 @@ impl App {
         own.map_or_else(String::new, |(_, key)| owner_of_key(key))
     }
 
-    /// The client of an owner, as long as its key is one.
+    /// The client of an owner, as long as its key is configured.
     pub(crate) fn client_of(&self, owner: &str) -> Arc<str> {
         let index = self
             .options
@@ -194,13 +195,13 @@ impl App {
         index.map_or_else(|| Arc::from("batch"), key_name)
     }
 
-    /// What the key of a client has used; without keys nothing is counted by them.
+    /// The usage of a client's key; `None` without keys.
     pub(crate) fn usage_of(&self, client: &Arc<str>) -> Option<Arc<KeyUsage>> {
         let index = (0..self.usage.len()).find(|index| key_name(*index) == *client)?;
         self.usage.get(index).cloned()
     }
 
-    /// Where what becomes of a request of that name is written.
+    /// Where the outcome of a request with this id is logged.
     pub(crate) fn request_log(&self, request: Arc<str>) -> RequestLog {
         RequestLog {
             request,
@@ -209,7 +210,7 @@ impl App {
         }
     }
 
-    /// Whose cache a client finds: its key's own, unless all share one.
+    /// The cache scope of a client: its key's own, unless all share one.
     fn scope(&self, client: &Arc<str>) -> u64 {
         let keys: &[String] = match self.options.share_cache {
             true => &[],
@@ -238,7 +239,8 @@ impl App {
     }
 }
 
-/// Nesting that serde_json refuses, numbers that are none, control characters: all are told with their place.
+/// Parses JSON. Nesting beyond serde_json's limit, invalid numbers and control characters are reported with their
+/// position.
 fn parse(bytes: &Bytes) -> Result<Value, ApiError> {
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::bad(format!("the body is not JSON: {error}")))
@@ -256,7 +258,7 @@ fn too_long(limit: usize) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-/// `axum` gives the reason only as text.
+/// The error for a body that cannot be read. `axum` gives the reason only as text.
 fn unread(limit: usize, error: &axum::Error) -> ApiError {
     let source = std::error::Error::source(error);
     match source.is_some_and(|source| source.to_string().contains("length limit exceeded")) {
@@ -265,7 +267,7 @@ fn unread(limit: usize, error: &axum::Error) -> ApiError {
     }
 }
 
-/// Whose shape errors have.
+/// The API whose error format applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     OpenAi,
@@ -274,7 +276,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// By the path of a request.
+    /// The dialect of a request's path.
     pub(crate) fn of_path(path: &str) -> Dialect {
         if path.starts_with("/api/") {
             Dialect::Ollama
@@ -285,7 +287,7 @@ impl Dialect {
         }
     }
 
-    /// An error as this dialect's clients understand it.
+    /// The body of an error in this dialect.
     pub(crate) fn body(self, error: &ApiError) -> Value {
         match self {
             Dialect::OpenAi => error.openai(),
@@ -308,19 +310,19 @@ impl Dialect {
         response
     }
 
-    /// What a handler made of a request.
+    /// The response for a handler's result.
     pub(crate) fn answer(self, result: Result<Response, ApiError>) -> Response {
         result.unwrap_or_else(|error| self.response(&error))
     }
 }
 
-/// What of a request the server went without, a piece each, parted by `; `.
+/// Parts of a request that the server ignored, separated by `; `.
 pub(crate) static LEFT_OUT: HeaderName = HeaderName::from_static("x-millrace-left-out");
 
-/// Bytes of that header at most: proxies have limits.
+/// Maximum size of that header in bytes: proxies have limits.
 const MAX_LEFT_OUT_BYTES: usize = 2048;
 
-/// An answer that tells what the server went without.
+/// Adds the ignored parts to a response.
 pub(crate) fn with_left_out(mut response: Response, left_out: &[String]) -> Response {
     if left_out.is_empty() {
         return response;
@@ -349,8 +351,8 @@ pub(crate) fn with_left_out(mut response: Response, left_out: &[String]) -> Resp
     response
 }
 
-/// Writes a line of the log. Whoever read standard error may have gone (`millrace serve … 2>&1 | head`): no reason to
-/// stop answering.
+/// Writes a line of the log. The reader of standard error may be gone (`millrace serve … 2>&1 | head`), which must
+/// not stop the server.
 pub(crate) fn log(line: &Value) {
     let line = format!("{line}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

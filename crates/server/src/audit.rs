@@ -1,4 +1,4 @@
-//! The audit log: who asked what, and what became of it, a JSON object a line.
+//! The audit log: who asked for what, and the outcome, one JSON object on each line.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,12 +13,12 @@ use crate::api::time::now;
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     file: Mutex<File>,
-    /// Whether bodies of requests are written too.
+    /// Whether bodies of requests are logged too.
     pub(crate) with_text: bool,
 }
 
 impl AuditLog {
-    /// Appends to a file, which is made if there is none. On Unix only its owner may read a file that is made.
+    /// Opens a file for appending, and creates it if there is none. On Unix, only its owner may read a new file.
     pub(crate) fn open(path: &Path, with_text: bool) -> std::io::Result<AuditLog> {
         let mut options = OpenOptions::new();
         options.append(true).create(true);
@@ -30,14 +30,14 @@ impl AuditLog {
         })
     }
 
-    /// Writes a line, with the time. One that cannot be written is told on standard error.
+    /// Writes a line, with the time. A failure is reported on standard error.
     pub(crate) fn write(&self, line: &Value) {
         let mut with_time = json!({"time": now()});
         if let (Some(with_time), Some(line)) = (with_time.as_object_mut(), line.as_object()) {
             with_time.extend(line.clone());
         }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // In one piece, so that lines of several processes do not mix.
+        // In one write, so that lines of several processes do not mix.
         if let Err(error) = file.write_all(format!("{with_time}\n").as_bytes()) {
             crate::app::log(
                 &json!({"audit": "a line could not be written", "error": error.to_string()}),
@@ -46,10 +46,10 @@ impl AuditLog {
     }
 }
 
-/// Where what becomes of a request is written.
+/// Where the outcome of a request is logged.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestLog {
-    /// The request's name.
+    /// The request's id.
     pub(crate) request: Arc<str>,
     pub(crate) to_stderr: bool,
     pub(crate) audit: Option<Arc<AuditLog>>,

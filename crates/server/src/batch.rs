@@ -1,9 +1,9 @@
-//! Batches: requests from a file of lines, answers into another, while nobody waits for any one of them.
+//! Batches: requests from a file of lines, with answers into another file, without a waiting client.
 //!
-//! The lines are OpenAI's: `{"custom_id": …, "method": "POST", "url": "/v1/…", "body": {…}}`, and for each the answer
-//! `{"id": …, "custom_id": …, "response": {"status_code": …, "request_id": …, "body": …}, "error": null}`. A line of the answers is
-//! written and synced before it counts, so that a batch can be killed at any point and goes on where it was: what is there is not
-//! asked again, and half a line at the end is dropped.
+//! The lines are OpenAI's: `{"custom_id": …, "method": "POST", "url": "/v1/…", "body": {…}}`. Each answer is `{"id":
+//! …, "custom_id": …, "response": {"status_code": …, "request_id": …, "body": …}, "error": null}`. A line of the
+//! answers is written and synced before it counts, so a batch can be killed at any point and continues from there.
+//! Existing answers are not requested again, and an incomplete line at the end is dropped.
 
 mod input;
 mod output;
@@ -23,20 +23,20 @@ pub(crate) use store::{BatchState, BatchStore, StoredBatch, StoredFile};
 
 use crate::server::{ServeError, Server, ServerOptions};
 
-/// Lower is served earlier: behind whoever asks with a priority of his own.
+/// Priority of a batch's requests, after all clients that set a priority themselves. Lower is served earlier.
 pub(crate) const PRIORITY: i32 = 1 << 20;
 
-/// Why a batch does not run, or ends early.
+/// Reason why a batch does not run, or ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// A line of the requests that cannot be asked. Nothing was asked then.
+    /// An invalid line of requests. No request was sent then.
     #[error("{file}: line {line}: {message}")]
     Line {
         /// The file.
         file: PathBuf,
         /// Its number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
     /// A file that cannot be read or written.
@@ -44,10 +44,10 @@ pub enum BatchError {
     File {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The answers' file has something else in it.
+    /// The file of answers has other content.
     #[error(
         "{file}: line {line} is no answer of a batch: {message}; name another file, or move this one away"
     )]
@@ -56,16 +56,16 @@ pub enum BatchError {
         file: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// Another process writes to it.
+    /// Another process writes to the file.
     #[error("{file}: another batch writes to it")]
     Locked {
         /// The file.
         file: PathBuf,
     },
-    /// The server inside does not start.
+    /// The internal server does not start.
     #[error("{0}")]
     Serve(#[from] ServeError),
     /// A model that cannot be loaded.
@@ -73,36 +73,36 @@ pub enum BatchError {
     Model {
         /// Its name.
         model: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What became of a batch.
+/// Result of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchReport {
-    /// Requests in the file.
+    /// Number of requests in the file.
     pub n_requests: usize,
-    /// Answers that were there before.
+    /// Number of answers that existed before.
     pub n_before: usize,
-    /// Answers written, errors among them.
+    /// Number of answers written, errors included.
     pub n_answered: usize,
-    /// Of those: errors.
+    /// Number of errors among those.
     pub n_failed: usize,
 }
 
 impl BatchReport {
-    /// Whether each request has its answer.
+    /// Whether each request has an answer.
     pub fn is_complete(&self) -> bool {
         self.n_before + self.n_answered == self.n_requests
     }
 }
 
-/// Asks the requests of one file and writes the answers to another, `n_parallel` at a time, until all are answered or
-/// `stop` says so. `progress` hears how many are, of how many.
+/// Sends the requests of one file and writes the answers to another, `n_parallel` at a time, until all are answered
+/// or `stop` returns true. `progress` gets the number of answered requests and the total.
 ///
 /// # Errors
-/// [`BatchError`], before anything is asked but for files that cannot be written.
+/// [`BatchError`]. All but a failure to write a file are found before any request is sent.
 pub fn run(
     options: ServerOptions,
     input: &Path,
@@ -149,7 +149,7 @@ pub fn run(
     })
 }
 
-/// Starts a server, asks it the requests, and ends it.
+/// Starts a server, sends it the requests, and ends it.
 async fn answer(
     options: ServerOptions,
     todo: Vec<BatchLine>,
@@ -158,7 +158,7 @@ async fn answer(
     stop: impl Fn() -> bool,
     progress: Box<dyn Fn(&Tally) + Send + Sync>,
 ) -> Result<Tally, BatchError> {
-    // Nobody hears of the address, and nobody may ask there.
+    // The address is announced to no one, and no one else may connect.
     let server = Server::start(options).await?;
     server
         .wait_until_loaded()

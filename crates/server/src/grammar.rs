@@ -1,13 +1,13 @@
-//! Answers that must have a form: JSON, a JSON schema, a regular expression, a Lark grammar, tool calls.
+//! Answers of a required form: JSON, a JSON schema, a regular expression, a Lark grammar, tool calls.
 //!
-//! `llguidance` says after each token which tokens may follow; the others are struck out of the logits
-//! before sampling. What is written is therefore of the form at every moment; an answer that runs into its
-//! limit of tokens is a beginning of it.
+//! After each token, `llguidance` says which tokens may follow; the others are masked out of the logits before
+//! sampling. The text is therefore always a valid beginning of the form. An answer that reaches its token limit stays
+//! such a beginning.
 //!
-//! A grammar comes from whoever sends a request, and may be made to do harm. What stands in its way, in this order: its
-//! length; how deep its references lead ([`MAX_REFERENCE_DEPTH`], [`MAX_RULE_DEPTH`]); a trial in a process of its own
-//! ([`try_grammars_with`]); llguidance's limits, on threads with large stacks; and, amid an answer, the time and the
-//! memory that following it takes. Each client has one grammar compiled at a time, and what was compiled is kept.
+//! A grammar comes from a client, and may be malicious. The defences, in this order: a limit on its length; limits on
+//! the depth of its references ([`MAX_REFERENCE_DEPTH`], [`MAX_RULE_DEPTH`]); a trial in a separate process
+//! ([`try_grammars_with`]); llguidance's limits, on threads with large stacks; and during an answer, limits on the
+//! time and memory of the parser. Each client has one grammar compiled at a time, and compiled grammars are cached.
 
 mod cache;
 mod compiler;
@@ -30,24 +30,24 @@ pub use factory::GrammarFactory;
 pub(crate) use factory::Requester;
 pub use trial::{GrammarTrial, TrialReply, TryElsewhere, try_grammars_with};
 
-/// The longest grammar or schema, as JSON or source.
+/// Maximum length of a grammar or schema, as JSON or source, in bytes.
 pub const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 
-/// The longest grammar of calls: of a hundred functions, of which each has a schema of some kilobytes.
+/// Maximum length of a grammar of calls, in bytes: a hundred functions with schemas of some kilobytes each.
 pub const MAX_CALLS_BYTES: usize = 512 << 10;
 
-/// What an answer must look like.
+/// The required form of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Grammar {
     /// Any JSON object.
     JsonObject,
     /// JSON that a schema describes.
     JsonSchema(Value),
-    /// All of the answer matches a regular expression, in the syntax of Rust's crate `regex`.
+    /// The whole answer matches a regular expression, in the syntax of Rust's crate `regex`.
     Regex(String),
     /// llguidance's dialect of Lark.
     Lark(String),
-    /// Calls of functions: Lark made of their names and schemas.
+    /// Calls of functions: Lark generated from their names and schemas.
     Calls(String),
 }
 
@@ -57,7 +57,7 @@ pub enum GrammarError {
     /// Too long.
     #[error("the {what} has {found} bytes; at most {most} are accepted")]
     TooLong {
-        /// What.
+        /// The kind of grammar.
         what: &'static str,
         /// Its length.
         found: usize,
@@ -67,25 +67,25 @@ pub enum GrammarError {
     /// It does not compile.
     #[error("the {what} cannot be used: {reason}")]
     Bad {
-        /// What.
+        /// The kind of grammar.
         what: &'static str,
-        /// Why, in llguidance's words.
+        /// The reason, in llguidance's words.
         reason: String,
     },
-    /// It meets a bound on the work that it makes.
+    /// It exceeds a limit on its work.
     #[error("the {what} is too hard: {reason}")]
     TooHard {
-        /// What.
+        /// The kind of grammar.
         what: &'static str,
-        /// Which bound.
+        /// The limit.
         reason: String,
     },
-    /// It could not be tried, by no fault of its own.
+    /// It could not be tried, for reasons outside the grammar.
     #[error("the {what} could not be tried: {reason}; try again")]
     Untried {
-        /// What.
+        /// The kind of grammar.
         what: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The vocabulary has no token that ends an answer.
@@ -96,7 +96,8 @@ pub enum GrammarError {
 }
 
 impl GrammarError {
-    /// Whether the same grammar with less in it may do. One that is too hard was made to be, and is refused whole.
+    /// Whether a reduced form of the grammar may succeed. One that is too hard was probably made so on purpose, and
+    /// is refused whole.
     pub(crate) fn may_be_relaxed(&self) -> bool {
         matches!(
             self,
@@ -131,7 +132,7 @@ impl Grammar {
         }
     }
 
-    /// The same for a vocabulary that has no control tokens: each is a text of its own.
+    /// The same for a vocabulary without control tokens: each becomes plain text.
     fn without_tokens(&self) -> Grammar {
         let Grammar::Calls(source) = self else {
             return self.clone();
@@ -155,7 +156,7 @@ impl Grammar {
 
     fn check_depth(&self) -> Result<(), GrammarError> {
         let checked = match self {
-            // The engine of regular expressions has its own bound on nesting.
+            // The regex engine has its own limit on nesting.
             Grammar::JsonObject | Grammar::Regex(_) => Ok(()),
             Grammar::JsonSchema(schema) => depth::check_schema(schema),
             Grammar::Lark(source) | Grammar::Calls(source) => depth::check_lark(source),
@@ -180,8 +181,8 @@ impl Grammar {
     }
 }
 
-/// A schema without freedom of white space: a model that may write any amount of it sometimes writes
-/// nothing else.
+/// A schema that allows no optional white space: a model that may write any amount of it sometimes writes nothing
+/// else.
 pub(crate) fn compact(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         object.entry("x-guidance").or_insert_with(

@@ -1,4 +1,4 @@
-//! Sockets, who may ask, and answers that are written while they come into being.
+//! Sockets, access control, and responses that are written while they are generated.
 
 pub(crate) mod drain;
 pub(crate) mod guard;
@@ -16,60 +16,60 @@ pub use tls::{TlsError, TlsFiles};
 
 use crate::keys::KeyLimits;
 
-/// How the server meets the network.
+/// Network options of the server.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
     /// Address to listen on.
     pub host: IpAddr,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Speak TLS, as this; plain HTTP without.
+    /// Serve TLS with these files; plain HTTP without.
     pub tls: Option<TlsFiles>,
-    /// Keys that clients must show; none are needed if this is empty.
+    /// Accepted API keys; if empty, no key is needed.
     pub api_keys: Vec<String>,
-    /// What each of them may use, in their order; those beyond may use all there is.
+    /// Limits of each key, in the same order; keys beyond the list have none.
     pub key_limits: Vec<KeyLimits>,
-    /// File to which who asked what is appended, a JSON object a line.
+    /// File for the audit log: who asked for what, one JSON object on each line.
     pub audit_log: Option<PathBuf>,
-    /// Write bodies of requests to that file too: prompts are in them.
+    /// Write bodies of requests to that file too; they contain prompts.
     pub audit_text: bool,
-    /// Listen beyond this computer though anyone may ask.
+    /// Listen beyond this computer even if anyone may connect.
     pub allow_open: bool,
-    /// Origins whose pages may ask, such as `http://localhost:3000`; `*` is any. Pages of this server
+    /// Origins whose pages may send requests, such as `http://localhost:3000`; `*` is any. Pages of this server
     /// always may.
     pub allowed_origins: Vec<String>,
-    /// Names, besides addresses and `localhost`, that requests may call this server.
+    /// Host names, besides addresses and `localhost`, that requests may use for this server.
     pub allowed_hosts: Vec<String>,
     /// Let `/metrics` be read without an API key, as routers and collectors of a cluster do.
     pub open_metrics: bool,
-    /// Bytes of a request's body at most.
+    /// Maximum size of a request's body, in bytes.
     pub max_body_bytes: usize,
-    /// Connections at a time at most.
+    /// Maximum number of simultaneous connections.
     pub max_connections: usize,
-    /// Of those, connections of one address at most; half of them if this is `None`. Of IPv6, addresses of one network
-    /// of 64 bits count as one: whoever has one of them has all.
+    /// Maximum number of those from one address; half of them if `None`. IPv6 addresses of one network of 64 bits
+    /// count as one: the owner of one has them all.
     pub max_connections_per_address: Option<usize>,
-    /// Clients with different keys find each other's prompts in the cache, and may learn by the time of an answer what
-    /// others have asked. Otherwise each key has its own; without keys there is one for all.
+    /// Let clients with different keys share cached prompts. They may then learn from response times what others have
+    /// asked. Otherwise each key has its own cache scope; without keys there is one for all.
     pub share_cache: bool,
-    /// How long a client may take to send its headers.
+    /// Time limit for a client to send its headers.
     pub header_timeout: Duration,
-    /// How long a client may take nothing of what is written to it.
+    /// Time limit for a client that does not read the response.
     pub write_timeout: Duration,
-    /// How long a request may take; `None` for ever.
+    /// Time limit for a request; `None` for no limit.
     pub request_timeout: Option<Duration>,
-    /// How often a stream without news says that it is alive.
+    /// Interval at which an idle stream sends a sign of life.
     pub keep_alive: Duration,
-    /// How long it goes on accepting requests after it was asked to stop, while `/ready` already says no: the time a
-    /// proxy takes to notice.
+    /// How long requests are still accepted after the server was asked to stop, while `/ready` already reports it:
+    /// the time until a proxy notices.
     pub linger: Duration,
-    /// How long requests may go on after the server was asked to stop.
+    /// How long requests may continue after the server was asked to stop.
     pub grace: Duration,
-    /// Folder of files and batches; without one there are none.
+    /// Folder of files and batches; without it, they are not available.
     pub batches: Option<PathBuf>,
-    /// Folder from which clients with an API key may load LoRA adapters; without one they may not.
+    /// Folder from which clients with an API key may load LoRA adapters; without it, they may not.
     pub lora_dir: Option<PathBuf>,
-    /// Bytes of responses (`/v1/responses`) that are kept in memory at most; without them none are.
+    /// Maximum size of the responses (`/v1/responses`) kept in memory, in bytes; without it none are kept.
     pub store_responses_bytes: Option<usize>,
     /// Write a line for each request to standard error.
     pub log: bool,

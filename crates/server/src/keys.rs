@@ -1,32 +1,33 @@
-//! What each API key may use, and what it has used.
+//! Limits of each API key, and its usage.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a key may use. Nothing is limited unless it is said.
+/// Limits of a key. `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// What logs and metrics call the key; `key 0` and so on without a name.
+    /// Name of the key in logs and metrics; `key 0` and so on without one.
     pub name: Option<String>,
     /// Requests a minute.
     pub requests_per_minute: Option<u32>,
     /// Tokens of prompts and answers a minute.
     pub tokens_per_minute: Option<u32>,
-    /// Requests at a time.
+    /// Simultaneous requests.
     pub concurrent: Option<u32>,
-    /// Of requests that do not say; none of the key's requests is served earlier. Lower is earlier.
+    /// Priority of requests that set none, and the earliest that any request of the key gets. Lower is earlier.
     pub priority: Option<i32>,
 }
 
-/// Bytes of a name at most.
+/// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
 impl KeyLimits {
-    /// Reads a line of a file of keys: the key, then settings, as `KEY name=team requests=60 tokens=100000 concurrent=4 priority=5`.
+    /// Parses a line of a file of keys: the key, then settings, as `KEY name=team requests=60 tokens=100000
+    /// concurrent=4 priority=5`.
     ///
     /// # Errors
-    /// The setting that is unknown or has a value that makes no sense.
+    /// The setting that is unknown or has an invalid value.
     pub fn read_line(line: &str) -> Result<(String, KeyLimits), String> {
         let mut words = line.split_whitespace();
         let key = words.next().ok_or("there is no key")?.to_owned();
@@ -68,11 +69,11 @@ fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-/// A quota that fills up by the clock: a minute's worth at most.
+/// A token bucket that refills over time, up to one minute's quota.
 #[derive(Debug)]
 struct Bucket {
     per_minute: f64,
-    /// What is left; below 0 where more was used than there was.
+    /// The remaining quota; negative after overuse.
     left: f64,
     filled: Instant,
 }
@@ -93,7 +94,7 @@ impl Bucket {
         self.filled = now;
     }
 
-    /// How long it takes until there is so much; `None` if there is.
+    /// The wait until this much is available; `None` if it is.
     fn wait(&mut self, wanted: f64, now: Instant) -> Option<Duration> {
         self.fill(now);
         let missing = wanted - self.left;
@@ -107,7 +108,7 @@ struct Buckets {
     tokens: Option<Bucket>,
 }
 
-/// A key's quotas, and counts of what it has used.
+/// Quotas and usage counts of a key.
 #[derive(Debug)]
 pub struct KeyUsage {
     limits: KeyLimits,
@@ -116,7 +117,7 @@ pub struct KeyUsage {
     counts: KeyCounts,
 }
 
-/// Counts of what a key has used.
+/// Usage counts of a key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyCounts {
     pub(crate) running: AtomicU64,
@@ -126,16 +127,16 @@ pub(crate) struct KeyCounts {
     pub(crate) generated_tokens: AtomicU64,
 }
 
-/// Why a key's request has to wait.
+/// A request over its key's quota.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OverQuota {
-    /// Of what, with the limit.
+    /// The exceeded quota, with its limit.
     pub(crate) quota: String,
     pub(crate) retry_after: Duration,
 }
 
 impl KeyUsage {
-    /// Of the key with this index, which has used nothing.
+    /// State of the key with this index, without usage.
     pub(crate) fn new(index: usize, limits: KeyLimits) -> KeyUsage {
         let now = Instant::now();
         let bucket = |per_minute: Option<u32>| per_minute.map(|limit| Bucket::new(limit, now));
@@ -153,7 +154,7 @@ impl KeyUsage {
         }
     }
 
-    /// What logs and metrics call the key.
+    /// Name of the key in logs and metrics.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
@@ -166,7 +167,7 @@ impl KeyUsage {
         self.limits.priority
     }
 
-    /// A request begins, until what is given back is dropped; or it has to wait.
+    /// Begins a request, which ends when the returned guard is dropped, or reports that it must wait.
     pub(crate) fn begin(self: &Arc<Self>, now: Instant) -> Result<RunningRequest, OverQuota> {
         let begun = self.counts.running.fetch_add(1, Relaxed);
         let running = RunningRequest(Arc::clone(self));
@@ -182,7 +183,8 @@ impl KeyUsage {
         }
     }
 
-    /// Why a request has to wait beside so many others; one that need not is counted against the quota.
+    /// The reason why a request must wait, with `n_running` others under way. A request that need not wait is counted
+    /// against the quota.
     fn refusal(&self, n_running: u64, now: Instant) -> Option<OverQuota> {
         if let Some(limit) = self
             .limits
@@ -196,7 +198,7 @@ impl KeyUsage {
         }
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let Buckets { requests, tokens } = &mut *buckets;
-        // An answer's tokens are known when it is written, so that a quota can be overdrawn by those under way.
+        // An answer's tokens are known only after it is written, so requests under way can overdraw a quota.
         for (bucket, wanted, what) in [
             (&mut *tokens, 1.0, "tokens"),
             (&mut *requests, 1.0, "requests"),
@@ -214,7 +216,7 @@ impl KeyUsage {
         None
     }
 
-    /// Tokens of a prompt that was accepted.
+    /// Counts the tokens of an accepted prompt.
     pub(crate) fn add_prompt(&self, n_tokens: usize) {
         self.counts
             .prompt_tokens
@@ -222,7 +224,7 @@ impl KeyUsage {
         self.spend(n_tokens);
     }
 
-    /// A token that was drawn.
+    /// Counts a generated token.
     pub(crate) fn add_generated(&self) {
         self.counts.generated_tokens.fetch_add(1, Relaxed);
         self.spend(1);
@@ -305,7 +307,7 @@ mod tests {
         );
         assert!(begin(31).is_ok());
         assert!(begin(31).is_err());
-        // No more than a minute's are kept.
+        // At most one minute's quota accumulates.
         assert!(begin(1000).is_ok() && begin(1000).is_ok() && begin(1000).is_err());
         let counts = usage.counts();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The models a server offers: which are loaded, and which are loaded when someone asks.
+//! The models that a server offers. They are loaded at its start, or on request.
 
 mod added;
 mod served;
@@ -20,13 +20,13 @@ pub(crate) use served::ServedModel;
 /// A model that can be served.
 #[derive(Clone)]
 pub struct ModelSpec {
-    /// What clients call it.
+    /// The name for clients.
     pub id: String,
-    /// Where it comes from, for people.
+    /// Its source, for people.
     pub source: String,
     /// Bytes of the weights, if known.
     pub weight_bytes: u64,
-    /// Bytes it takes while it is loaded: weights, the full cache, scratch. Counted against
+    /// Memory that it takes while loaded: weights, the full cache, scratch. Counted against
     /// [`ModelOptions::memory_budget`].
     pub memory_bytes: u64,
     /// Its LoRA adapters, which [`open`](ModelSpec::open) opens in this order.
@@ -38,25 +38,25 @@ pub struct ModelSpec {
 /// An adapter of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterSpec {
-    /// What clients call the model with it: by this name, or behind the model's and a colon.
+    /// The name for clients: used alone, or after the model's name and a colon.
     pub name: String,
-    /// Where it comes from, for people.
+    /// Its source, for people.
     pub source: String,
 }
 
-/// How models come and go.
+/// How models are loaded and unloaded.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// How each is scheduled.
+    /// Scheduler options of each model.
     pub scheduler: SchedulerOptions,
-    /// Models loaded at a time at most; a further one takes the place of the one used longest ago that is idle.
+    /// Maximum number of loaded models. A further one replaces the least recently used one that is idle.
     pub max_loaded: usize,
-    /// Bytes that loaded models together may take; one that does not fit beside the others takes the place
-    /// of those used longest ago that are idle.
+    /// Memory that loaded models may take together, in bytes. A model that does not fit replaces the least recently
+    /// used ones that are idle.
     pub memory_budget: Option<u64>,
-    /// Unloads a model that was not used for so long.
+    /// Unloads a model that was unused for this long.
     pub idle_unload: Option<Duration>,
-    /// How long a model that is unloaded may go on with what it accepted.
+    /// How long an unloaded model may continue with accepted requests.
     pub grace: Duration,
 }
 
@@ -78,17 +78,17 @@ pub(crate) struct ModelEntry {
     pub(crate) metrics: Arc<ModelMetrics>,
     pub(crate) created_unix_s: u64,
     scheduler: Mutex<Option<Scheduler>>,
-    /// Requests that have it and may not have submitted a job yet.
+    /// Requests that hold it and may not have submitted a job yet.
     n_users: AtomicUsize,
-    /// Milliseconds after the registry's start.
+    /// Time of last use, in milliseconds after the registry's start.
     last_used_ms: AtomicU64,
-    /// Factors of its adapters in requests that name none.
+    /// Scales of its adapters in requests that name none.
     adapter_scales: Mutex<Vec<f32>>,
     /// Adapters that were added while the server runs.
     added: Mutex<Vec<AddedAdapter>>,
-    /// How the model writes calls of functions, once that is known, if its template shows any; see [`crate::api`].
+    /// The model's call syntax, once known, if its template shows functions; see [`crate::api`].
     pub(crate) native_calls: OnceLock<Option<ShownCalls>>,
-    /// How it writes thoughts, once that is known, if it does.
+    /// The model's thought syntax, once known, if it has one.
     pub(crate) thoughts: OnceLock<Option<ThoughtSyntax>>,
 }
 
@@ -104,19 +104,19 @@ impl ModelEntry {
         self.slot().clone()
     }
 
-    /// Its scheduler, unless that has ended. One that could not open the model stays, to say why.
+    /// Its scheduler, unless that has ended. One that could not open the model is kept, to report the reason.
     fn running(&self) -> Option<Scheduler> {
         let scheduler = self.scheduler();
         scheduler.filter(|scheduler| !matches!(scheduler.state(), LoadState::Stopped))
     }
 
-    /// Factors of its adapters in requests that name none.
+    /// Scales of its adapters in requests that name none.
     pub(crate) fn adapter_scales(&self) -> Vec<f32> {
         let scales = self.adapter_scales.lock();
         scales.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes them, for requests from here on.
+    /// Sets them for later requests.
     pub(crate) fn set_adapter_scales(&self, scales: Vec<f32>) {
         let own = self.adapter_scales.lock();
         *own.unwrap_or_else(PoisonError::into_inner) = scales;
@@ -126,12 +126,12 @@ impl ModelEntry {
         matches!(self.state(), Some(LoadState::Loading | LoadState::Ready(_)))
     }
 
-    /// How far it is; `None` if nobody has asked for it.
+    /// Its loading state; `None` if it was never requested.
     pub(crate) fn state(&self) -> Option<LoadState> {
         self.scheduler().map(|scheduler| scheduler.state())
     }
 
-    /// Nobody waits for it: neither for its answers, nor for it to be loaded.
+    /// Whether it may be unloaded: no request waits for its answers or for its loading.
     fn may_leave(&self) -> bool {
         self.is_idle() && !matches!(self.state(), Some(LoadState::Loading))
     }
@@ -142,7 +142,7 @@ impl ModelEntry {
     }
 }
 
-/// What to say of a model that can never be loaded.
+/// The message for a model that can never be loaded.
 pub(crate) fn beyond_budget(spec: &ModelSpec, budget: u64) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     format!(
@@ -159,16 +159,16 @@ pub(crate) struct Registry {
     entries: Vec<Arc<ModelEntry>>,
     options: ModelOptions,
     start: Instant,
-    /// Held while room is made, so that two models are not given the same.
+    /// Held while room is made, so that two models do not get the same room.
     room: Mutex<Leaving>,
-    /// The server goes down: nothing is loaded any more.
+    /// The server shuts down: no model is loaded any more.
     is_closed: AtomicBool,
 }
 
-/// How often a request has its model loaded before it is told that others have it unloaded.
+/// How often a request loads its model before it reports that others unload it.
 const LOAD_ATTEMPTS: usize = 4;
 
-/// Models that were unloaded and whose memory may not be free yet.
+/// Models that were unloaded but whose memory may not be free yet.
 type Leaving = Vec<Scheduler>;
 
 impl Registry {
@@ -211,13 +211,13 @@ impl Registry {
         ids
     }
 
-    /// The model of that name, or of an adapter of that name.
+    /// The model of that name, or the model of an adapter of that name.
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<ModelEntry>> {
         self.locate(name).map(|(entry, _)| entry)
     }
 
-    /// The model of that name, with the place of its adapter where the name is an adapter's: `ADAPTER` or `MODEL:ADAPTER`. Ollama's
-    /// clients add `:latest` to names without a tag.
+    /// The model of that name. If the name is an adapter's, `ADAPTER` or `MODEL:ADAPTER`, also the adapter's
+    /// position. Ollama's clients add `:latest` to names without a tag.
     pub(crate) fn locate(&self, name: &str) -> Option<(&Arc<ModelEntry>, Option<AdapterPlace>)> {
         let name = name.strip_suffix(":latest").unwrap_or(name);
         if let Some(entry) = self.entries.iter().find(|entry| entry.spec.id == name) {
@@ -233,7 +233,7 @@ impl Registry {
         })
     }
 
-    /// Begins to load the first models, as many as fit together.
+    /// Starts loading the first models, as many as fit together.
     pub(crate) fn load_first(&self) {
         let mut bytes = 0;
         for (i, entry) in self.entries.iter().enumerate() {
@@ -245,17 +245,17 @@ impl Registry {
             if i >= self.options.max_loaded || !fits {
                 return;
             }
-            // That it cannot be loaded is its state, which requests are told.
+            // A failure to load becomes its state, which requests report.
             let _ = self.load(entry);
         }
     }
 
-    /// Begins to load a model, if it is not; makes room first.
+    /// Starts loading a model, if it is not loaded; makes room first.
     pub(crate) fn load(&self, entry: &ModelEntry) -> Result<Scheduler, SubmitError> {
         if let Some(scheduler) = entry.running() {
             return Ok(scheduler);
         }
-        // Always before a model's own lock.
+        // Always locked before a model's own lock.
         let mut leaving = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(scheduler) = entry.running() {
             return Ok(scheduler);
@@ -276,7 +276,7 @@ impl Registry {
         Ok(scheduler)
     }
 
-    /// Opens the model once those that leave have given their memory back, where memory is limited.
+    /// Opens the model after unloading models have freed their memory, if memory is limited.
     fn when_free(&self, entry: &ModelEntry, leaving: Leaving) -> EngineFactory {
         let open = Arc::clone(&entry.spec.open);
         let is_limited =
@@ -292,7 +292,7 @@ impl Registry {
         })
     }
 
-    /// Unloads idle models, those used longest ago first, until the wanted one fits beside the others.
+    /// Unloads idle models, the least recently used first, until the wanted one fits.
     fn make_room(&self, wanted: &ModelEntry, leaving: &mut Leaving) -> Result<(), SubmitError> {
         let budget = self.options.memory_budget.unwrap_or(u64::MAX);
         if wanted.spec.memory_bytes > budget {
@@ -315,12 +315,12 @@ impl Registry {
                     retry_after: Duration::from_secs(10),
                 });
             };
-            // If a request has found it meanwhile, it is idle no more.
+            // If a request has found it meanwhile, it is no longer idle.
             leaving.extend(self.take_out_if(others[victim], ModelEntry::is_idle));
         }
     }
 
-    /// Unloads a model once what it accepted is complete. False if it was not loaded.
+    /// Unloads a model after completing its accepted requests. False if it was not loaded.
     pub(crate) fn unload(&self, entry: &ModelEntry) -> bool {
         self.unload_if(entry, |_| true)
     }
@@ -334,7 +334,8 @@ impl Registry {
         was_loaded
     }
 
-    /// A request says that it uses a model before it looks here, so that one of both sees the other.
+    /// Takes a model's scheduler out, if allowed. A request marks the model as in use before it looks here, so one of
+    /// the two sees the other.
     fn take_out_if(
         &self,
         entry: &ModelEntry,
@@ -350,16 +351,16 @@ impl Registry {
         Some(scheduler)
     }
 
-    /// A model ready for a request: loaded first, if it is not.
+    /// A model ready for a request, which is loaded first if necessary.
     pub(crate) async fn serve(&self, entry: &Arc<ModelEntry>) -> Result<ServedModel, SubmitError> {
         self.touch(entry);
-        // Before it is looked for: it must not be given up in between.
+        // Before the lookup: it must not be unloaded in between.
         let in_use = InUse::new(entry);
         for _ in 0..LOAD_ATTEMPTS {
             let scheduler = self.load(entry)?;
             scheduler.wait_until_loaded().await;
             if scheduler.is_draining() {
-                // Somebody had it unloaded while this waited for it.
+                // Another request unloaded it during the wait.
                 continue;
             }
             let loaded = scheduler.loaded()?;
@@ -381,12 +382,12 @@ impl Registry {
         entry.last_used_ms.store(now_ms, Relaxed);
     }
 
-    /// Nobody waits for any of them.
+    /// Whether no request waits for any of them.
     pub(crate) fn is_idle(&self) -> bool {
         self.entries.iter().all(|entry| entry.may_leave())
     }
 
-    /// When one was asked for last, in milliseconds from the start.
+    /// Time of the last use of any model, in milliseconds from the start.
     pub(crate) fn last_used_ms(&self) -> u64 {
         let times = self
             .entries
@@ -395,7 +396,7 @@ impl Registry {
         times.max().unwrap_or(0)
     }
 
-    /// Unloads what was not used for long; to be called now and then.
+    /// Unloads models that were unused for long; to be called regularly.
     pub(crate) fn unload_idle(&self) {
         let Some(limit) = self.options.idle_unload else {
             return;
@@ -411,10 +412,10 @@ impl Registry {
         }
     }
 
-    /// Completes what was accepted, within `grace`, and ends all.
+    /// Completes accepted requests, within `grace`, and ends all models.
     pub(crate) async fn drain(&self, grace: Duration) {
         {
-            // Whoever loads one now has done so before this, or will not.
+            // A concurrent load has happened before this, or will not happen.
             let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
             self.is_closed.store(true, SeqCst);
         }

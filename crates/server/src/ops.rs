@@ -1,4 +1,4 @@
-//! What operators ask: does it live, is it ready, what does it do, what does it run on.
+//! Routes for operators: liveness, readiness, activity, and information about the machine.
 
 pub(crate) mod metrics;
 
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::api::openai::models::status;
 use crate::app::{App, json as json_response};
 
-/// The process answers.
+/// Liveness: the process answers.
 pub(crate) async fn health() -> Response {
     json_response(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-/// Requests would be accepted: 200 when every model that was asked for is loaded, 503 with what is missing while one
-/// loads, has failed, or the server goes down.
+/// Readiness. 200 if requests would be accepted: every requested model is loaded. 503 with the reason while one
+/// loads, has failed, or the server shuts down.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let is_leaving = app.is_leaving.load(Relaxed);
     let mut is_ready = !is_leaving;

@@ -1,9 +1,9 @@
-//! The page at `/`: one file, no outside request.
+//! The page at `/`: one file, without external requests.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 
-/// Nothing but this page's own script and style, and requests to this server.
+/// Allows only this page's own script and style, and requests to this server.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

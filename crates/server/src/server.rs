@@ -1,4 +1,4 @@
-//! The server from its start to its end.
+//! The life of a server, from start to end.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,19 +18,19 @@ use crate::http::{HttpOptions, listen, routes, tls};
 use crate::keys::KeyUsage;
 use crate::models::{ModelOptions, ModelSpec, Registry, beyond_budget};
 
-/// Everything a server is made of.
+/// Everything needed to run a server.
 pub struct ServerOptions {
-    /// The models. All are loaded at the start, as far as [`ModelOptions::max_loaded`] allows.
+    /// The models. They are loaded at the start, as far as [`ModelOptions::max_loaded`] allows.
     pub models: Vec<ModelSpec>,
-    /// How models come and go.
+    /// How models are loaded and unloaded.
     pub model_options: ModelOptions,
-    /// The network's side.
+    /// Network options.
     pub http: HttpOptions,
-    /// What `/v1/system` says of the machine.
+    /// Information about the machine for `/v1/system`.
     pub system: Arc<dyn Fn() -> Value + Send + Sync>,
 }
 
-/// Why a server does not start.
+/// Reason why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Anyone on the network could use it.
@@ -42,21 +42,21 @@ pub enum ServeError {
         /// The address.
         host: std::net::IpAddr,
     },
-    /// A model that is larger than all models together may be.
+    /// A model that exceeds the memory budget of all models.
     #[error("{0}")]
     TooLarge(String),
     /// Certificate or key of TLS.
     #[error("{0}")]
     Tls(#[from] crate::http::tls::TlsError),
-    /// Two models of one name.
+    /// Two models with the same name.
     #[error("two models or adapters are called `{0}`; name models with NAME=MODEL")]
     Twice(String),
-    /// The address is taken, or not this computer's.
+    /// The address is in use, or not this computer's.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The audit log cannot be written.
@@ -64,19 +64,19 @@ pub enum ServeError {
     Audit {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The folder of batches.
     #[error("{0}")]
     Batches(Box<crate::batch::BatchError>),
-    /// No thread, for one.
+    /// A system error, such as that no thread could start.
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
 }
 
-/// Runs a server until `stop` says so or the system asks the process to end, on threads of its own.
-/// `listening` hears of the address; the models are still loading then.
+/// Runs a server on its own threads, until `stop` returns true or the system asks the process to terminate. `listening`
+/// gets the address; the models are still loading then.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -87,16 +87,16 @@ pub fn run(
     stop: impl Fn() -> bool,
 ) -> Result<(), ServeError> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // The engine's threads compute; these two carry bytes. What takes a while (rendering, encoding, reading images) has
-    // threads beside them: more than there are processors for would only hold memory, each its stack and its part of the
-    // heap. They stay: one that comes anew takes whichever part of the heap is free, and grows that one too.
+    // The engine's threads compute; these two do I/O. Slow work (rendering, encoding, reading images) has separate
+    // threads. More of those than processors can serve would only hold memory, each its stack and its part of the
+    // heap. They stay alive: a new thread takes any free part of the heap, and grows that one too.
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let n_blocking = (2 * processors).clamp(4, 16);
     let runtime = runtime.worker_threads(2).max_blocking_threads(n_blocking);
     let runtime = runtime.thread_keep_alive(Duration::from_secs(3600));
     let runtime = runtime.enable_all().build()?;
     let served = runtime.block_on(async {
-        // Before anybody hears of the address: who knows it may ask it to end at once.
+        // Before the address is announced: a client that knows it may ask the server to end at once.
         let mut terminated = terminated()?;
         let server = Server::start(options).await?;
         listening(server.address());
@@ -117,15 +117,15 @@ pub fn run(
         server.stop().await;
         Ok(())
     });
-    // What is not done by then (a template at its bound) is nobody's any more.
+    // Work unfinished by then (a template at its limit) has no client any more.
     runtime.shutdown_timeout(LAST_WORK);
     served
 }
 
-/// How long the end waits for work whose requests are over.
+/// How long the shutdown waits for work whose requests are over.
 const LAST_WORK: Duration = Duration::from_secs(1);
 
-/// Ends when the system asks the process to.
+/// Completes when the system asks the process to terminate.
 #[cfg(unix)]
 fn terminated() -> std::io::Result<std::pin::Pin<Box<dyn Future<Output = ()>>>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -165,7 +165,7 @@ fn check_options(options: &ServerOptions) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// The folder of batches and the audit log, as far as there are any.
+/// The folder of batches and the audit log, if configured.
 fn open_files(http: &HttpOptions) -> Result<(Option<BatchStore>, Option<AuditLog>), ServeError> {
     let store = http.batches.as_deref().map(BatchStore::open).transpose();
     let batches = store.map_err(|error| ServeError::Batches(Box::new(error)))?;
@@ -179,7 +179,7 @@ fn open_files(http: &HttpOptions) -> Result<(Option<BatchStore>, Option<AuditLog
     Ok((batches, audit.transpose()?))
 }
 
-/// A server that listens.
+/// A running server.
 pub struct Server {
     app: Arc<App>,
     address: SocketAddr,
@@ -188,7 +188,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address, begins to load the models, and serves.
+    /// Binds the address, starts loading the models, and serves.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -237,20 +237,20 @@ impl Server {
         })
     }
 
-    /// What its handlers share.
+    /// The state that its handlers share.
     pub(crate) fn app(&self) -> Arc<App> {
         Arc::clone(&self.app)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until every model is loaded; the first that could not be, with the reason.
+    /// Waits until every model is loaded.
     ///
     /// # Errors
-    /// Name and reason.
+    /// Name of the first model that could not be loaded, and the reason.
     pub async fn wait_until_loaded(&self) -> Result<(), (String, String)> {
         for entry in self.app.registry.entries() {
             let Some(scheduler) = entry.scheduler() else {
@@ -264,21 +264,22 @@ impl Server {
         Ok(())
     }
 
-    /// Says that it is not ready, and after the time for that to be heard refuses new requests, completes those accepted within the time of grace, and ends.
+    /// Stops the server. It reports that it is not ready, waits until that is noticed, and then refuses new requests.
+    /// It completes accepted ones within the grace period.
     pub async fn stop(self) {
         self.app.is_leaving.store(true, Relaxed);
         tokio::time::sleep(self.app.options.linger).await;
         self.app.is_draining.store(true, Relaxed);
         let grace = self.app.options.grace;
         self.app.registry.drain(grace).await;
-        // A send fails only if nobody listens any more.
+        // A send fails only if there is no receiver left.
         let _ = self.stop.send(true);
-        // What is left is to be written to clients that may be slow.
+        // Remaining data must still be written to clients that may be slow.
         let _ = tokio::time::timeout(Duration::from_secs(5), self.accepting).await;
     }
 }
 
-/// What each API key may use.
+/// Limits and usage of each API key.
 fn usage(options: &HttpOptions) -> Vec<Arc<KeyUsage>> {
     let limits = |index: usize| options.key_limits.get(index).cloned().unwrap_or_default();
     let keys = 0..options.api_keys.len();
@@ -286,12 +287,12 @@ fn usage(options: &HttpOptions) -> Vec<Arc<KeyUsage>> {
         .collect()
 }
 
-/// How often the house is looked after.
+/// Interval of the housekeeping.
 const TICK: Duration = Duration::from_millis(500);
-/// Looks without work after which the heap's free pages go back: 5 s.
+/// Idle ticks after which the heap's free pages are returned: 5 s.
 const RESTING_TICKS: u32 = 10;
 
-/// Now and then unloads what is idle, and gives back what work has left free in the heap.
+/// Regularly unloads idle models, and returns heap memory that is free after work.
 async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     let mut rest = Rest::default();
     loop {
@@ -299,7 +300,7 @@ async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
             () = tokio::time::sleep(TICK) => {
                 app.registry.unload_idle();
                 if rest.is_due(app.registry.last_used_ms(), app.registry.is_idle()) {
-                    // Off the threads that carry bytes; nobody waits for it.
+                    // Not on the I/O threads; nothing waits for it.
                     drop(tokio::task::spawn_blocking(millrace_kernels::heap::trim));
                 }
             }
@@ -308,18 +309,18 @@ async fn keep_house(app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Finds the moment at which the server has come to rest after work. Who asks for its health or its counters is no work: they may
-/// ask every second.
+/// Detects the moment at which the server has come to rest after work. Requests for health or counters do not count
+/// as work: they may come every second.
 #[derive(Default)]
 struct Rest {
-    /// When a model was used last, as the last look had it.
+    /// Time of the last use of a model, as of the last tick.
     last_used_ms: u64,
-    /// Looks since the last work; none if what it left has been given back.
+    /// Ticks since the last work; none if its memory was already returned.
     n_quiet: Option<u32>,
 }
 
 impl Rest {
-    /// To be asked once a tick: is this the moment?
+    /// Called once a tick: whether this is the moment.
     fn is_due(&mut self, last_used_ms: u64, is_idle: bool) -> bool {
         if last_used_ms != self.last_used_ms || !is_idle {
             self.last_used_ms = last_used_ms;

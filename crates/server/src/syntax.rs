@@ -1,7 +1,7 @@
-//! How models write: thoughts, answers and calls of functions, a row for each way.
+//! The syntaxes in which models write thoughts, answers and function calls, one table row for each.
 //!
-//! Nothing here knows HTTP or the scheduler. A row says how text is taken apart and which grammar holds a model to it, so
-//! that both follow from one description.
+//! Nothing here knows HTTP or the scheduler. A row says how text is parsed and which grammar the model must follow,
+//! so both come from one description.
 
 mod around;
 mod bare;

@@ -1,8 +1,8 @@
-//! Images of requests: from base64 to what the text model takes.
+//! Images of requests: from base64 to rows for the text model.
 //!
-//! The vision encoder runs on threads of its own, beside the engine's: a request with an image waits for it, others go
-//! on with their answers meanwhile. One request at a time has its images read; those read lately are kept, since clients
-//! send a conversation's images with every turn.
+//! The vision encoder runs on its own threads, beside the engine's: a request with an image waits for it, while
+//! others continue. Images of one request at a time are encoded. Recent ones are cached, since clients send a
+//! conversation's images with every turn.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -20,32 +20,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api::base64;
 
-/// Rows of images that are kept at most: 64 images of Gemma 3, of 2.5 MiB each with the 4B.
+/// Maximum number of image rows cached: 64 images of Gemma 3, 2.5 MiB each with the 4B model.
 const MAX_KEPT_ROWS: usize = 64 * 256;
 
-/// Images of a request at most.
+/// Maximum number of images of a request.
 pub(crate) const MAX_IMAGES: usize = 32;
 
-/// What decoding and resizing an image may take: 24 million pixels, 382 MiB. Who claims more is refused before any of it is taken.
+/// Limit for decoding and resizing an image: 24 million pixels, 382 MiB. An image that claims more is refused before
+/// any memory is taken.
 const LIMITS: Limits = Limits::of_pixels(24_000_000);
 
-/// Bytes that images of a model served with contexts of `n_ctx` tokens take at most, beside the vision encoder's weights and the requests: one that
-/// is decoded, the values of the vision encoder's pass over it, and the rows of a request's images and of those that are kept.
+/// Maximum memory for images of a model served with contexts of `n_ctx` tokens, in bytes. It excludes the vision
+/// encoder's weights and the requests. It includes one decoded image, the values of the encoder's pass over it, and
+/// the rows of a request's images and of the cache.
 pub fn image_memory_bytes(encoder: &VisionEncoder, n_ctx: usize) -> u64 {
     let config = encoder.config();
     let n_sums = 1 + config.deepstack.len() as u64;
     let row_bytes = config.d_text as u64 * size_of::<f32>() as u64 * n_sums;
-    // A longer prompt is refused before its images are read.
+    // A longer prompt is refused before its images are encoded.
     let n_request = n_ctx.min(MAX_IMAGES.saturating_mul(config.n_tokens));
     let n_rows = n_request.saturating_add(MAX_KEPT_ROWS) as u64;
     let kept_bytes = n_rows.saturating_mul(row_bytes);
     LIMITS.bytes + encoder.work_bytes(n_ctx).saturating_add(kept_bytes)
 }
 
-/// What tells images apart, of those of one scope.
+/// Hash that identifies an image within a scope.
 type Hash = [u8; 32];
 
-/// Who may find an image that was read, and which it is.
+/// The scope of an encoded image, and its hash.
 type ImageKey = (u64, Hash);
 
 /// The vision encoder of a served model.
@@ -54,11 +56,11 @@ pub(crate) struct Vision {
     on: VisionDevice,
     cpu: Cpu,
     kept: Mutex<RecentImages>,
-    /// One request's images are read at a time.
+    /// Serialises requests: images of one at a time are encoded.
     turn: Arc<Semaphore>,
 }
 
-/// A prompt's image as it came, before anything has read it.
+/// A prompt's image as received, before decoding.
 pub(crate) struct UnreadImage {
     hash: Hash,
     bytes: Vec<u8>,
@@ -68,7 +70,7 @@ impl UnreadImage {
     /// An image given as base64, or as a data URL.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the fault.
     pub(crate) fn new(data: &str) -> Result<UnreadImage, String> {
         let bytes = bytes_of(data)?;
         Ok(UnreadImage {
@@ -78,28 +80,28 @@ impl UnreadImage {
     }
 }
 
-/// Why images were not read.
+/// Reason why images were not encoded.
 #[derive(Debug)]
 pub(crate) enum ImageError {
-    /// What was sent is no image, or too large a one.
+    /// The data is not an image, or too large a one.
     Unreadable(String),
     /// The vision encoder failed.
     VisionEncoder(String),
-    /// Nobody waits any more.
+    /// No client waits any more.
     Gone,
 }
 
-/// What messages call a request's image.
+/// Name of a request's image in messages.
 fn image_name(index: usize) -> String {
     format!("image {}", index + 1)
 }
 
 impl Vision {
-    /// Opens a model's vision encoder, in `mmproj` or where [`VisionEncoder::open`] finds it, to run on as many threads as the engine
-    /// has and at its level, or with its blocks on the engine's device.
+    /// Opens a model's vision encoder, in `mmproj` or where [`VisionEncoder::open`] finds it. It runs on as many
+    /// threads as the engine, at the engine's level, or with its blocks on the engine's device.
     ///
     /// # Errors
-    /// Why the model reads no images, in words.
+    /// The reason why the model reads no images.
     pub(crate) fn open(
         model: &Arc<LoadedModel>,
         mmproj: Option<&Path>,
@@ -117,21 +119,21 @@ impl Vision {
         })
     }
 
-    /// The token that holds a row's place in lists of tokens.
+    /// The placeholder token for an image's row in lists of tokens.
     pub(crate) fn placeholder(&self) -> u32 {
         self.encoder.placeholder()
     }
 
-    /// Whoever holds it may have images read. Decoded images are large, so those of one request at a time
-    /// are in memory; the others wait here, where leaving costs nothing.
+    /// A permit to encode images. Decoded images are large, so only those of one request at a time are in memory. The
+    /// others wait here, where giving up costs nothing.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
-    /// Tokens of a prompt with these images, placeholders for their rows.
+    /// Tokens of a prompt with these images, with placeholders for their rows.
     ///
     /// # Errors
-    /// A template or vocabulary without places for images, an image that says no size that the vision encoder takes.
+    /// A template or vocabulary without places for images; an image without a size that the vision encoder accepts.
     pub(crate) fn tokens(
         &self,
         tokenizer: &Tokenizer,
@@ -142,7 +144,7 @@ impl Vision {
             if self.encoder.config().grid.is_none() {
                 return Ok(vec![self.encoder.config().n_tokens]);
             }
-            // As many as its head says; it is decoded when its turn has come.
+            // The size in its header; the image is decoded when its turn comes.
             let size = RgbImage::size_within(&image_name(i), &image.bytes, LIMITS);
             let (width, height) = size.map_err(|error| error.to_string())?;
             let n_rows = self.encoder.rows_of_image(width, height);
@@ -154,7 +156,8 @@ impl Vision {
         tokens.map_err(|error| error.to_string())
     }
 
-    /// Decodes the images that were not read lately for requests of this scope, runs the vision encoder over them, and puts all into their places.
+    /// Decodes the images that are not cached for this scope, runs the vision encoder over them, and puts all rows
+    /// into their places.
     ///
     /// # Errors
     /// [`ImageError`]; [`ImageError::Gone`] once `gone` is set.
@@ -210,12 +213,12 @@ impl Vision {
     }
 }
 
-/// Images read lately, the latest last.
+/// Recently encoded images, the latest last.
 #[derive(Default)]
 struct RecentImages(VecDeque<(ImageKey, Arc<Image>)>);
 
 impl RecentImages {
-    /// One that was read; it counts as read now.
+    /// A cached image, which becomes the latest.
     fn known(&mut self, key: &ImageKey) -> Option<Arc<Image>> {
         let at = self.0.iter().position(|(known, _)| known == key)?;
         let (key, image) = self.0.remove(at)?;
@@ -265,7 +268,7 @@ mod tests {
         kept.keep(key(4), image(MAX_KEPT_ROWS / 2));
         let has: Vec<bool> = (0..5).map(|i| kept.known(&key(i)).is_some()).collect();
         assert_eq!(has, [true, false, false, true, true]);
-        // One that is larger than all may be is not kept.
+        // An image larger than the cache is not kept.
         kept.keep(key(5), image(MAX_KEPT_ROWS + 1));
         assert!(kept.known(&key(5)).is_none());
     }

@@ -216,7 +216,7 @@ fn a_quantisation_is_a_whole_word_anywhere() {
     }
 }
 
-/// What is listed can be typed, and picks what it stands for.
+/// Every listed label can be typed, and picks the model that it names.
 #[test]
 fn every_label_picks_its_own_file() {
     let names = [
@@ -237,7 +237,7 @@ fn every_label_picks_its_own_file() {
     let mut all = names.to_vec();
     all.sort_unstable();
     assert_eq!(picked, all, "{labels:?}");
-    // A word at the end counts more than one in the midst.
+    // A word at the end counts more than one within the name.
     assert_eq!(
         pick(&names, "a/b:Q4_K_M").expect("found"),
         ["M-Q4_K_M.gguf"]
@@ -245,7 +245,7 @@ fn every_label_picks_its_own_file() {
     assert_eq!(pick(&names, "a/b").expect("preferred"), ["M-Q4_K_M.gguf"]);
 }
 
-/// An index beside the one whole file is stale.
+/// An index beside the one whole file is out of date.
 #[test]
 fn the_whole_file_completes_a_folder() {
     let listed = listing(&["config.json", "model.safetensors", INDEX]);

@@ -29,7 +29,7 @@ fn a_batch_keeps_order_and_texts_however_few_sequences_there_are() {
             .unwrap()
             .is_empty()
     );
-    // One that cannot be is an error of all, and leaves nothing behind.
+    // One invalid prompt fails the whole batch, and leaves nothing behind.
     let session = session(2);
     let error = session
         .batch(["a", &"b ".repeat(400)], &short())
@@ -41,7 +41,7 @@ fn a_batch_keeps_order_and_texts_however_few_sequences_there_are() {
     assert_eq!(session.with_engine(|e| e.kv_usage().used_bytes), 0);
 }
 
-/// What a list of prompts has in common is computed once, even if all of it is new.
+/// The common beginning of a list of prompts is computed once, even if all of it is new.
 #[test]
 fn a_batch_reads_a_common_beginning_once() {
     let session = {
@@ -58,7 +58,7 @@ fn a_batch_reads_a_common_beginning_once() {
     assert!(n_shared >= 2 * page, "{n_shared} tokens are too few");
     let together = session.batch(&prompts, &short()).unwrap();
     let n_cached: Vec<usize> = together.iter().map(|one| one.timings.n_cached).collect();
-    // The last token of the beginning may be another with what follows, so the last shared page may end before it.
+    // The beginning's last token may merge with the text after it, so the last shared page may end before it.
     assert_eq!(n_cached[0], 0);
     let least = n_shared - page;
     assert!(
@@ -71,7 +71,7 @@ fn a_batch_reads_a_common_beginning_once() {
         let alone = alone.generate_with(prompt, &short()).unwrap();
         assert_eq!(one.tokens, alone.tokens);
     }
-    // Prompts with nothing in common are not held back: all are read in the first passes.
+    // Prompts with nothing in common are not delayed: all are read in the first passes.
     let before = session.with_engine(|engine| engine.counters().n_passes);
     session
         .batch(["The dog", "Tom", "One day"], &short())
@@ -101,7 +101,7 @@ fn a_batch_can_keep_the_good_of_it() {
     }
 }
 
-/// Where not all prompts fit the cache, some are computed again, to the same texts.
+/// Where not all prompts fit the cache, some are computed again, with the same texts.
 #[test]
 fn a_batch_fits_itself_into_a_small_cache() {
     let with = |kv_tokens: usize| {

@@ -1,4 +1,4 @@
-//! The library as a user has it: what is refused and how, sessions of several threads, chats side by side, batches.
+//! The library from a user's view: errors and their texts, sessions on several threads, chats side by side, batches.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod batch;
@@ -40,7 +40,7 @@ fn what_can_cross_threads_does() {
     is_sync::<Error>();
 }
 
-/// What is refused, before any work, in which words, and what is advised.
+/// Errors before any work: their texts and their advice.
 #[test]
 fn errors_say_what_to_do() {
     let offline = OpenOptions::new().offline(true);
@@ -198,7 +198,7 @@ fn streams_interleave_and_give_their_sequences_back() {
     assert_eq!(session.with_engine(|e| e.kv_usage().used_bytes), 0);
 }
 
-/// Whoever is told of text may use the session: no lock is held then.
+/// A callback may use the session during text events: no lock is held then.
 #[test]
 fn a_callback_may_use_the_session() {
     let session = session(2);
@@ -238,7 +238,7 @@ fn a_chat_says_what_its_messages_say_and_forgets_what_failed() {
     ));
     let messages = chat.messages();
     assert_eq!(messages.len(), 4);
-    // The same messages at once, and in a chat that takes up where this one is.
+    // The same messages at once, and in a chat that continues from them.
     let asked = messages[..3].to_vec();
     let at_once = session
         .generate_with(Prompt::messages(asked), &options)
@@ -257,7 +257,8 @@ fn a_chat_says_what_its_messages_say_and_forgets_what_failed() {
     assert_eq!((system.len(), system[0].role.as_str()), (1, "system"));
 }
 
-/// The demo with a template that ends a prompt as Functionary 3.2 does: with the mark of a message, whose line is the model's to write.
+/// The demo with a template that ends a prompt as Functionary 3.2 does: with the mark of a message. The model writes
+/// the line after it.
 fn functionary(folder: &std::path::Path, signs: &str) -> Model {
     let template = format!(
         "{{{{bos_token}}}}{{%for m in messages%}}<|{{{{m.role}}}}|>{{{{'>>>all\n' if m.role=='assistant'}}}}{{{{m.content}}}}<|end|>{{%endfor%}}\
@@ -268,7 +269,7 @@ fn functionary(folder: &std::path::Path, signs: &str) -> Model {
     Model::open(path.to_str().unwrap()).unwrap()
 }
 
-/// The demo's file with another template, which may be as long as its own.
+/// The demo's file with another template, at most as long as its own.
 fn with_template(template: &str) -> Vec<u8> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let mut bytes = std::fs::read(path).unwrap();
@@ -289,10 +290,10 @@ fn answers_of_functionary_are_text_to_the_user() {
     let prompt = || Prompt::user("What is 7 plus 5?");
     let plain = other.prepare(prompt()).unwrap();
     let line = model.prepare(Prompt::text("all\n")).unwrap();
-    // A text begins with the token that begins all.
+    // A text begins with the BOS token.
     let expected = [plain.tokens(), &line.tokens()[1..]].concat();
     assert_eq!(model.prepare(prompt()).unwrap().tokens(), expected);
-    // A chat asks the same, and its earlier answers have the line from the template.
+    // A chat sends the same tokens, and its earlier answers get the line from the template.
     let device = || Device::named("cpu").threads(1).context(256);
     let (session, plain) = (model.on(device()).unwrap(), other.on(device()).unwrap());
     let options = Options::greedy().max_tokens(3);
@@ -330,7 +331,8 @@ fn drafts_change_no_text() {
     ));
 }
 
-/// Frequencies that are the same everywhere have a base. Scaled ones, and those of two kinds of layers, have none that says all.
+/// RoPE frequencies that are the same in all layers have a base. Scaled ones, and those of two kinds of layers, have
+/// no single base.
 #[test]
 fn a_base_of_rope_is_told_where_it_says_all() {
     let goldens = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/goldens");

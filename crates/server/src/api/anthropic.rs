@@ -1,4 +1,4 @@
-//! The API of Anthropic: messages, and the counting of their tokens.
+//! Anthropic's API: messages, and the counting of their tokens.
 
 mod content;
 mod request;
@@ -27,7 +27,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     Dialect::Anthropic.answer(answer(app, request).await)
 }
 
-/// How a message is told.
+/// How a message is reported.
 struct MessageContext {
     id: String,
     model: String,
@@ -96,7 +96,7 @@ fn stop_reason(reason: Reason) -> &'static str {
     }
 }
 
-/// In this API cached tokens are not among the input's.
+/// Usage of a request. In this API, cached tokens are not counted as input.
 fn usage(receipt: &Receipt, with_placement: bool) -> Value {
     let mut usage = json!({
         "input_tokens": receipt.n_prompt - receipt.n_cached,
@@ -111,7 +111,7 @@ fn usage(receipt: &Receipt, with_placement: bool) -> Value {
     usage
 }
 
-/// What Anthropic's identifiers of calls begin with.
+/// The identifier of a call with Anthropic's prefix.
 fn call_id(id: &str) -> String {
     id.replacen("call_", "toolu_", 1)
 }
@@ -150,16 +150,16 @@ impl MessageContext {
     }
 }
 
-/// What a block that is open is of.
+/// The kind of the open block.
 #[derive(Clone, Debug, PartialEq)]
 enum OpenBlock {
     Text,
-    /// With what it says so far, which is signed at its end.
+    /// With its text so far, which is signed at the end.
     Thought(String),
     Call,
 }
 
-/// Content blocks, opened and closed as thoughts, text and calls come.
+/// Content blocks, opened and closed as thoughts, text and calls arrive.
 struct Blocks {
     writer: StreamWriter,
     index: usize,
@@ -251,7 +251,7 @@ async fn stream(
             Ok(Some(AnswerPiece::Delta { text, .. })) => blocks.text(&text).await?,
             Ok(Some(AnswerPiece::Thought { .. })) if context.hides_thoughts => {}
             Ok(Some(AnswerPiece::Thought { text, .. })) => {
-                // Each thought is a block of its own.
+                // Each thought is a separate block.
                 let text = match blocks.open {
                     Some(OpenBlock::Thought(_)) => &text,
                     _ => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(&text),

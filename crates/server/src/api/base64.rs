@@ -18,7 +18,7 @@ pub fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// Standard or URL-safe base64, with padding or without; blanks are passed over.
+/// Standard or URL-safe base64, with padding or without; white space is skipped.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut n_bits, mut ended) = (0u32, 0, false);
@@ -47,7 +47,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
             bits &= (1 << n_bits) - 1;
         }
     }
-    // What is left over of a whole number of bytes is zero.
+    // Bits beyond a whole number of bytes must be zero.
     (bits == 0 && n_bits < 6).then_some(out)
 }
 

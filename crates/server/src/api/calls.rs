@@ -1,15 +1,15 @@
-//! Calls of functions in answers: as a whole, and while they are told.
+//! Calls of functions in answers: complete ones, and ones reported in parts.
 
 use serde_json::Value;
 
 use super::tools::CallKind;
 use super::unique;
 
-/// Which function a call is of, and how it is told.
+/// The function that a call is for, and how the call is reported.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallHead {
     pub(crate) id: String,
-    /// As the model writes it.
+    /// The name as the model writes it.
     pub(crate) name: String,
     pub(crate) kind: CallKind,
 }
@@ -22,7 +22,7 @@ pub(crate) struct FunctionCall {
 }
 
 impl FunctionCall {
-    /// What the function is called with: its arguments as JSON, or a custom tool's text.
+    /// The input of the function: its arguments as JSON, or a custom tool's text.
     pub(crate) fn input(&self) -> String {
         match self.head.kind {
             CallKind::Custom => custom_input(&self.arguments).to_owned(),
@@ -35,38 +35,38 @@ fn custom_input(arguments: &Value) -> &str {
     arguments["input"].as_str().unwrap_or_default()
 }
 
-/// A call that is being told.
+/// Position of a call that is being reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CallPlace {
-    /// Its place among the calls of the answer.
+    /// Its index among the calls of the answer.
     pub(crate) index: usize,
-    /// Whether a custom tool is called.
+    /// Whether the call is for a custom tool.
     pub(crate) is_custom: bool,
 }
 
-/// The calls of one answer, as they come.
+/// The calls of one answer, as they arrive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallsOfAnswer {
     n_begun: usize,
-    /// Of the call that began last.
+    /// Position of the call that began last.
     pub(crate) place: CallPlace,
     open: Option<OpenCall>,
 }
 
-/// A call that has begun and is not complete.
+/// A call that has begun but is not complete.
 #[derive(Clone, Debug)]
 struct OpenCall {
     head: CallHead,
-    /// Of a custom tool's arguments: what is not told yet, as JSON.
+    /// For a custom tool: JSON of the arguments that is not reported yet.
     held: String,
-    /// Whether what is held stands within the text.
+    /// Whether the start of the text within the JSON was passed.
     is_amid: bool,
-    /// What is told of a custom tool's text.
+    /// The part of a custom tool's text that was reported.
     told: String,
 }
 
 impl CallsOfAnswer {
-    /// Whether a call has begun and is neither complete nor given up.
+    /// Whether a call has begun and is neither complete nor abandoned.
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -93,7 +93,8 @@ impl CallsOfAnswer {
         head
     }
 
-    /// More of the arguments' JSON, as it is told: of a custom tool what it adds to the text.
+    /// Takes more of the arguments' JSON, and returns the part to report: for a custom tool, its addition to the
+    /// text.
     pub(crate) fn more(&mut self, json: &str) -> String {
         match &mut self.open {
             Some(call) if call.head.kind == CallKind::Custom => call.more(json),
@@ -101,7 +102,7 @@ impl CallsOfAnswer {
         }
     }
 
-    /// The call is complete. Gives what is not told of it, and the call.
+    /// Completes the call. Returns the part that is not reported yet, and the call.
     pub(crate) fn complete(&mut self, arguments: Value) -> Option<(String, FunctionCall)> {
         let call = self.open.take()?;
         let rest = match call.head.kind {
@@ -115,7 +116,7 @@ impl CallsOfAnswer {
         Some((rest, FunctionCall { head, arguments }))
     }
 
-    /// The call that began is none.
+    /// Abandons the open call.
     pub(crate) fn give_up(&mut self) {
         self.open = None;
     }
@@ -134,14 +135,14 @@ impl OpenCall {
         }
         let n_bytes = whole_bytes(&self.held);
         let written: String = self.held.drain(..n_bytes).collect();
-        // What is whole is always a text: if it were not, the end of the call tells it.
+        // Complete escapes always parse as text. If they did not, the end of the call would report it.
         let text: String = serde_json::from_str(&format!("\"{written}\"")).unwrap_or_default();
         self.told.push_str(&text);
         text
     }
 }
 
-/// Bytes of a JSON text up to its quote, without an escape that is not complete.
+/// Number of bytes of a JSON text up to its closing quote, without an incomplete escape.
 fn whole_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -183,7 +184,7 @@ mod tests {
             let (rest, call) = calls.complete(arguments.clone()).unwrap();
             assert_eq!((told, rest), (call.input(), String::new()), "{n_chars}");
         }
-        // Arguments of another form are told at the end.
+        // Arguments of another form are reported at the end.
         let other = json!({"note": 1, "input": "x"});
         let mut calls = CallsOfAnswer::default();
         calls.begin("patch".to_owned(), &kinds);

@@ -1,23 +1,24 @@
-//! Calls of earlier answers, for templates that do not write them all.
+//! Calls in earlier answers, for templates that do not write all of them.
 
 use millrace_text::{Message, RenderedPrompt};
 use serde_json::{Map, Value};
 
 use crate::syntax::{CallSyntax, Marks};
 
-/// Texts that stand for control tokens until the conversation is rendered. What a conversation says of a control token stays text; these are
-/// the server's own, so that no text of the conversation may have one in it.
+/// Texts that stand for control tokens until the conversation is rendered. Control tokens spelled out in a
+/// conversation stay text. These stand-ins are the server's own, so no text of the conversation may contain one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StandIns(Vec<(String, String)>);
 
 impl StandIns {
-    /// For the control tokens of a way, beside a conversation and what else comes of the request.
+    /// Stand-ins for the control tokens of a call syntax. They occur neither in the conversation nor in other values
+    /// from the request.
     fn new(marks: &Marks, messages: &[Message], others: &[&Value]) -> StandIns {
         let said = |text: &str| {
             messages.iter().any(|message| is_said(message, text))
                 || others.iter().any(|value| is_in(value, text))
         };
-        // However many a conversation has, there is one more.
+        // Whatever prefixes a conversation contains, there is always another.
         let free = (0_usize..).map(|n| format!("zqmark{n}q"));
         let mut free = free.filter(|prefix| !said(prefix));
         let prefix = free.next().unwrap_or_default();
@@ -29,14 +30,14 @@ impl StandIns {
         )
     }
 
-    /// A text with these in the place of control tokens.
+    /// The text with stand-ins in place of control tokens.
     fn of(&self, text: &str) -> String {
         let replace =
             |text: String, (stand_in, mark): &(String, String)| text.replace(mark, stand_in);
         self.0.iter().fold(text.to_owned(), replace)
     }
 
-    /// A prompt with the control tokens in their place.
+    /// A prompt with the control tokens in place of the stand-ins.
     pub(crate) fn resolved(&self, prompt: RenderedPrompt) -> RenderedPrompt {
         let replace = |prompt: RenderedPrompt, (stand_in, mark): &(String, String)| {
             prompt.replaced(stand_in, &|_| mark.clone()).0
@@ -66,8 +67,8 @@ fn is_within(members: &Map<String, Value>, text: &str) -> bool {
     members.any(|(name, value)| name.contains(text) || is_in(value, text))
 }
 
-/// The conversation with the calls of earlier answers in their texts, as the model writes them: to some templates they are part of those.
-/// `others` is what else the prompt is made of.
+/// The conversation with the calls of earlier answers written into their texts, as the model writes them. Some
+/// templates need this, since calls are part of the text there. `others` are the remaining values in the prompt.
 pub(crate) fn calls_as_texts(
     mut messages: Vec<Message>,
     syntax: &CallSyntax,
@@ -93,7 +94,8 @@ pub(crate) fn calls_as_texts(
     (messages, stand_ins)
 }
 
-/// Answers with several calls become as many answers with one, each before its results: some templates write one call of an answer.
+/// Splits answers with several calls into answers with one call, each before its results: some templates write only
+/// one call of an answer.
 pub(crate) fn calls_by_themselves(messages: Vec<Message>) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     let mut messages = messages.into_iter().peekable();
@@ -112,7 +114,7 @@ pub(crate) fn calls_by_themselves(messages: Vec<Message>) -> Vec<Message> {
         for (i, call) in calls.into_iter().enumerate() {
             let id = call["id"].clone();
             let mut answer = match i {
-                // What was said and thought came before them all.
+                // Text and thoughts come before all calls.
                 0 => std::mem::take(&mut message),
                 _ => Message::assistant(""),
             };

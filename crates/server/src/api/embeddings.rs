@@ -1,4 +1,4 @@
-//! Embeddings, in no API's words: texts to vectors.
+//! Embeddings, independent of an API: texts to vectors.
 
 use std::collections::VecDeque;
 
@@ -12,30 +12,30 @@ use super::shape::AnswerShape;
 use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt};
 
-/// Texts of a request at most, as in OpenAI's API.
+/// Maximum number of texts of a request, as in OpenAI's API.
 pub(crate) const MAX_INPUTS: usize = 2048;
 
-/// What is asked of a text's rows.
+/// How a text's rows become a vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VectorForm {
-    /// How they become one.
+    /// How rows are pooled.
     pub(crate) pooling: Pooling,
-    /// Elements to keep, of a vector of length 1; `None` for all of the pooled row as it is.
+    /// Elements to keep of a vector, which then has length 1; `None` for the whole pooled row, unscaled.
     width: Option<usize>,
 }
 
 impl VectorForm {
-    /// Pooled rows as they are.
+    /// Pooled rows, unscaled.
     pub(crate) fn rows(pooling: Pooling) -> VectorForm {
         let width = None;
         VectorForm { pooling, width }
     }
 }
 
-/// How to pool: `pooling` of the request, else what the model's file says, else the mean.
+/// How to pool: `pooling` of the request, else the setting in the model's file, else the mean.
 ///
 /// # Errors
-/// A model or a device that makes no embeddings; a wrong field; more `dimensions` than the model has.
+/// A model or a device without embeddings; an invalid field; more `dimensions` than the model has.
 pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<VectorForm, ApiError> {
     let wrong = |reason: &String| ApiError::field("model", reason);
     let (embedder, of_model) = served.loaded.embedder.as_ref().map_err(wrong)?;
@@ -59,10 +59,10 @@ pub(crate) fn pooling(fields: &Fields<'_>, served: &ServedModel) -> Result<Vecto
     Ok(VectorForm { pooling, width })
 }
 
-/// What stands before every text: the prompt of the model's folder that `prompt_name` names, else its usual one.
+/// The prefix of every text: the prompt of the model's folder that `prompt_name` names, else the default one.
 ///
 /// # Errors
-/// A name that the folder does not have.
+/// A name that the folder does not contain.
 pub(crate) fn prefix<'a>(
     fields: &Fields<'_>,
     served: &'a ServedModel,
@@ -77,11 +77,11 @@ pub(crate) fn prefix<'a>(
     }
 }
 
-/// The embeddings of all inputs in their order, each of length 1 unless rows are asked for. As many are computed together as the engine
-/// has sequences, so that a long list fills no queue.
+/// The embeddings of all inputs in their order, each of length 1 unless rows are requested. As many are computed
+/// together as the engine has sequences, so a long list does not fill the queue.
 ///
 /// # Errors
-/// Those of the first input that has one.
+/// The first error of an input.
 pub(crate) async fn embed(
     served: &ServedModel,
     caller: &Caller,

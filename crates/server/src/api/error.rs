@@ -1,4 +1,4 @@
-//! What goes wrong with a request, before it is told in an API's own shape.
+//! Errors of requests, before they are put into an API's own form.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 use crate::grammar::GrammarError;
 use crate::scheduler::{JobFailure, SubmitError};
 
-/// Why a request is not fulfilled.
+/// Reason why a request fails.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// The field at fault.
+    /// The invalid field.
     pub(crate) param: Option<String>,
-    /// A word for programs.
+    /// An error code for programs.
     pub(crate) code: Option<&'static str>,
-    /// Seconds after which it may be worth trying again.
+    /// Seconds to wait before trying again.
     pub(crate) retry_after: Option<u64>,
-    /// Tokens of a prompt that is too long, and how many it may have.
+    /// For a prompt that is too long: its number of tokens, and the limit.
     pub(crate) too_long: Option<(usize, usize)>,
 }
 
@@ -33,12 +33,12 @@ impl ApiError {
         }
     }
 
-    /// The request is wrong, and no field in particular.
+    /// The request is wrong, without a field to blame.
     pub(crate) fn bad(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// A field is wrong.
+    /// An invalid field.
     pub(crate) fn field(param: &str, message: impl std::fmt::Display) -> ApiError {
         ApiError {
             param: Some(param.to_owned()),
@@ -46,8 +46,8 @@ impl ApiError {
         }
     }
 
-    /// A prompt, and `n_new` tokens to write, that a context of `n_ctx` does not hold. Clients shorten a conversation when
-    /// they read "maximum context length", of Anthropic's API "prompt is too long".
+    /// A prompt, and `n_new` tokens to write, that do not fit a context of `n_ctx`. Clients shorten a conversation
+    /// when they read "maximum context length", or in Anthropic's API "prompt is too long".
     pub(crate) fn overflow(n_prompt: usize, n_new: usize, n_ctx: usize) -> ApiError {
         let message = format!(
             "this model's maximum context length is {n_ctx} tokens, and the prompt of {n_prompt} tokens and {n_new} to \
@@ -59,7 +59,7 @@ impl ApiError {
         }
     }
 
-    /// The message, and what else to do.
+    /// Appends advice to the message.
     pub(super) fn advice(mut self, advice: &str) -> ApiError {
         self.message = format!("{}; {advice}", self.message);
         self
@@ -86,7 +86,7 @@ impl ApiError {
         }
     }
 
-    /// As the APIs of OpenAI have it.
+    /// In the form of OpenAI's API.
     pub(crate) fn openai(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
@@ -101,7 +101,7 @@ impl ApiError {
         }})
     }
 
-    /// As the API of Anthropic has it.
+    /// In the form of Anthropic's API.
     pub(crate) fn anthropic(&self) -> Value {
         let kind = match self.status.as_u16() {
             401 => "authentication_error",
@@ -126,7 +126,7 @@ impl ApiError {
         json!({"type": "error", "error": {"type": kind, "message": message}})
     }
 
-    /// As the API of Ollama has it.
+    /// In the form of Ollama's API.
     pub(crate) fn ollama(&self) -> Value {
         json!({"error": self.message})
     }
@@ -189,7 +189,7 @@ impl From<JobFailure> for ApiError {
             JobFailure::ShuttingDown => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).code("unavailable")
             }
-            // It came with the request.
+            // The grammar came with the request.
             JobFailure::Grammar(_) => ApiError::bad(message).code("grammar"),
             JobFailure::Engine(_) => {
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine")

@@ -1,10 +1,10 @@
-//! Reading requests: unknown fields are left alone, wrong ones are named with what was expected.
+//! Reading requests: unknown fields are ignored, and errors about invalid ones name the expected value.
 
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// A JSON object of a request, and where it stands in it.
+/// A JSON object of a request, with its path.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     object: &'a Map<String, Value>,
@@ -14,7 +14,7 @@ pub(crate) struct Fields<'a> {
 type Result<T> = std::result::Result<T, ApiError>;
 
 impl<'a> Fields<'a> {
-    /// The request itself.
+    /// The top-level object of a request.
     pub(crate) fn of(body: &'a Value) -> Result<Fields<'a>> {
         match body.as_object() {
             Some(object) => Ok(Fields {
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object at some place.
+    /// An object at a path.
     pub(crate) fn at(value: &'a Value, path: String) -> Result<Fields<'a>> {
         match value.as_object() {
             Some(object) => Ok(Fields { object, path }),
@@ -36,7 +36,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Where a field stands.
+    /// The path of a field.
     pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() {
             name.to_owned()
@@ -45,7 +45,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is there and not null.
+    /// A field that is present and not null.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The field must be there.
+    /// Requires the field to be present.
     pub(crate) fn need<T>(&self, name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| ApiError::field(&self.path(name), "this field is required"))
     }
@@ -84,7 +84,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A number within bounds.
+    /// A number within a range.
     pub(crate) fn f32_in(&self, name: &str, least: f32, most: f32) -> Result<Option<f32>> {
         let expected = format!("a number from {least} to {most}");
         self.read(name, &expected, |value| {
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A limit: -1 and -2, like no field, are none.
+    /// A limit: -1 and -2 mean no limit, as does an absent field.
     pub(crate) fn limit(&self, name: &str) -> Result<Option<usize>> {
         let expected = "a whole number, or -1 for no limit";
         let limit = self.read(name, expected, |value| match whole(value) {
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
         Ok(limit.flatten())
     }
 
-    /// A whole number within bounds.
+    /// A whole number within a range.
     pub(crate) fn usize_in(&self, name: &str, least: usize, most: usize) -> Result<Option<usize>> {
         let expected = format!("a whole number from {least} to {most}");
         self.read(name, &expected, |value| {
@@ -138,8 +138,8 @@ impl<'a> Fields<'a> {
         self.object.iter()
     }
 
-    /// Refuses fields whose effect this server cannot give, unless they are false, empty or null: they would
-    /// otherwise be silently without it.
+    /// Refuses fields whose effect this server does not have, unless they are false, empty or null. They would
+    /// otherwise be ignored silently.
     pub(crate) fn refuse(&self, names: &[(&str, &str)]) -> Result<()> {
         for (name, instead) in names {
             let asks = self.get(name).is_some_and(|value| match value {
@@ -160,7 +160,7 @@ impl<'a> Fields<'a> {
 
 /// A whole number, which clients without integers write as `3.0`.
 fn whole(value: &Value) -> Option<i64> {
-    // Beyond that not every whole number is one of theirs.
+    // Beyond this bound, f64 cannot represent every whole number.
     let is_exact = |n: &f64| n.fract() == 0.0 && n.abs() <= (1_u64 << 53) as f64;
     let float = || value.as_f64().filter(is_exact).map(|n| n as i64);
     value.as_i64().or_else(float)
@@ -170,7 +170,7 @@ fn natural(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| u64::try_from(whole(value)?).ok())
 }
 
-/// A value that is not what was expected.
+/// Error about a value of an unexpected kind.
 pub(crate) fn wrong(path: &str, expected: &str, found: &Value) -> ApiError {
     ApiError::field(path, format!("expected {expected}, found {}", shown(found)))
 }

@@ -1,4 +1,4 @@
-//! Forms of answers beyond OpenAI's `response_format`, by the names of vLLM and of llama.cpp's server.
+//! Output forms beyond OpenAI's `response_format`, by the names of vLLM and of llama.cpp's server.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::fields::{Fields, wrong};
 use super::shape::OutputForm;
 use crate::grammar::{Grammar, gbnf};
 
-/// `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (llguidance's Lark, or GBNF); `guided_json` and
-/// so on, as vLLM had them before; `json_schema` and `grammar` of llama.cpp's server.
+/// Reads `structured_outputs` with one of `json`, `regex`, `choice`, `grammar` (llguidance's Lark, or GBNF). Also
+/// reads vLLM's older `guided_json` and so on, and `json_schema` and `grammar` of llama.cpp's server.
 pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> {
     if let Some(outputs) = fields.object("structured_outputs")? {
         let form = one_of(&outputs, ["json", "regex", "choice", "grammar"])?;
@@ -30,7 +30,7 @@ pub(crate) fn structured_outputs(fields: &Fields<'_>) -> Result<Option<OutputFor
     }
 }
 
-/// The first of a schema, an expression, choices and a grammar that is there.
+/// The first of schema, expression, choices and grammar that is present.
 fn one_of(fields: &Fields<'_>, names: [&str; 4]) -> Result<Option<OutputForm>, ApiError> {
     let [json, regex, choice, grammar] = names;
     let form = |name: &str, grammar| {
@@ -38,7 +38,7 @@ fn one_of(fields: &Fields<'_>, names: [&str; 4]) -> Result<Option<OutputForm>, A
         Ok(Some(OutputForm { grammar, path }))
     };
     if let Some(schema) = fields.get(json) {
-        // Some clients send the schema as a text.
+        // Some clients send the schema as a string.
         let parsed = schema
             .as_str()
             .and_then(|text| serde_json::from_str(text).ok());
@@ -52,7 +52,7 @@ fn one_of(fields: &Fields<'_>, names: [&str; 4]) -> Result<Option<OutputForm>, A
         return form(regex, Grammar::Regex(expression.to_owned()));
     }
     if let Some(choices) = fields.list(choice)? {
-        // JSON's strings are Lark's.
+        // JSON strings are valid Lark strings.
         let texts: Vec<String> = choices.iter().map(ToString::to_string).collect();
         if choices.is_empty() || !choices.iter().all(Value::is_string) {
             return Err(ApiError::field(

@@ -1,4 +1,4 @@
-//! A job's events as an answer: text, calls of functions, an end with its true reason.
+//! Turns a job's events into an answer: text, function calls, and the reason of its end.
 
 mod complete;
 #[cfg(test)]
@@ -23,13 +23,13 @@ use crate::scheduler::{Job, JobEvent, PromptToken, Receipt, TokenLogprob};
 use crate::syntax::{AnswerPart, AnswerReader};
 pub(crate) use complete::Answer;
 
-/// What stands between two thoughts of an answer.
+/// Separator between two thoughts of an answer.
 pub(crate) const BETWEEN_THOUGHTS: &str = "\n\n";
 
-/// Why an answer ended.
+/// Reason why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The model was done.
+    /// The model ended it.
     Stop,
     /// A stop text appeared.
     StopText,
@@ -39,21 +39,21 @@ pub(crate) enum Reason {
     Calls,
 }
 
-/// Part of what a job gives.
+/// A piece of a job's result.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerPiece {
     Progress {
         done: usize,
         total: usize,
     },
-    /// What the model thinks of the prompt, before any text.
+    /// Log-probabilities of the prompt, before any text.
     PromptScores(Vec<PromptToken>),
     Delta {
         choice: usize,
         text: String,
         tokens: Vec<TokenLogprob>,
     },
-    /// Of what the model thinks. A thought that is not the first begins with an empty line.
+    /// Text of a thought. A thought that is not the first begins with an empty line.
     Thought {
         choice: usize,
         text: String,
@@ -61,11 +61,11 @@ pub(crate) enum AnswerPiece {
     /// A call begins.
     CallBegin {
         choice: usize,
-        /// Its place among the calls of the answer.
+        /// Its index among the calls of the answer.
         index: usize,
         head: CallHead,
     },
-    /// More of what the call that began is called with.
+    /// More of the input of the call that began.
     CallDelta {
         choice: usize,
         place: CallPlace,
@@ -76,10 +76,10 @@ pub(crate) enum AnswerPiece {
         choice: usize,
         call: FunctionCall,
     },
-    /// The call that began will not be complete.
+    /// The call that began will not be completed.
     CallCut {
         choice: usize,
-        /// As the model wrote it, where the answer ended in it. Else it follows.
+        /// The text as the model wrote it, if the answer ended within the call. Otherwise the text follows.
         text: String,
     },
     Finish {
@@ -90,40 +90,40 @@ pub(crate) enum AnswerPiece {
     End(Box<Receipt>),
 }
 
-/// The answers of a job on their way. Dropping it cancels the job.
+/// The answers of a job under way. Dropping it cancels the job.
 pub(crate) struct Generation {
     events: UnboundedReceiver<JobEvent>,
-    /// By answer, unless answers are their text.
+    /// One for each answer, unless answers are plain text.
     readers: Vec<AnswerReader>,
-    /// By answer: how far thoughts are told.
+    /// State of thoughts, for each answer.
     thoughts: Vec<Thoughts>,
-    /// By answer: thoughts amid a call, which are told behind it.
+    /// Thoughts within a call, which are reported after it; one for each answer.
     held_thoughts: Vec<String>,
-    /// By answer.
+    /// For each answer.
     calls: Vec<CallsOfAnswer>,
-    /// How calls of each function are told.
+    /// How calls of each function are reported.
     kinds: Vec<(String, CallKind)>,
-    /// What of the request this server goes without, in words.
+    /// Parts of the request that this server ignores, as phrases.
     left_out: Vec<String>,
     ready: VecDeque<AnswerPiece>,
     has_ended: bool,
-    /// Of a job that makes one.
+    /// Result of an embedding job.
     embedding: Option<Vec<f32>>,
     log: Option<Log>,
 }
 
-/// How far thoughts of an answer are told.
+/// Whether an answer's thoughts have begun, and whether one is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Thoughts {
     #[default]
     None,
-    /// The last piece was one's.
+    /// The last piece was part of a thought.
     Open,
-    /// Others came after the last.
+    /// Other pieces came after the last thought.
     Closed,
 }
 
-/// Writes what became of a request, once.
+/// Logs the outcome of a request, once.
 struct Log {
     to: RequestLog,
     model: String,
@@ -155,7 +155,7 @@ impl Drop for Generation {
 }
 
 impl Generation {
-    /// Submits a job whose answers have some shape.
+    /// Submits a job whose answers have the given shape.
     pub(crate) async fn start(
         served: &ServedModel,
         job: Job,
@@ -183,7 +183,7 @@ impl Generation {
         })
     }
 
-    /// What of the request this server goes without, in words.
+    /// Parts of the request that this server ignores, as phrases.
     pub(crate) fn left_out(&self) -> Vec<String> {
         self.left_out.clone()
     }
@@ -262,7 +262,7 @@ impl Generation {
                 self.ready.push_back(AnswerPiece::PromptScores(tokens));
             }
             JobEvent::Embedding(vector) => self.embedding = Some(vector),
-            // Taken before.
+            // Handled above.
             JobEvent::Failed(_) => {}
         }
     }
@@ -333,7 +333,7 @@ impl Generation {
         }
     }
 
-    /// Tells what was thought amid a call, once that has ended.
+    /// Reports thoughts from within a call, once the call has ended.
     fn tell_held(&mut self, choice: usize) {
         let is_open = self.calls.get(choice).is_some_and(CallsOfAnswer::is_open);
         if let Some(held) = self.held_thoughts.get_mut(choice)
@@ -345,7 +345,7 @@ impl Generation {
         }
     }
 
-    /// Part of a call.
+    /// Handles a part of a call.
     fn call(&mut self, choice: usize, part: AnswerPart) {
         let Some(calls) = self.calls.get_mut(choice) else {
             return;
@@ -383,7 +383,7 @@ impl Generation {
         }
     }
 
-    /// Waits for the embedding of a job that makes one.
+    /// Waits for the result of an embedding job.
     pub(crate) async fn embedding(mut self) -> Result<(Vec<f32>, Receipt), ApiError> {
         while let Some(piece) = self.next().await? {
             if let AnswerPiece::End(receipt) = piece

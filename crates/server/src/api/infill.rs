@@ -1,24 +1,24 @@
-//! Texts that are filled in between two others.
+//! Texts filled in between two others.
 
 use millrace_text::{EncodeOptions, TokenKind, Tokenizer};
 
 use super::error::ApiError;
 use crate::models::ServedModel;
 
-/// Part of such a prompt.
+/// Part of an infill prompt.
 #[derive(Clone, Copy)]
 enum FillPart {
     /// A control token.
     Mark(&'static str),
-    /// The text in front of the gap.
+    /// The text before the gap.
     Before,
-    /// The text behind it.
+    /// The text after the gap.
     Behind,
 }
 
 use FillPart::{Before, Behind, Mark};
 
-/// How families have it, as each documents.
+/// The forms of model families, as each documents it.
 const FORMS: [&[FillPart]; 7] = [
     // Qwen Coder, CodeGemma, StableCode.
     &psm(["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]),
@@ -29,7 +29,7 @@ const FORMS: [&[FillPart]; 7] = [
     &psm(["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"]),
     // Code Llama.
     &psm(["▁<PRE>", "▁<SUF>", "▁<MID>"]),
-    // Seed Coder: what is behind the gap comes first.
+    // Seed Coder: the text after the gap comes first.
     &[
         Mark("<[fim-suffix]>"),
         Behind,
@@ -37,11 +37,11 @@ const FORMS: [&[FillPart]; 7] = [
         Before,
         Mark("<[fim-middle]>"),
     ],
-    // Codestral: the answer goes on with the text in front of the gap.
+    // Codestral: the answer continues the text before the gap.
     &[Mark("[SUFFIX]"), Behind, Mark("[PREFIX]"), Before],
 ];
 
-/// Before, behind, and between, each behind its mark.
+/// Prefix, suffix, middle, each after its mark.
 const fn psm([before, behind, between]: [&'static str; 3]) -> [FillPart; 5] {
     [Mark(before), Before, Mark(behind), Behind, Mark(between)]
 }
@@ -53,7 +53,7 @@ enum Piece {
     Behind,
 }
 
-/// The family's form, if the vocabulary has its marks as tokens of their own.
+/// The family's form, if the vocabulary has its marks as single tokens.
 fn form(tokenizer: &Tokenizer) -> Option<Vec<Piece>> {
     let piece = |part: &FillPart| match part {
         Mark(name) => {
@@ -69,10 +69,10 @@ fn form(tokenizer: &Tokenizer) -> Option<Vec<Piece>> {
         .find_map(|parts| parts.iter().map(piece).collect())
 }
 
-/// The prompt behind which a model writes what belongs between two texts.
+/// The prompt after which a model writes the text between two others.
 ///
 /// # Errors
-/// By the field `name`: the model was not trained to.
+/// About the field `name`: the model was not trained for infill.
 pub(crate) async fn infill(
     served: &ServedModel,
     before: String,

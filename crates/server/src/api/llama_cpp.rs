@@ -1,4 +1,4 @@
-//! What clients of llama.cpp's server ask, by its names: `/completion`, `/infill`, `/embedding`, `/props` and `/slots`.
+//! The API of llama.cpp's server: `/completion`, `/infill`, `/embedding`, `/props` and `/slots`.
 
 mod completion;
 mod embedding;
@@ -18,7 +18,7 @@ use crate::app::{App, Dialect, json as json_response};
 use crate::models::ModelEntry;
 use crate::scheduler::LoadState;
 
-/// The model of the query, or the first.
+/// The model that the query names, or the first.
 pub(super) fn entry(app: &App, request: &Request) -> Result<Arc<ModelEntry>, ApiError> {
     let query = request.uri().query().unwrap_or_default();
     let named = query
@@ -60,7 +60,8 @@ pub(crate) async fn props(State(app): State<Arc<App>>, request: Request) -> Resp
     Dialect::OpenAi.answer(work())
 }
 
-/// `GET /slots`: as many as answers are computed together. Which answer has which is not told, since others may ask.
+/// `GET /slots`: as many slots as answers can be computed together. Which answer has which slot is not shown, since
+/// other clients may ask.
 pub(crate) async fn slots(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = || {
         let entry = entry(&app, &request)?;

@@ -15,19 +15,20 @@ use super::llama_cpp::entry;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::models::{ModelEntry, ServedModel};
 
-/// What a list of adapters looks like.
+/// Description of a list of adapters, for messages.
 const EXPECTED: &str = "a list of {\"id\": number, \"scale\": number}";
 
-/// Adapters of a list at most.
+/// Maximum number of adapters in a list.
 const MAX_LISTED: usize = 256;
 
-/// The largest factor, of either sign.
+/// The largest scale, of either sign.
 const MAX_SCALE: f32 = 1000.0;
 
-/// The model with the adapters that `lora` names, where a request has the field: adapters that are not in it have the factor 0.
+/// The model with the adapters that `lora` selects, if the request has the field: adapters that it does not list get
+/// scale 0.
 ///
 /// # Errors
-/// A list of another form, ids that no adapter has, a model that is an adapter already.
+/// A list of another form, an unknown id, a model that is already an adapter.
 pub(crate) fn chosen(fields: &Fields<'_>, served: ServedModel) -> Result<ServedModel, ApiError> {
     let Some(list) = fields.list("lora")? else {
         return Ok(served);
@@ -43,7 +44,7 @@ pub(crate) fn chosen(fields: &Fields<'_>, served: ServedModel) -> Result<ServedM
     Ok(served.with_scales(&scales))
 }
 
-/// Factors of all adapters of a model, by their ids.
+/// Scales of all adapters of a model, in the order of their ids.
 fn scales(list: &[Value], path: &str, entry: &ModelEntry) -> Result<Vec<f32>, ApiError> {
     let n_adapters = entry.spec.adapters.len();
     let mut scales = vec![0.0; n_adapters];
@@ -67,7 +68,8 @@ fn scales(list: &[Value], path: &str, entry: &ModelEntry) -> Result<Vec<f32>, Ap
     Ok(scales)
 }
 
-/// `GET /lora-adapters`: those of the model of the query, or of the first, with the factors that requests have which name none.
+/// `GET /lora-adapters`: the adapters of the model that the query names, or of the first. Shows the scales for
+/// requests that name none.
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
     let listed = entry(&app, &request).map(|entry| {
         let scales = entry.adapter_scales();
@@ -83,7 +85,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Respo
     Dialect::OpenAi.answer(listed)
 }
 
-/// `POST /lora-adapters`: the factors of requests that name none, from here on.
+/// `POST /lora-adapters`: sets the scales for later requests that name none.
 pub(crate) async fn set(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
         let entry = entry(&app, &request)?;

@@ -1,4 +1,4 @@
-//! The API of Ollama: chat, generate, embeddings, and what it says of models.
+//! Ollama's API: chat, generate, embeddings, and information about models.
 
 mod about;
 pub(crate) mod embed;
@@ -29,7 +29,7 @@ use crate::http::stream::{ClientGone, StreamWriter, lines};
 use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt};
 
-/// Which of the two calls: they differ in where the text stands.
+/// Which of the two calls: they differ in the position of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OllamaCall {
     Chat,
@@ -47,12 +47,12 @@ pub(crate) async fn generate(State(app): State<Arc<App>>, request: Request) -> R
 struct OllamaContext {
     kind: OllamaCall,
     model: String,
-    /// Whose texts tokens have, where log-probabilities are told.
+    /// The tokenizer for the texts of tokens, if log-probabilities are reported.
     tokenizer: Option<Arc<Tokenizer>>,
     with_placement: bool,
 }
 
-/// Whether log-probabilities are told, and how many of the likeliest beside each.
+/// Whether log-probabilities are reported, and for how many of the likeliest tokens.
 fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     let is_asked = fields.bool("logprobs")?.unwrap_or(false);
     let n_top = fields.usize_in("top_logprobs", 0, MAX_TOP_LOGPROBS)?;
@@ -106,7 +106,8 @@ async fn answer(app: Arc<App>, request: Request, kind: OllamaCall) -> Result<Res
     ))
 }
 
-/// How Ollama's clients have a model loaded: by asking it nothing; and unloaded: by keeping it for no time after that.
+/// Loads or unloads a model as Ollama's clients request it: by an empty request, which unloads if `keep_alive` is
+/// zero.
 async fn load_or_unload(
     app: &App,
     fields: &Fields<'_>,
@@ -159,7 +160,7 @@ async fn prompted(
     Ok((prompted.tokens, images, prompted.shape))
 }
 
-/// Ollama has no word for calls, nor for stop texts.
+/// Ollama has no reason for calls or for stop texts.
 fn done_reason(reason: Option<Reason>) -> &'static str {
     match reason {
         Some(Reason::Length) => "length",
@@ -205,7 +206,7 @@ impl OllamaContext {
         part
     }
 
-    /// The last part: counts, and times in nanoseconds, measured.
+    /// The last part: counts, and measured times in nanoseconds.
     fn last(&self, answer: &Answer, receipt: &Receipt) -> Value {
         let mut last = self.part(answer);
         last["done"] = true.into();
@@ -236,9 +237,9 @@ async fn stream(
         match generation.next().await {
             Err(error) => return writer.line(&error.ollama()).await,
             Ok(None | Some(AnswerPiece::Progress { .. } | AnswerPiece::PromptScores(_))) => {}
-            // This API tells calls as a whole.
+            // This API reports calls whole.
             Ok(Some(AnswerPiece::CallBegin { .. } | AnswerPiece::CallDelta { .. })) => {}
-            // Tokens whose text is held back come with the next text, or at the end.
+            // Tokens whose text is held back are reported with the next text, or at the end.
             Ok(Some(AnswerPiece::Delta { text, tokens, .. })) if text.is_empty() => {
                 ended.tokens.extend(tokens);
             }

@@ -1,4 +1,4 @@
-//! The API of OpenAI: chat completions, completions, responses, embeddings, models.
+//! OpenAI's API: chat completions, completions, responses, embeddings, models.
 
 pub(crate) mod batches;
 pub(crate) mod chat;
@@ -45,7 +45,7 @@ fn usage(receipt: &Receipt, with_placement: bool) -> Value {
     usage
 }
 
-/// Of several jobs together; the placement of the first, which is that of all.
+/// Sum over several jobs, with the placement of the first, which all share.
 fn total(receipts: &[Receipt]) -> Option<Receipt> {
     let (first, others) = receipts.split_first()?;
     let mut sum = first.clone();
@@ -68,7 +68,7 @@ fn total(receipts: &[Receipt]) -> Option<Receipt> {
     Some(sum)
 }
 
-/// A call as part of a message, with this input.
+/// A call as part of a message, with the given input.
 fn tool_call(head: &CallHead, input: &str) -> Value {
     let CallHead { id, name, kind } = head;
     match kind {

@@ -1,4 +1,4 @@
-//! Options of generation that the dialects share.
+//! Generation options that the dialects share.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,34 +15,34 @@ use crate::grammar::Grammar;
 use crate::keys::KeyUsage;
 use crate::scheduler::{Job, ModelInfo, SubmitError};
 
-/// Stop texts of a request at most, and bytes of each.
+/// Maximum number of stop texts of a request, and bytes of each.
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
 
-/// Tokens that end an answer at most.
+/// Maximum number of stop tokens.
 const MAX_STOP_TOKENS: usize = 128;
 
-/// Answers to one prompt at most.
+/// Maximum number of answers to one prompt.
 pub(crate) const MAX_ANSWERS: usize = 32;
 
-/// Who asks, and until when.
+/// The client of a request, and its deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) client: Arc<str>,
-    /// Whose cache it finds.
+    /// The scope of its cache.
     pub(crate) scope: u64,
-    /// Of a request that does not say: lower is served earlier.
+    /// Priority of requests that set none: lower is served earlier.
     pub(crate) priority: i32,
     pub(crate) deadline: Option<Instant>,
-    /// Of the key that it showed.
+    /// Usage of its API key.
     pub(crate) usage: Option<Arc<KeyUsage>>,
-    /// Where what becomes of the request is written.
+    /// Where the outcome of the request is logged.
     pub(crate) log: Option<RequestLog>,
 }
 
 impl Caller {
-    /// By the request's headers: `x-request-timeout-ms` says how long the caller waits, which the server's own
-    /// limit can only shorten.
+    /// From the request's headers: `x-request-timeout-ms` says how long the caller waits. It can only shorten the
+    /// server's own limit.
     pub(crate) fn new(
         client: Arc<str>,
         headers: &HeaderMap,
@@ -68,15 +68,15 @@ impl Caller {
             priority: 0,
             usage: None,
             log,
-            // Beyond what a clock can hold is no limit.
+            // A time beyond the clock's range means no limit.
             deadline: wait.and_then(|wait| Instant::now().checked_add(wait)),
         })
     }
 
-    /// Waits for what comes before a job is given to the scheduler, which sees to the deadline from then on.
+    /// Waits for work that precedes submitting a job. From then on the scheduler enforces the deadline.
     ///
     /// # Errors
-    /// Those of the work; that the deadline passed.
+    /// The errors of the work, or that the deadline passed.
     pub(crate) async fn within<T>(
         &self,
         work: impl Future<Output = Result<T, ApiError>>,
@@ -104,10 +104,9 @@ impl Caller {
     }
 }
 
-/// What a model is sampled with unless a request says otherwise: its authors' recommendation, else what the
-/// command line takes.
+/// Default sampling of a model: its authors' recommendation, else the defaults of the command line.
 pub(crate) fn default_sampling(loaded: &ModelInfo) -> SamplingParams {
-    // A file whose recommendation cannot be read has none.
+    // An unreadable recommendation counts as none.
     let recommended = loaded.model.recommended_sampling().ok().flatten();
     recommended.unwrap_or(SamplingParams {
         temperature: 0.8,
@@ -118,7 +117,7 @@ pub(crate) fn default_sampling(loaded: &ModelInfo) -> SamplingParams {
     })
 }
 
-/// -1 and 0 keep all.
+/// Reads `top_k`; -1 and 0 keep all.
 pub(crate) fn top_k(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     Ok(fields
         .i64("top_k")?
@@ -131,9 +130,9 @@ pub(crate) fn set<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-/// The seed of a request, or, for none and for -1, one that nobody chose. Other negative seeds are seeds.
+/// The seed of a request. Absent or -1 means a random seed; other negative values are seeds.
 pub(crate) fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
-    // Those that no i64 holds.
+    // Values beyond i64.
     if let Some(large) = fields.get("seed").and_then(serde_json::Value::as_u64) {
         return Ok(large);
     }
@@ -143,7 +142,7 @@ pub(crate) fn seed(fields: &Fields<'_>) -> Result<u64, ApiError> {
     }
 }
 
-/// Ids of tokens, each of which the model's vocabulary must have.
+/// Token ids, each checked against the model's vocabulary.
 pub(crate) fn token_ids(
     value: &serde_json::Value,
     path: &str,
@@ -167,7 +166,7 @@ pub(crate) fn token_ids(
     list.iter().map(id).collect()
 }
 
-/// Tokens that end an answer, by vLLM's name.
+/// Stop tokens, by vLLM's name.
 pub(crate) fn stop_tokens(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<u32>, ApiError> {
     const NAME: &str = "stop_token_ids";
     let Some(value) = fields.get(NAME) else {
@@ -186,7 +185,7 @@ pub(crate) fn stop_texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>,
     texts(fields, name, MAX_STOPS, MAX_STOP_BYTES)
 }
 
-/// One text or a list of at most so many, of so many bytes each; empty ones are left out.
+/// One text or a list, with limits on the number of texts and the bytes of each; empty ones are left out.
 pub(super) fn texts(
     fields: &Fields<'_>,
     name: &str,

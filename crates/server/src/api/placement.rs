@@ -1,11 +1,11 @@
-//! What a job took, for whoever asks where an answer was computed.
+//! Cost of a job, for clients that ask where an answer was computed.
 
 use millrace_runtime::npu::HostShare;
 use serde_json::{Value, json};
 
 use crate::scheduler::{PassRecord, Receipt};
 
-/// Which device computed an answer, and where the times come from.
+/// The device that computed an answer, and the provenance of the times.
 pub(crate) fn placement(receipt: &Receipt) -> Value {
     let ms = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let mut placement = json!({

@@ -26,35 +26,35 @@ use crate::syntax::{
 };
 use crate::vision::{ImageError, MAX_IMAGES, UnreadImage, Vision};
 
-/// A conversation, in no API's words.
+/// A conversation, independent of an API.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
     pub(crate) tools: Tools,
-    /// What the answer must look like.
+    /// The form that the answer must have.
     pub(crate) form: Option<OutputForm>,
-    /// Further variables of the template.
+    /// Additional variables of the template.
     pub(crate) variables: Map<String, Value>,
-    /// Whether the model shall think, and how far.
+    /// Whether and how long the model shall think.
     pub(crate) thinking: ThinkingRequest,
-    /// What of the messages this server goes without, in words.
+    /// Parts of the messages that this server ignores, as phrases.
     pub(crate) left_out: Vec<String>,
 }
 
-/// A conversation as the model reads it.
+/// A conversation as tokens for the model.
 pub(crate) struct EncodedPrompt {
     pub(crate) text: String,
-    /// With placeholders for the rows of images, until they are [seen](EncodedPrompt::see).
+    /// With placeholders for the rows of images, until they are [encoded](EncodedPrompt::see).
     pub(crate) tokens: Vec<u32>,
     /// The images, in order.
     pending: Vec<UnreadImage>,
-    /// What answers look like.
+    /// The shape of answers.
     pub(crate) shape: AnswerShape,
 }
 
 impl Conversation {
-    /// Renders and encodes. Templates are programs of strangers that may take their time: not on a thread that
-    /// serves others.
+    /// Renders and encodes. Templates are untrusted programs that may take long, so this does not run on a thread
+    /// that serves others.
     pub(crate) async fn prompt(self, served: &ServedModel) -> Result<EncodedPrompt, ApiError> {
         let served = served.clone();
         let work = move || self.prompt_now(&served);
@@ -129,7 +129,7 @@ impl Conversation {
     }
 }
 
-/// A conversation for a template that shows functions, with earlier calls so that it writes them all.
+/// A conversation for a template that shows functions, with earlier calls rearranged so that it writes all of them.
 fn native_messages(
     loaded: &ModelInfo,
     messages: Vec<Message>,
@@ -154,7 +154,7 @@ fn native_messages(
     }
 }
 
-/// The same as [`arranged`], with simpler schemas of functions where the template fails at those that came.
+/// The same as [`arranged`], with simpler schemas of functions if the template fails with the given ones.
 fn arranged_with_tools(
     loaded: &ModelInfo,
     messages: Vec<Message>,
@@ -169,8 +169,8 @@ fn arranged_with_tools(
     })
 }
 
-/// The conversation as it came, if the template takes it, and else in the first arrangement that it takes. A system message that
-/// the template leaves out is not taken.
+/// The conversation unchanged, if the template accepts it, else in the first arrangement that it accepts. Leaving out
+/// a system message does not count as accepting it.
 fn arranged(
     loaded: &ModelInfo,
     messages: Vec<Message>,
@@ -198,7 +198,7 @@ fn arranged(
 }
 
 impl EncodedPrompt {
-    /// Has an answer that `is_text` and no call begin as a text of this family does, by the tokens that the model would have written.
+    /// Appends the tokens with which this model family begins a text, if the answer `is_text` and cannot be a call.
     fn begun_as_text(mut self, loaded: &ModelInfo, is_text: bool) -> EncodedPrompt {
         let template = loaded.template.as_ref().ok().filter(|_| is_text);
         let opening = template.and_then(|of| of.text_opening(&loaded.tokenizer, &self.text));
@@ -209,7 +209,7 @@ impl EncodedPrompt {
         self
     }
 
-    /// The tokens before images are seen, as people write them: with the vocabulary's own placeholder.
+    /// The tokens before images are encoded, as users write them: with the vocabulary's own placeholder.
     pub(crate) fn shown_tokens(&self, served: &ServedModel) -> Vec<u32> {
         let own = served.loaded.vision().map(Vision::placeholder);
         let shown = |token: &u32| match &own {
@@ -219,8 +219,8 @@ impl EncodedPrompt {
         self.tokens.iter().map(shown).collect()
     }
 
-    /// Has the vision encoder read the images, if there are any, and puts them into the prompt. Whoever goes away
-    /// stops it, and so does the caller's deadline.
+    /// Runs the vision encoder over the images, if there are any, and puts their rows into the prompt. A client that
+    /// disconnects stops it, and so does the deadline.
     pub(crate) async fn see(
         &mut self,
         served: &ServedModel,
@@ -237,7 +237,7 @@ impl EncodedPrompt {
         if self.pending.is_empty() {
             return Ok(Vec::new());
         }
-        // Before the work: a prompt that is too long would be refused after it.
+        // Checked before the work: a prompt that is too long would be refused after it.
         let (n_prompt, n_ctx) = (self.tokens.len(), served.loaded.limits.n_ctx);
         if n_prompt >= n_ctx.min(served.loaded.capacity_tokens) {
             let most = n_ctx.min(served.loaded.capacity_tokens);
@@ -251,7 +251,7 @@ impl EncodedPrompt {
         let (stop, loaded) = (Arc::clone(&gone.0), Arc::clone(&served.loaded));
         let (pending, mut tokens) = (std::mem::take(&mut self.pending), self.tokens.clone());
         let work = move || {
-            // Until the work ends, which is later than the wait for it if the client goes away.
+            // Held until the work ends, which is later than the wait for it if the client disconnects.
             let _turn = turn;
             let vision = loaded.vision().map_err(ImageError::VisionEncoder)?;
             let images = vision.see(scope, &pending, &mut tokens, &stop)?;
@@ -272,12 +272,12 @@ fn unseen(reason: ImageError) -> ApiError {
             let message = format!("reading the images failed: {reason}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
         }
-        // Nobody reads it.
+        // No client is left to read it.
         ImageError::Gone => ApiError::bad("the request was given up"),
     }
 }
 
-/// Tells the vision encoder's thread that nobody waits any more.
+/// Signals the vision encoder's thread that no client waits any longer.
 struct CancelGuard(Arc<AtomicBool>);
 
 impl Drop for CancelGuard {
@@ -322,7 +322,7 @@ fn sources(template: &ChatTemplate) -> String {
     sources.join("\n")
 }
 
-/// How the model's template writes thoughts, if it does.
+/// The thought syntax of the model's template, if it has one.
 fn native_thoughts(served: &ServedModel) -> Option<ThoughtSyntax> {
     let loaded = &served.loaded;
     *served.entry.thoughts.get_or_init(|| {
@@ -331,7 +331,7 @@ fn native_thoughts(served: &ServedModel) -> Option<ThoughtSyntax> {
     })
 }
 
-/// How the model writes calls, if its template shows functions in a way of writing that is known here, or that it shows.
+/// The call syntax of the model, if its template shows functions in a known syntax, or in one that it shows itself.
 fn native_calls(served: &ServedModel) -> Result<Option<ShownCalls>, ApiError> {
     if let Some(known) = served.entry.native_calls.get() {
         return Ok(*known);
@@ -357,7 +357,7 @@ fn render(
         .map_err(|error| ApiError::field("messages", error))
 }
 
-/// Variables of a template that are not the caller's: with them a text of the request could become a turn, or a control token.
+/// Template variables that callers may not set: with them, text of a request could become a turn or a control token.
 const RESERVED: [&str; 7] = [
     "messages",
     "tools",
@@ -384,8 +384,8 @@ pub(crate) fn variables(fields: &Fields<'_>) -> Result<Map<String, Value>, ApiEr
     Ok(variables)
 }
 
-/// The tokens of a plain prompt: control tokens in it are text, and what the model expects in front of a text is
-/// added. What it expects behind one is not, because the text is to go on.
+/// The tokens of a plain prompt. Spelled-out control tokens are text, and the tokens that the model expects before a
+/// text are added. Those expected after a text are not, since the text continues.
 pub(crate) async fn encode(loaded: &Arc<ModelInfo>, text: String) -> Result<Vec<u32>, ApiError> {
     encode_with(loaded, move |tokenizer| {
         tokenizer.encode_continued(&text, false).0
@@ -393,7 +393,7 @@ pub(crate) async fn encode(loaded: &Arc<ModelInfo>, text: String) -> Result<Vec<
     .await
 }
 
-/// The tokens of a text that is whole, such as one to embed, with what the model expects around it.
+/// The tokens of a complete text, such as one to embed, with the tokens that the model expects around it.
 pub(crate) async fn encode_whole(
     loaded: &Arc<ModelInfo>,
     text: String,
@@ -405,7 +405,7 @@ pub(crate) async fn encode_whole(
     encode_with(loaded, move |tokenizer| tokenizer.encode(&text, options)).await
 }
 
-/// What a tokenizer makes of something, off the threads that serve.
+/// Runs a tokenizer outside the serving threads.
 pub(crate) async fn encode_with(
     loaded: &Arc<ModelInfo>,
     encode: impl FnOnce(&Tokenizer) -> Vec<u32> + Send + 'static,

@@ -1,7 +1,7 @@
-//! `POST /v1/rerank`, `/rerank` and `/v1/score`: how well texts answer a question.
+//! `POST /v1/rerank`, `/rerank` and `/v1/score`: how well texts answer a query.
 //!
-//! `/v1/rerank` speaks as Jina and Cohere do, with `documents`; where a request has `texts` instead it is one of
-//! text-embeddings-inference, and so is its answer. `/v1/score` is vLLM's.
+//! `/v1/rerank` follows Jina and Cohere, with `documents`. A request with `texts` instead follows
+//! text-embeddings-inference, and so does its answer. `/v1/score` is vLLM's.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) async fn score(State(app): State<Arc<App>>, request: Request) -> Resp
     Dialect::OpenAi.answer(answer_score(app, request).await)
 }
 
-/// Scores of pairs in their order, and the tokens of all.
+/// Scores of pairs in their order, and the total of tokens.
 struct Scores {
     scores: Vec<f32>,
     n_tokens: usize,
@@ -38,7 +38,7 @@ async fn answer_rerank(app: Arc<App>, request: Request) -> Result<Response, ApiE
     let Incoming { body, caller } = app.read(request).await?;
     let fields = Fields::of(&body)?;
     let query = fields.need("query", fields.text("query")?)?;
-    // The words of text-embeddings-inference, whose answer is a plain list.
+    // The fields of text-embeddings-inference, whose answer is a plain list.
     let is_plain = fields.get("documents").is_none() && fields.get("texts").is_some();
     let name = if is_plain { "texts" } else { "documents" };
     let documents = documents(&fields, name)?;
@@ -108,7 +108,7 @@ async fn answer_score(app: Arc<App>, request: Request) -> Result<Response, ApiEr
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// The scores of pairs: between 0 and 1, or with `raw_scores` as the model's head gives them.
+/// The scores of pairs: between 0 and 1, or with `raw_scores` the unscaled output of the model's head.
 async fn scored(
     fields: &Fields<'_>,
     served: &ServedModel,

@@ -1,4 +1,4 @@
-//! How tokens are drawn, by the names that clients use.
+//! Sampling options, by the names that clients use.
 
 use millrace_runtime::SamplingParams;
 use millrace_runtime::sampling::{Mirostat, StageKind};
@@ -10,18 +10,18 @@ use super::fields::{Fields, wrong};
 use super::params::{default_sampling, seed, set, texts, top_k};
 use crate::scheduler::ModelInfo;
 
-/// Texts that break repetitions at most, and bytes of each.
+/// Maximum number of texts that break repetitions, and bytes of each.
 const MAX_BREAKERS: usize = 64;
 const MAX_BREAKER_BYTES: usize = 64;
 
-/// Texts that are banned at most, and bytes of each.
+/// Maximum number of banned texts, and bytes of each.
 const MAX_BANNED: usize = 64;
 const MAX_BANNED_BYTES: usize = 256;
 
-/// Biases at most: more than any client has use for.
+/// Maximum number of biases, more than any client needs.
 const MAX_BIASES: usize = 4096;
 
-/// Sampling by the names of OpenAI's API, and those that other servers have added to it.
+/// Sampling by the names of OpenAI's API, and those that other servers add to it.
 pub(crate) fn sampling(
     fields: &Fields<'_>,
     loaded: &ModelInfo,
@@ -37,7 +37,7 @@ pub(crate) fn sampling(
     Ok(params)
 }
 
-/// What every dialect has but Anthropic's: the names of llama.cpp's server, with Ollama's and vLLM's for the same.
+/// Options of every dialect but Anthropic's: the names of llama.cpp's server, with the synonyms of Ollama and vLLM.
 pub(crate) fn shared(
     fields: &Fields<'_>,
     loaded: &ModelInfo,
@@ -63,7 +63,7 @@ pub(crate) fn shared(
             set(place, fields.f32_in(name, least, most)?);
         }
     }
-    // 0 keeps the likeliest, as does the smallest number over it.
+    // 0 keeps only the likeliest token, as does the smallest positive number.
     params.top_p = params.top_p.max(f32::MIN_POSITIVE);
     params.typical_p = params.typical_p.max(f32::MIN_POSITIVE);
     // -1 keeps all.
@@ -81,13 +81,13 @@ pub(crate) fn shared(
     absent(fields)
 }
 
-/// How far back repetitions count, what breaks them, and which texts are banned.
+/// Reads the range of repetition penalties, the texts that break repetitions, and the banned texts.
 fn repetition(fields: &Fields<'_>, params: &mut SamplingParams) -> Result<(), ApiError> {
     for (name, place) in [
         ("repeat_last_n", &mut params.penalty_last_n),
         ("dry_penalty_last_n", &mut params.dry.last_n),
     ] {
-        // -1 looks at the whole context.
+        // -1 means the whole context.
         let last_n = fields.i64(name)?;
         set(
             place,
@@ -109,7 +109,7 @@ fn repetition(fields: &Fields<'_>, params: &mut SamplingParams) -> Result<(), Ap
     Ok(())
 }
 
-/// Samplers of llama.cpp that this server has not, unless they are off.
+/// Refuses samplers of llama.cpp that this server does not have, unless they are off.
 fn absent(fields: &Fields<'_>) -> Result<(), ApiError> {
     let instead = "this server does not have it; leave it out";
     if fields
@@ -143,7 +143,7 @@ fn mirostat(fields: &Fields<'_>) -> Result<Option<Mirostat>, ApiError> {
     }
 }
 
-/// Names, a list of them, or a letter a sampler.
+/// Names, a list of them, or one letter for each sampler.
 fn order(fields: &Fields<'_>) -> Result<Option<Vec<StageKind>>, ApiError> {
     let path = fields.path("samplers");
     let expected = "a list of samplers' names, or a letter a sampler";
@@ -168,8 +168,8 @@ fn order(fields: &Fields<'_>) -> Result<Option<Vec<StageKind>>, ApiError> {
     }
 }
 
-/// Tokens to biases, as an object or as a list of pairs. A text that is no number stands for each of its tokens, and
-/// `false` bans one, as in llama.cpp's server.
+/// Biases by token, as an object or as a list of pairs. A text that is not a number stands for each of its tokens,
+/// and `false` bans a token, as in llama.cpp's server.
 fn logit_bias(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<Vec<(u32, f32)>, ApiError> {
     const NAME: &str = "logit_bias";
     let mut out = Vec::new();
@@ -234,7 +234,7 @@ fn bias_of(value: &Value, path: &str) -> Result<f32, ApiError> {
         other => other.as_f64(),
     };
     let bias = number.filter(|bias| (-100.0..=100.0).contains(bias));
-    // By OpenAI's documentation these bounds ban a token and choose it.
+    // By OpenAI's documentation, the two bounds ban a token and force it.
     match bias.ok_or_else(|| wrong(path, "a number from -100 to 100", value))? {
         -100.0 => Ok(f32::MIN),
         bias => Ok(bias as f32),

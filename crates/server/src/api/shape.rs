@@ -1,4 +1,4 @@
-//! What answers must look like: a form that the request asks for, calls of functions, or either.
+//! The shape of answers: a form that the request asks for, function calls, or either.
 
 use millrace_runtime::Thinking;
 use millrace_text::Tokenizer;
@@ -10,7 +10,7 @@ use super::tools::{CallKind, Tools, whole};
 use crate::grammar::{Grammar, GrammarError, compact};
 use crate::syntax::{AnswerReader, CallSyntax, Marks, Names, ThoughtSyntax};
 
-/// A form, and the field of the request that asks for it.
+/// A form, and the field of the request that specifies it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OutputForm {
     pub(crate) grammar: Grammar,
@@ -18,10 +18,10 @@ pub(crate) struct OutputForm {
 }
 
 impl OutputForm {
-    /// JSON of a schema, all of it.
+    /// JSON that matches the whole schema.
     ///
     /// # Errors
-    /// The keyword that no grammar holds, and where it stands.
+    /// The keyword that no grammar supports, and its position.
     pub(crate) fn of_schema(schema: &Value, path: String) -> Result<OutputForm, ApiError> {
         let held = whole(schema).map_err(|reason| ApiError::field(&path, reason))?;
         Ok(OutputForm {
@@ -30,7 +30,7 @@ impl OutputForm {
         })
     }
 
-    /// The schema, if it is JSON's: other forms cannot stand beside calls.
+    /// The schema, if the form is JSON: other forms cannot be combined with calls.
     fn schema(&self) -> Option<Value> {
         match &self.grammar {
             Grammar::JsonObject => Some(json!({"type": "object"})),
@@ -43,7 +43,7 @@ impl OutputForm {
 }
 
 impl OutputForm {
-    /// A rule of it within a message, if it can be one.
+    /// The form as a grammar rule within a message, if possible.
     fn in_channel(&self) -> Option<String> {
         match &self.grammar {
             Grammar::Regex(regex) => Some(format!("/{}/", regex.replace('/', "\\/"))),
@@ -60,24 +60,24 @@ impl OutputForm {
     }
 }
 
-/// What the answers to a request look like.
+/// The shape of the answers to a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerShape {
     pub(crate) form: Option<OutputForm>,
-    /// How calls are written, if functions are offered, and which.
+    /// The call syntax and the functions, if functions are offered.
     pub(crate) calls: Option<(CallSyntax, Tools)>,
-    /// How the model writes thoughts, if it does.
+    /// The thought syntax of the model, if it writes thoughts.
     pub(crate) thoughts: Option<ThoughtSyntax>,
-    /// The same, as it is after the prompt, and how far it may think.
+    /// The state of thinking after the prompt, with its limit.
     pub(crate) thinking: Option<Thinking>,
-    /// The control tokens that readers must see.
+    /// The control tokens that readers must get.
     pub(crate) marks: Marks,
-    /// What of the request this server goes without, in words.
+    /// Parts of the request that this server ignores, as phrases.
     pub(crate) left_out: Vec<String>,
 }
 
 impl AnswerShape {
-    /// Of answers without calls.
+    /// The shape of answers without calls.
     pub(crate) fn of_form(form: Option<OutputForm>) -> AnswerShape {
         AnswerShape {
             form,
@@ -86,7 +86,7 @@ impl AnswerShape {
     }
 
     /// # Errors
-    /// A form that is no JSON beside functions that may be called.
+    /// A form other than JSON together with functions that may be called.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         match (&self.form, &self.calls) {
             (Some(form), Some(_)) if form.schema().is_none() => {
@@ -103,7 +103,7 @@ impl AnswerShape {
         }
     }
 
-    /// Its grammar, if answers are held to any.
+    /// The grammar that answers must follow, if any.
     pub(crate) fn grammar(&self) -> Option<Grammar> {
         let form = self.form.as_ref();
         match &self.calls {
@@ -121,7 +121,7 @@ impl AnswerShape {
         }
     }
 
-    /// Takes what the prompt says of how the answer begins, and how far the model may think.
+    /// Reads from the prompt how the answer begins, and sets how far the model may think.
     pub(crate) fn listen(&mut self, tokenizer: &Tokenizer, prompt: &str, asked: &ThinkingRequest) {
         let mut texts: Vec<&str> = Vec::new();
         if let Some((syntax, _)) = &self.calls {
@@ -138,13 +138,13 @@ impl AnswerShape {
         });
     }
 
-    /// Whether thoughts, answers and calls are messages of their own. A grammar is then of all of them.
+    /// Whether thoughts, answers and calls are separate messages. A grammar then covers all of them.
     pub(crate) fn is_in_channels(&self) -> bool {
         self.thoughts
             .is_some_and(|thoughts| thoughts.is_in_messages())
     }
 
-    /// Readers of answers, one for each of `n`; none where an answer is its text.
+    /// Answer readers, one for each of `n`; empty if an answer is plain text.
     pub(crate) fn readers(&self, n: usize) -> Vec<AnswerReader> {
         let wrapper = self.thoughts.and_then(|thoughts| thoughts.answer);
         let messages = self.thoughts.filter(|thoughts| thoughts.is_in_messages());
@@ -161,7 +161,7 @@ impl AnswerShape {
         vec![reader; n]
     }
 
-    /// How calls of each function are told.
+    /// How calls of each function are reported.
     pub(crate) fn kinds(&self) -> Vec<(String, CallKind)> {
         let tools = self.calls.iter().flat_map(|(_, tools)| &tools.list);
         tools
@@ -169,7 +169,7 @@ impl AnswerShape {
             .collect()
     }
 
-    /// The grammars of its parts, to find out which made that of the whole fail: the form's, then the functions'.
+    /// The grammars of its parts, used to find which one made the whole fail: the form's, then the functions'.
     pub(crate) fn parts(&mut self) -> Vec<Grammar> {
         let form = self.form.iter().map(|form| form.grammar.clone());
         let mut parts: Vec<Grammar> = form.collect();
@@ -180,12 +180,12 @@ impl AnswerShape {
         parts
     }
 
-    /// The shape without the [parts](AnswerShape::parts) that made its grammar fail. The author of a function's schema is not
-    /// whoever sends it, so the arguments of one that contradicts itself are any object, unless the request says that it
-    /// is strict.
+    /// The shape without the [parts](AnswerShape::parts) that made its grammar fail. The author of a function's
+    /// schema is usually not the client that sends it. The arguments of a self-contradictory one may therefore be any
+    /// object, unless the request says that it is strict.
     ///
     /// # Errors
-    /// What is at fault, by the field it came in: `error` is of the whole.
+    /// The fault, with the field that it is in; `error` is the error of the whole.
     pub(crate) fn without(
         mut self,
         error: &GrammarError,

@@ -1,4 +1,4 @@
-//! Signatures of thoughts: a client gives a thought back as it was told, or it is refused.
+//! Signatures of thoughts: a client must return a thought unchanged, or it is refused.
 
 use std::sync::OnceLock;
 
@@ -11,8 +11,8 @@ const BLOCK_BYTES: usize = 64;
 
 static KEY: OnceLock<Vec<u8>> = OnceLock::new();
 
-/// Has thoughts signed with a key, from now on; the first call counts. Servers with one key take thoughts that others of them signed.
-/// Without, the key is of this process, and what it signed is refused by the next.
+/// Sets the key that signs thoughts; only the first call counts. Servers with the same key accept each other's
+/// thoughts. Without one, a random key is used, and the next process refuses thoughts signed with it.
 pub fn sign_thoughts_with(key: &[u8]) {
     let _ = KEY.set(key.to_vec());
 }
@@ -26,10 +26,10 @@ pub(crate) fn sign(thought: &str) -> String {
     base64::encode(&hmac(key(), thought.as_bytes()))
 }
 
-/// Whether this server, or one with its key, has signed a thought so.
+/// Whether this server, or one with the same key, has signed the thought.
 pub(crate) fn is_signed(thought: &str, signature: &str) -> bool {
     let (found, expected) = (signature.as_bytes(), sign(thought));
-    // All of it is compared, whatever is found.
+    // Compares all bytes, even after a difference.
     let differs = found
         .iter()
         .zip(expected.as_bytes())

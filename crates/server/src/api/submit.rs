@@ -1,4 +1,4 @@
-//! Jobs on their way to the scheduler, with the grammar of their answers.
+//! Submits jobs to the scheduler, with the grammar of their answers.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,16 @@ use crate::grammar::Requester;
 use crate::models::ServedModel;
 use crate::scheduler::{Job, JobEvent, SubmitError};
 
-/// How long it may take to find out which of several schemas is at fault.
+/// Time limit for finding the schemas that fail.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
-/// A request may ask to be served later than its key's requests usually are, and no earlier.
+/// The priority of a job: a request may ask for a later one than its key's, not for an earlier one.
 fn least_priority(job: &Job) -> i32 {
     let of_key = job.usage.as_ref().and_then(|usage| usage.priority());
     job.priority.max(of_key.unwrap_or(i32::MIN))
 }
 
-/// Gives the scheduler a job of some shape, or, if that cannot be held, of what remains of it.
+/// Submits a job with a shape. If the shape cannot be enforced, submits it with the parts that can.
 pub(super) async fn submit_shaped(
     served: &ServedModel,
     job: Job,
@@ -39,7 +39,7 @@ pub(super) async fn submit_shaped(
         Err(SubmitError::Grammar(error)) if error.may_be_relaxed() => error,
         Err(refusal) => return Err(refusal.into()),
     };
-    // Which of the parts it was.
+    // Find the parts that fail.
     let requester = Requester::of(&job);
     let start = Instant::now();
     let mut failed = Vec::new();

@@ -1,4 +1,4 @@
-//! Whether and how far a model shall think, as requests say it.
+//! Whether and how long a model shall think, from requests.
 
 use serde_json::{Map, Value};
 
@@ -6,23 +6,23 @@ use super::error::ApiError;
 use super::fields::{Fields, wrong};
 use crate::syntax::ThoughtSyntax;
 
-/// What a request says of thinking.
+/// Thinking options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThinkingRequest {
-    /// Whether to think; `None` is as the template has it.
+    /// Whether to think; `None` leaves it to the template.
     pub(crate) is_wanted: Option<bool>,
-    /// How hard, in a word that templates take.
+    /// The effort, as a word for templates.
     pub(crate) effort: Option<String>,
-    /// Tokens of thoughts at most.
+    /// Maximum number of thought tokens.
     pub(crate) budget: Option<usize>,
-    /// Thoughts are told.
+    /// Thoughts are left out of the answer.
     pub(crate) is_hidden: bool,
 }
 
-/// Words for an effort.
+/// Words for the effort.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// How vLLM, llama.cpp and others call a budget.
+/// Names of a budget in vLLM, llama.cpp and others.
 const BUDGETS: [&str; 4] = [
     "thinking_budget",
     "thinking_token_budget",
@@ -31,7 +31,8 @@ const BUDGETS: [&str; 4] = [
 ];
 
 impl ThinkingRequest {
-    /// `reasoning_effort`, `reasoning`, `thinking`, `include_reasoning` and budgets, of OpenAI's APIs and those who add to them.
+    /// `reasoning_effort`, `reasoning`, `thinking`, `include_reasoning` and budgets, from OpenAI's APIs and their
+    /// extensions.
     pub(crate) fn of_openai(fields: &Fields<'_>) -> Result<ThinkingRequest, ApiError> {
         let mut request = ThinkingRequest::default();
         if let Some(effort) = fields.text("reasoning_effort")? {
@@ -57,7 +58,7 @@ impl ThinkingRequest {
         Ok(request)
     }
 
-    /// `thinking` and `output_config.effort` of Anthropic's API, where a model does not think unless it is told to.
+    /// `thinking` and `output_config.effort` of Anthropic's API, where a model does not think unless requested.
     pub(crate) fn of_anthropic(fields: &Fields<'_>) -> Result<ThinkingRequest, ApiError> {
         let mut request = ThinkingRequest::default();
         if let Some(config) = fields.object("output_config")?
@@ -71,7 +72,7 @@ impl ThinkingRequest {
         }
         if request.is_wanted == Some(false) {
             request.effort = None;
-            // One that thinks all the same does so unseen.
+            // Thoughts of a model that thinks anyway are hidden.
             request.is_hidden = true;
         }
         Ok(request)
@@ -102,7 +103,7 @@ impl ThinkingRequest {
         Ok(())
     }
 
-    /// An object as Anthropic has it: a type, and a budget perhaps.
+    /// An object in Anthropic's form: a type, and optionally a budget.
     fn thinking(&mut self, thinking: &Fields<'_>) -> Result<(), ApiError> {
         let kind = thinking.need("type", thinking.text("type")?)?;
         self.is_wanted = match kind {
@@ -118,7 +119,7 @@ impl ThinkingRequest {
         Ok(())
     }
 
-    /// Tokens of thoughts at most. A model that thinks although nobody wants it to is ended at once.
+    /// Maximum number of thought tokens. A thought that begins although none is wanted is ended at once.
     pub(crate) fn most_tokens(&self) -> Option<usize> {
         match self.is_wanted {
             Some(false) if !self.is_hidden => Some(0),
@@ -126,7 +127,7 @@ impl ThinkingRequest {
         }
     }
 
-    /// The variables by which templates hear of it.
+    /// The template variables for these options.
     pub(crate) fn variables(&self, syntax: Option<&ThoughtSyntax>) -> Map<String, Value> {
         let mut variables = Map::new();
         let mut set = |name: &str, value: Value| variables.insert(name.to_owned(), value);
@@ -135,7 +136,7 @@ impl ThinkingRequest {
             set("thinking", is_wanted.into());
         }
         if let Some(is_wanted) = self.is_wanted {
-            // MiniMax M3's word for it.
+            // MiniMax M3's name for it.
             let mode = if is_wanted { "enabled" } else { "disabled" };
             set("thinking_mode", mode.into());
         }
@@ -164,7 +165,7 @@ mod tests {
     const ANTHROPIC: ReadRequest = ThinkingRequest::of_anthropic;
     const OLLAMA: ReadRequest = ThinkingRequest::of_ollama;
 
-    /// A request, whether thoughts are wanted, how far, and tokens at most.
+    /// A request, whether thoughts are wanted, the effort, and the maximum number of tokens.
     type ThinkingCase = (Value, Option<bool>, Option<&'static str>, Option<usize>);
 
     fn assert_read(read: ReadRequest, requests: impl IntoIterator<Item = ThinkingCase>) {

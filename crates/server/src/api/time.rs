@@ -1,4 +1,4 @@
-//! Times as answers have them.
+//! Times in the formats of answers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ pub(crate) fn unix_s() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// The present, as RFC 3339 in UTC.
+/// The current time, as RFC 3339 in UTC.
 pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let since = since.unwrap_or_default();
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn times_are_civil() {
-        // By GNU date.
+        // Expected values from GNU date.
         for (unix_s, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_400, "2000-02-29T00:00:00.000000Z"),

@@ -27,8 +27,8 @@ pub(super) async fn served(app: &App, fields: &Fields<'_>) -> Result<ServedModel
     }
 }
 
-/// `content` (or `prompt`) to `tokens`. `add_special` adds what the model expects around a text, `parse_special`
-/// takes the texts of control tokens for them.
+/// `content` (or `prompt`) to `tokens`. `add_special` adds the tokens that the model expects around a text;
+/// `parse_special` reads spelled-out control tokens as control tokens.
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
         let body = app.read(request).await?.body;

@@ -1,8 +1,8 @@
 //! Functions a model may call, as requests offer them.
 //!
-//! How calls are written is the model's affair ([`crate::syntax`]). Models whose template shows functions are spoken to by their
-//! template; to all others the functions are explained in the system message. Either way a grammar holds the
-//! model to the names and schemas.
+//! The model determines how calls are written ([`crate::syntax`]). Models whose template shows functions get them
+//! through the template; for all others the system message explains the functions. In both cases a grammar enforces
+//! the names and schemas.
 
 mod plain;
 mod schema;
@@ -20,13 +20,13 @@ use super::fields::{Fields, wrong};
 use crate::grammar::{Grammar, GrammarError, MAX_GRAMMAR_BYTES};
 use crate::syntax::{CallGrammar, CallSyntax, Callable, Marks, Names};
 
-/// Bytes of a name at most, as in Anthropic's API; OpenAI's has 64.
+/// Maximum length of a name in bytes, as in Anthropic's API; OpenAI's limit is 64.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Functions of a request at most.
+/// Maximum number of functions of a request.
 pub(crate) const MAX_TOOLS: usize = 128;
 
-/// What is said where there are more.
+/// The error for too many functions.
 pub(crate) fn too_many() -> ApiError {
     ApiError::field(
         "tools",
@@ -34,18 +34,18 @@ pub(crate) fn too_many() -> ApiError {
     )
 }
 
-/// Bytes of a function's schema at most, with its prose.
+/// Maximum size of a function's schema in bytes, prose included.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 
-/// How calls of a function are told.
+/// How calls of a function are reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CallKind {
-    /// With arguments.
+    /// As a function with arguments.
     #[default]
     Function,
-    /// OpenAI's custom tools: with one text.
+    /// As one of OpenAI's custom tools, with one text.
     Custom,
-    /// As the function of that name in a namespace.
+    /// As the function of this name in a namespace.
     InNamespace {
         /// The namespace.
         namespace: String,
@@ -57,17 +57,17 @@ pub(crate) enum CallKind {
 /// A function the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tool {
-    /// As the model writes it.
+    /// The name as the model writes it.
     pub(crate) name: String,
     pub(crate) description: String,
-    /// A JSON schema of the arguments, an object's, as it came.
+    /// The JSON schema of the arguments, an object, unchanged.
     pub(crate) parameters: Value,
     pub(crate) kind: CallKind,
-    /// Whether the schema must be held whole.
+    /// Whether the whole schema must be enforced.
     pub(crate) is_strict: bool,
-    /// Where the schema stands in the request.
+    /// The schema's path in the request.
     pub(crate) path: String,
-    /// What the grammar holds arguments to, after [`Tools::prepare`].
+    /// The schema that the grammar enforces, after [`Tools::prepare`].
     pub(crate) held: Value,
 }
 
@@ -100,7 +100,7 @@ impl Tool {
         }})
     }
 
-    /// Makes of the schema what a grammar can hold. Returns what it goes without.
+    /// Reduces the schema to a form that a grammar can enforce. Returns the parts left out.
     fn relax(&mut self, patterns: &mut Patterns) -> Result<Vec<String>, ApiError> {
         let (name, path) = (&self.name, &self.path);
         if self.parameters.to_string().len() > MAX_SCHEMA_BYTES {
@@ -132,10 +132,10 @@ impl Tool {
 }
 
 impl Tool {
-    /// Holds the arguments to any object, since their schema has no grammar. Returns what is told of it.
+    /// Allows any object as arguments, since the schema has no grammar. Returns a description of this.
     ///
     /// # Errors
-    /// It is strict; or it is not the schema that is wrong, but the work that it makes.
+    /// The schema is strict, or the failure is due to limits on work, not to the schema.
     pub(crate) fn give_up(&mut self, error: &GrammarError) -> Result<String, ApiError> {
         let (name, path) = (&self.name, &self.path);
         if self.is_strict {
@@ -150,7 +150,7 @@ impl Tool {
     }
 }
 
-/// The field `name`, if it is one of a function.
+/// The field `name`, if it is a valid function name.
 pub(crate) fn name_of<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     let name = fields.need("name", fields.text("name")?)?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -164,10 +164,10 @@ pub(crate) fn name_of<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
 /// Whether functions are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ToolChoice {
-    /// As the model sees fit.
+    /// As the model decides.
     #[default]
     Auto,
-    /// Not at all.
+    /// Never.
     None,
     /// At least one.
     Required,
@@ -180,19 +180,19 @@ pub(crate) enum ToolChoice {
 pub(crate) struct Tools {
     pub(crate) list: Vec<Tool>,
     pub(crate) choice: ToolChoice,
-    /// Names of those that may be called, if not all: the model hears of the others too.
+    /// Names of the functions that may be called, if not all: the model is shown the others too.
     pub(crate) allowed: Option<Vec<String>>,
-    /// Several calls in one answer.
+    /// Whether one answer may have several calls.
     pub(crate) parallel: bool,
-    /// What of the request this server goes without, in words.
+    /// Parts of the request that this server ignores, as phrases.
     pub(crate) left_out: Vec<String>,
 }
 
 impl Tools {
-    /// Offers one more, which `fields` described.
+    /// Adds a function, described by `fields`.
     ///
     /// # Errors
-    /// There are too many, or one of that name is there: calls could not be told apart.
+    /// There are too many, or one of the same name exists: calls could not be distinguished.
     pub(crate) fn offer(&mut self, tool: Tool, fields: &Fields<'_>) -> Result<(), ApiError> {
         if self.list.len() >= MAX_TOOLS {
             return Err(too_many());
@@ -208,7 +208,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Whether the model hears of them and may call.
+    /// Whether the model is shown the functions and may call them.
     pub(crate) fn are_offered(&self) -> bool {
         !self.list.is_empty() && self.choice != ToolChoice::None
     }
@@ -226,7 +226,7 @@ impl Tools {
         }
     }
 
-    /// Those that may be called.
+    /// The functions that may be called.
     pub(crate) fn callable_mut(&mut self) -> impl Iterator<Item = &mut Tool> {
         let may: Vec<bool> = self
             .list
@@ -237,8 +237,8 @@ impl Tools {
         tools.filter_map(|(tool, may)| may.then_some(tool))
     }
 
-    /// What answers with these tools may look like, in some way of writing: calls, or else text, or JSON of the form. `around` may stand
-    /// around the text.
+    /// The grammar of answers with these tools, in a call syntax: calls, or else text, or JSON of the form. `around`
+    /// may enclose the text.
     pub(crate) fn grammar(
         &self,
         syntax: &CallSyntax,
@@ -261,7 +261,8 @@ impl Tools {
         Grammar::Calls(syntax.grammar(&calls, marks))
     }
 
-    /// Refuses functions that are strict where a way of writing cannot hold all of their schemas; tells what it cannot of others.
+    /// Refuses strict functions if the syntax cannot enforce their whole schemas. For other functions, reports the
+    /// parts that it cannot enforce.
     pub(crate) fn check_held(&mut self, syntax: &CallSyntax) -> Result<(), ApiError> {
         let mut left_out = Vec::new();
         for tool in self.callable_mut() {
@@ -283,13 +284,13 @@ impl Tools {
         Ok(())
     }
 
-    /// The names of those that may be called, with the schemas that say how arguments are read.
+    /// The names of the functions that may be called, with the schemas for reading their arguments.
     pub(crate) fn names(&self) -> Names {
         let functions = self.list.iter().filter(|tool| self.may_call(&tool.name));
         Names::new(functions.map(|tool| (tool.name.clone(), tool.held.clone())))
     }
 
-    /// Refuses a choice of a function that is not there, and makes of the schemas what a grammar can hold.
+    /// Refuses a choice of an unknown function, and reduces the schemas to forms that a grammar can enforce.
     pub(crate) fn prepare(&mut self) -> Result<(), ApiError> {
         match &self.choice {
             ToolChoice::Named(name) if !self.list.iter().any(|tool| tool.name == *name) => {

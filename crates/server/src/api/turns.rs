@@ -1,13 +1,13 @@
 //! The turns of a conversation, arranged so that a template takes them.
 //!
-//! Clients send what their own service takes: instructions amid a conversation, images in results of calls, calls that were cut.
-//! Templates are stricter, each in its own way. What none takes is put elsewhere at once; what only some refuse is
-//! put elsewhere where the template at hand does.
+//! Clients send conversations that their own service accepts: instructions within a conversation, images in results
+//! of calls, calls that were cut. Templates are stricter, each in its own way. Content that no template accepts is
+//! moved at once. Content that only some refuse is moved if the template at hand refuses it.
 
 use millrace_text::Message;
 use serde_json::{Value, json};
 
-/// Texts of several parts, joined with line breaks where no white space parts them.
+/// Texts of several parts, joined with line breaks unless white space already separates them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts(String);
 
@@ -22,14 +22,15 @@ impl Texts {
         self.0 += text;
     }
 
-    /// All of it.
+    /// The whole text.
     pub(crate) fn joined(self) -> String {
         self.0
     }
 }
 
-/// The arguments of an earlier call, which templates want as an object. None, and an empty text, are those of a function
-/// without any; a text that is no object, since the answer was cut or the model wrote something else, stays a text.
+/// The arguments of an earlier call, which templates expect as an object. None, and an empty text, mean a function
+/// without arguments. A text that is not an object stays a text: the answer was cut, or the model wrote something
+/// else.
 pub(crate) fn arguments(given: Option<&Value>) -> Value {
     let text = match given {
         None | Some(Value::Null) => return json!({}),
@@ -41,7 +42,7 @@ pub(crate) fn arguments(given: Option<&Value>) -> Value {
     match serde_json::from_str(&text) {
         Ok(object @ Value::Object(_)) => object,
         Ok(Value::Null) => json!({}),
-        // Written as JSON twice.
+        // JSON encoded twice.
         Ok(Value::String(inner)) => match serde_json::from_str(&inner) {
             Ok(object @ Value::Object(_)) => object,
             _ => text.into(),
@@ -50,7 +51,7 @@ pub(crate) fn arguments(given: Option<&Value>) -> Value {
     }
 }
 
-/// Images of results become the user's, after the last of the results: templates have no place for them in a result.
+/// Moves images of results to the user, after the last of the results: templates have no place for them in a result.
 pub(crate) fn images_after_results(messages: Vec<Message>) -> Vec<Message> {
     let has_images = |message: &Message| message.role == "tool" && !message.images.is_empty();
     if !messages.iter().any(has_images) {
@@ -78,16 +79,16 @@ pub(crate) fn images_after_results(messages: Vec<Message>) -> Vec<Message> {
     out
 }
 
-/// The texts of system messages that are not the first message: some templates leave them out without a word.
+/// The texts of system messages that are not the first message: some templates drop them silently.
 pub(crate) fn later_systems(messages: &[Message]) -> Vec<&str> {
     let later = messages.iter().skip(1);
     let later = later.filter(|message| message.role == "system");
     later.map(|message| message.content.trim()).collect()
 }
 
-/// Ways to arrange a conversation that a template does not take as it came, each upon what the one before it gave.
-/// A template that takes no system message at all has its text in the user's by itself
-/// ([`ChatTemplate`](millrace_text::ChatTemplate)).
+/// Arrangements of a conversation for a template that does not accept it unchanged. Each is applied to the result of
+/// the one before. If a template accepts no system message at all, [`ChatTemplate`](millrace_text::ChatTemplate)
+/// itself puts the text into the user's.
 pub(crate) const ARRANGEMENTS: [fn(Vec<Message>) -> Vec<Message>; 5] = [
     arguments_as_objects,
     short_ids,
@@ -102,12 +103,12 @@ fn calls_of(message: &mut Message) -> impl Iterator<Item = &mut Value> {
     calls.and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Identifiers of calls have nine letters and digits, as Mistral's templates want them.
+/// Shortens identifiers of calls to nine letters and digits, as Mistral's templates require.
 fn short_ids(mut messages: Vec<Message>) -> Vec<Message> {
     let short = |id: &Value| -> Value {
         const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
         let text = id.as_str().unwrap_or_default();
-        // FNV-1a: which it is does not matter, but that each has its own, again and again.
+        // FNV-1a. The kind of hash does not matter, as long as each identifier always gets the same distinct one.
         let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -139,7 +140,7 @@ fn short_ids(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// What the model said before a call is part of its thought: gpt-oss's template has one of both.
+/// Moves the text before a call into the thought: gpt-oss's template has room for one of the two.
 fn texts_as_thoughts(mut messages: Vec<Message>) -> Vec<Message> {
     for message in &mut messages {
         let has_calls = message.fields.contains_key("tool_calls");
@@ -155,7 +156,7 @@ fn texts_as_thoughts(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// The arguments of calls are texts, as templates want them that only put them together.
+/// Turns the arguments of calls into text, for templates that concatenate them.
 fn arguments_as_texts(mut messages: Vec<Message>) -> Vec<Message> {
     for message in &mut messages {
         for call in calls_of(message) {
@@ -168,7 +169,8 @@ fn arguments_as_texts(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// Identifiers of calls as Kimi's models write them, and its templates show: with the function's name, and counted.
+/// Rewrites identifiers of calls as Kimi's models write them, and its templates show them: with the function's name,
+/// and counted.
 pub(crate) fn ids_with_names(mut messages: Vec<Message>) -> Vec<Message> {
     let mut named: Vec<(Value, Value)> = Vec::new();
     for message in &mut messages {
@@ -186,7 +188,7 @@ pub(crate) fn ids_with_names(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// Calls whose arguments are no object have none.
+/// Empties the arguments of calls if they are not an object.
 fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
     for message in &mut messages {
         for call in calls_of(message) {
@@ -199,7 +201,7 @@ fn arguments_as_objects(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// One system message, the first, and turns after it.
+/// Merges system messages into one at the beginning, and puts the turns after it.
 fn systems_first(messages: Vec<Message>) -> Vec<Message> {
     let is_system = |message: &Message| message.role == "system";
     let (systems, others): (Vec<Message>, Vec<Message>) = messages.into_iter().partition(is_system);
@@ -213,7 +215,7 @@ fn paragraphs(messages: &[Message]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
-/// Messages of one role that follow each other are one; calls and results stay as they are.
+/// Merges consecutive messages of one role; calls and results stay as they are.
 fn in_turns(messages: Vec<Message>) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     for mut message in messages {

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::BatchError;
 
-/// Requests of a batch at most, as in OpenAI's API.
+/// Maximum number of requests of a batch, as in OpenAI's API.
 const MAX_LINES: usize = 50_000;
 
-/// What may be asked.
+/// Endpoints that a batch may request.
 const URLS: [&str; 5] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -22,18 +22,18 @@ const URLS: [&str; 5] = [
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchLine {
-    /// Its name, which no other of the batch has.
+    /// Its id, which is unique in the batch.
     pub custom_id: String,
-    /// The path that is asked.
+    /// The path of the endpoint.
     pub url: String,
-    /// What is asked.
+    /// The body of the request.
     pub body: Value,
 }
 
-/// Reads the requests of a file; lines without text are passed over.
+/// Reads the requests of a file; blank lines are skipped.
 ///
 /// # Errors
-/// The first line that is wrong.
+/// The first invalid line.
 pub fn read_lines(path: &Path) -> Result<Vec<BatchLine>, BatchError> {
     let text = std::fs::read(path).map_err(|error| BatchError::File {
         file: path.to_owned(),
@@ -46,7 +46,7 @@ pub fn read_lines(path: &Path) -> Result<Vec<BatchLine>, BatchError> {
     })
 }
 
-/// The requests of a text, or the number of the first line that is wrong, and what is wrong with it.
+/// The requests in a text, or the number of the first invalid line, with a description of the fault.
 pub(crate) fn parse_lines(text: &[u8]) -> Result<Vec<BatchLine>, (usize, String)> {
     let mut lines: Vec<BatchLine> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -105,7 +105,7 @@ fn parse_line(text: &[u8]) -> Result<BatchLine, String> {
     })
 }
 
-/// In the order in which prompts that begin alike come one behind the other, so that what they share is computed once.
+/// Sorts the requests so that prompts with a common beginning follow each other. The beginning is then computed once.
 pub fn by_prefix(lines: Vec<BatchLine>) -> Vec<BatchLine> {
     let mut keyed: Vec<(String, BatchLine)> =
         lines.into_iter().map(|line| (key(&line), line)).collect();
@@ -113,7 +113,7 @@ pub fn by_prefix(lines: Vec<BatchLine>) -> Vec<BatchLine> {
     keyed.into_iter().map(|(_, line)| line).collect()
 }
 
-/// The model and what is read first.
+/// Sort key: the endpoint, the model, and the beginning of the prompt.
 fn key(line: &BatchLine) -> String {
     let mut key = line.url.clone();
     for name in [

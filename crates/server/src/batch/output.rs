@@ -1,4 +1,4 @@
-//! The answers of a batch, as they come to be on disk.
+//! The answers of a batch on disk.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use super::BatchError;
 
-/// A file that answers are added to.
+/// A file to which answers are appended.
 #[derive(Debug)]
 pub struct BatchOutput {
     file: File,
     path: PathBuf,
 }
 
-/// The requests that a file has answers of.
+/// The requests for which a file has answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputLines {
     ids: HashSet<String>,
-    /// Of those: errors.
+    /// Number of errors among them.
     pub(crate) n_failed: usize,
 }
 
 impl OutputLines {
-    /// Whether a request has its answer.
+    /// Whether a request has an answer.
     pub fn has(&self, custom_id: &str) -> bool {
         self.ids.contains(custom_id)
     }
@@ -42,7 +42,7 @@ impl OutputLines {
 }
 
 impl BatchOutput {
-    /// Opens a file, or makes one. Half a line at its end, which a killed process has left, is cut off.
+    /// Opens a file, or creates one. An incomplete line at its end, left by a killed process, is cut off.
     ///
     /// # Errors
     /// A file that is not a batch's, that cannot be written, or that another process writes to.
@@ -79,7 +79,7 @@ impl BatchOutput {
             line,
             message,
         })?;
-        // A file of another kind has no line's end perhaps, and is not to be emptied.
+        // A file of another kind may have no line end at all, and must not be emptied.
         if n_whole < text.len() && !begins_an_answer(&text[n_whole..]) {
             return Err(BatchError::Foreign {
                 file: path.to_owned(),
@@ -95,7 +95,7 @@ impl BatchOutput {
         Ok((BatchOutput { file, path }, held))
     }
 
-    /// Adds answers, which are on disk when this returns: one sync for all, since a busy disk takes its time.
+    /// Appends answers. They are on disk when this returns: one sync for all, since a busy disk is slow.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -112,7 +112,7 @@ impl BatchOutput {
     }
 }
 
-/// What every answer's line begins with.
+/// Beginning of every answer's line.
 const START: &[u8] = b"{\"";
 
 fn begins_an_answer(text: &[u8]) -> bool {
@@ -120,7 +120,7 @@ fn begins_an_answer(text: &[u8]) -> bool {
     text[..n] == START[..n]
 }
 
-/// The requests that lines are answers of; or the number of one that is none, and why.
+/// The requests that the lines answer; or the number of an invalid line, and the reason.
 fn held(text: &[u8]) -> Result<OutputLines, (usize, String)> {
     let mut held = OutputLines::default();
     let lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -142,7 +142,7 @@ pub(crate) fn is_failure(answer: &Value) -> bool {
     answer["response"]["status_code"] != 200
 }
 
-/// A file's name is on disk once its folder is.
+/// Syncs the folder: only then is a file's name on disk.
 #[cfg(unix)]
 fn sync_folder(path: &Path) -> std::io::Result<()> {
     let folder = path
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// In memory where there is such a place: the tests sync some thousand times.
+    /// A folder in memory if possible: the tests sync some thousand times.
     fn folder() -> tempfile::TempDir {
         let shared = Path::new("/dev/shm");
         let in_memory = tempfile::tempdir_in(shared);
@@ -172,7 +172,7 @@ mod tests {
         json!({"id": "x", "custom_id": id, "response": {"status_code": 200, "body": {"text": "ä\n\"}"}}, "error": null})
     }
 
-    /// Killed at any byte, it goes on with what is whole, and the end is as if it had not been killed.
+    /// If killed at any byte, a batch continues with the complete lines. The result is the same as without the kill.
     #[test]
     fn a_file_cut_anywhere_goes_on() {
         let folder = folder();

@@ -1,4 +1,4 @@
-//! Asks the requests of a batch, in this process.
+//! Runs the requests of a batch, in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,24 +19,24 @@ use crate::api::unique;
 use crate::app::{App, Asker};
 use crate::http::routes;
 
-/// How long to wait before a request is asked again that there was no room for.
+/// Pause before retrying a request that the queue had no room for.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Bytes of an answer at most.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// Answers so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) n_answered: usize,
-    /// Of those: errors.
+    /// Number of errors among them.
     pub(crate) n_failed: usize,
 }
 
-/// Where answers go.
+/// Destinations of answers.
 pub(crate) struct BatchOutputs {
     pub(crate) answers: BatchOutput,
-    /// Errors; among the answers if there is no place of their own.
+    /// File for errors; without one they go among the answers.
     pub(crate) errors: Option<BatchOutput>,
 }
 
@@ -56,12 +56,12 @@ impl BatchOutputs {
     }
 }
 
-/// How a batch is asked.
+/// How a batch is run.
 pub(crate) struct BatchRun {
     pub(crate) app: Arc<App>,
-    /// Whose requests they are.
+    /// The client of the requests.
     pub(crate) client: Arc<str>,
-    /// Requests at a time.
+    /// Number of simultaneous requests.
     pub(crate) n_parallel: usize,
     /// Ends the batch where it is.
     pub(crate) stopped: watch::Receiver<bool>,
@@ -69,8 +69,8 @@ pub(crate) struct BatchRun {
 }
 
 impl BatchRun {
-    /// Who asks, of a request without a name. Its tokens count as its key's, but requests of batches have no quota: they wait for
-    /// all others.
+    /// The client for a request without an id. Its tokens are counted for its key, but requests of batches have no
+    /// quota: they wait for all others.
     fn asker(&self) -> Asker {
         Asker {
             client: Arc::clone(&self.client),
@@ -80,7 +80,8 @@ impl BatchRun {
         }
     }
 
-    /// Asks all of them, in this order as far as there is room. Those under way when it is stopped are not answered.
+    /// Sends all requests, in this order, as far as there is room. Requests under way when it is stopped get no
+    /// answer.
     ///
     /// # Errors
     /// The answers cannot be written.
@@ -102,25 +103,26 @@ impl BatchRun {
             }
             let joined = tokio::select! {
                 joined = running.join_next() => joined,
-                // Dropping what runs cancels it.
+                // Dropping the running requests cancels them.
                 _ = self.stopped.wait_for(|stop| *stop) => return Ok(tally),
             };
             let Some(joined) = joined else {
                 return Ok(tally);
             };
-            // What fails in a handler is a fault of this program: that request has no answer, and is asked again next time.
+            // A panic in a handler is a bug of this program: that request gets no answer, and is sent again next
+            // time.
             let more = std::iter::from_fn(|| running.try_join_next());
             let answers: Vec<Value> = std::iter::once(joined).chain(more).flatten().collect();
             tally.n_answered += answers.len();
             tally.n_failed += answers.iter().filter(|answer| is_failure(answer)).count();
-            // Off the threads that carry bytes: a sync takes as long as the disk does.
+            // Not on the I/O threads: a sync takes as long as the disk does.
             tokio::task::block_in_place(|| outputs.add(answers))?;
             (self.progress)(&tally);
         }
     }
 }
 
-/// The answer to a request, as a line of the answers. Each attempt has a name of its own.
+/// The answer to a request, as a line of the answers. Each attempt has a separate id.
 async fn ask(mut routes: Router, asker: Asker, line: BatchLine) -> Value {
     let body = line.body.to_string();
     loop {

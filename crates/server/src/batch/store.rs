@@ -1,4 +1,4 @@
-//! Files and batches that the server keeps, in a folder of their own.
+//! Files and batches that the server keeps, in a folder.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::api::time::unix_s;
 use crate::api::unique;
 use crate::app::App;
 
-/// Requests of a batch under way at a time: fewer than the queue takes, so that it never refuses others.
+/// Simultaneous requests of a batch: fewer than the queue accepts, so that it never refuses others.
 const N_PARALLEL: usize = 16;
 
 /// A file.
@@ -26,11 +26,11 @@ pub(crate) struct StoredFile {
     pub(crate) filename: String,
     pub(crate) purpose: String,
     pub(crate) created_at: u64,
-    /// Who may see it.
+    /// The owner, who may see it.
     pub(crate) owner: String,
 }
 
-/// Where a batch is.
+/// State of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BatchState {
@@ -54,7 +54,7 @@ pub(crate) struct StoredBatch {
     pub(crate) state: BatchState,
     pub(crate) created_at: u64,
     pub(crate) ended_at: Option<u64>,
-    /// Why it failed: the line, if one is wrong, and what is wrong.
+    /// The reason of a failure, with the number of the invalid line, if there is one.
     pub(crate) failure: Option<(Option<usize>, String)>,
     pub(crate) n_requests: usize,
     pub(crate) n_answered: usize,
@@ -68,12 +68,12 @@ impl StoredBatch {
     }
 }
 
-/// What the folder holds.
+/// Contents of the folder.
 #[derive(Default)]
 struct StoreIndex {
     files: BTreeMap<String, StoredFile>,
     batches: BTreeMap<String, StoredBatch>,
-    /// Tells the worker of a batch to end.
+    /// Senders that tell a batch's worker to end.
     cancels: BTreeMap<String, watch::Sender<bool>>,
 }
 
@@ -81,15 +81,15 @@ struct StoreIndex {
 pub(crate) struct BatchStore {
     folder: PathBuf,
     known: Mutex<StoreIndex>,
-    /// One batch after the other.
+    /// Serialises batches: one runs after the other.
     turn: Semaphore,
 }
 
 impl BatchStore {
-    /// Opens a folder, or makes one.
+    /// Opens a folder, or creates one.
     ///
     /// # Errors
-    /// It cannot be read or written, or holds a description that is none.
+    /// It cannot be read or written, or contains an invalid description.
     pub(crate) fn open(folder: &Path) -> Result<BatchStore, BatchError> {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         let mut known = StoreIndex::default();
@@ -120,7 +120,7 @@ impl BatchStore {
         write_whole(&path, &text).map_err(|error| failed(&path, error))
     }
 
-    /// Keeps a file.
+    /// Stores a file.
     ///
     /// # Errors
     /// It cannot be written.
@@ -167,12 +167,12 @@ impl BatchStore {
             .cloned()
     }
 
-    /// The bytes of a file.
+    /// Size of a file in bytes.
     pub(crate) fn n_bytes(&self, id: &str) -> u64 {
         std::fs::metadata(self.content_path(id)).map_or(0, |data| data.len())
     }
 
-    /// What a file holds.
+    /// Content of a file.
     ///
     /// # Errors
     /// It cannot be read.
@@ -181,7 +181,7 @@ impl BatchStore {
         std::fs::read(&path).map_err(|error| failed(&path, error))
     }
 
-    /// Takes a file away. False for one that an open batch reads or writes.
+    /// Removes a file. False if an open batch reads or writes it.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -235,7 +235,7 @@ impl BatchStore {
             .cloned()
     }
 
-    /// Begins a batch of a file.
+    /// Starts a batch from a file.
     ///
     /// # Errors
     /// It cannot be written.
@@ -259,7 +259,7 @@ impl BatchStore {
         Ok(())
     }
 
-    /// Ends a batch where it is. `None` if there is none that goes on.
+    /// Ends a batch where it is. `None` if no such batch is running.
     ///
     /// # Errors
     /// It cannot be written.
@@ -281,7 +281,7 @@ impl BatchStore {
         Ok(Some(batch))
     }
 
-    /// Goes on with the batches that were open when the server ended, until `stopped`.
+    /// Continues the batches that were open when the server ended, until `stopped`.
     pub(crate) fn resume(self: &Arc<Self>, app: &Arc<App>, stopped: &watch::Receiver<bool>) {
         let open = self
             .known()
@@ -331,7 +331,7 @@ impl BatchStore {
             }
             (Ok(()), BatchState::Cancelling) => BatchState::Cancelled,
             (Ok(()), _) if batch.n_answered == batch.n_requests => BatchState::Completed,
-            // The server ends; the next one goes on.
+            // The server ends; the next one continues the batch.
             (Ok(()), state) => state,
         };
         if !batch.is_open() {
@@ -399,7 +399,7 @@ fn failed(file: &Path, error: std::io::Error) -> BatchError {
     BatchError::File { file, error }
 }
 
-/// The descriptions in a folder whose names begin so.
+/// The descriptions in a folder whose file names begin with the prefix.
 fn descriptions<T: DeserializeOwned>(
     folder: &Path,
     prefix: &str,
@@ -424,7 +424,7 @@ fn descriptions<T: DeserializeOwned>(
     Ok(found)
 }
 
-/// A file is there whole or not at all.
+/// Writes a file whole or not at all.
 fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let beside = path.with_extension("part");
     let mut file = std::fs::File::create(&beside)?;

@@ -1,4 +1,4 @@
-//! Grammars that were compiled lately: agents send the same tools at every turn.
+//! Recently compiled grammars: agents send the same tools at every turn.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,23 @@ use sha2::{Digest, Sha256};
 use super::constraint::Constraint;
 use super::{Grammar, GrammarError};
 
-/// Grammars kept at most, for each model.
+/// Maximum number of grammars kept for each model.
 const MAX_ENTRIES: usize = 64;
 
-/// Bytes that they may take together, about.
+/// Their approximate maximum size together, in bytes.
 const MAX_BYTES: usize = 128 << 20;
 
-/// What tells grammars apart: a hash of who may share it and of its source.
+/// Key of a grammar: a hash of its scope and its source.
 pub(super) type GrammarKey = [u8; 32];
 
-/// What came of a grammar that is kept.
+/// Result of compiling a grammar.
 pub(super) type Compilation = Result<Arc<Constraint>, GrammarError>;
 
-/// A grammar's key, among those of one scope.
+/// A grammar's key within a scope.
 pub(super) fn key(scope: u64, grammar: &Grammar) -> GrammarKey {
     let mut hasher = Sha256::new();
     hasher.update(scope.to_le_bytes());
-    // A grammar is JSON or text, so it can be written.
+    // A grammar is JSON or text, so serialising cannot fail.
     hasher.update(serde_json::to_vec(grammar).unwrap_or_default());
     hasher.finalize().into()
 }
@@ -37,12 +37,12 @@ struct GrammarEntry {
 
 #[derive(Default)]
 struct GrammarEntries {
-    /// The one used last is the last.
+    /// The most recently used one is the last.
     list: VecDeque<GrammarEntry>,
     n_bytes: usize,
 }
 
-/// The cache. Those used longest ago go.
+/// The cache. The least recently used grammars are dropped first.
 #[derive(Default)]
 pub(super) struct GrammarCache {
     entries: Mutex<GrammarEntries>,
@@ -62,7 +62,7 @@ impl GrammarCache {
         Some(kept)
     }
 
-    /// Keeps what came of a grammar, if it is not too large by itself.
+    /// Keeps the result of compiling a grammar, unless it is too large.
     pub(super) fn put(&self, key: GrammarKey, kept: Compilation, n_bytes: usize) {
         if n_bytes > MAX_BYTES {
             return;

@@ -12,34 +12,35 @@ use super::constraint::Constraint;
 use super::trial::{TrialReply, try_elsewhere};
 use super::{Grammar, GrammarError};
 
-/// Stack of the threads that compile and follow grammars. The deepest that is accepted needs less than a quarter.
+/// Stack of the threads that compile and follow grammars. The deepest accepted grammar needs less than a quarter of
+/// it.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
-/// States that a grammar's lexer may have, each about 1 KiB. Real ones have some hundreds.
+/// Maximum number of states of a grammar's lexer, each about 1 KiB. Real ones have some hundreds.
 const MAX_LEXER_STATES: usize = 40_000;
 
-/// Sets llguidance's own limits: those of its defaults but for the number of states, which would be a quarter of a
-/// gigabyte.
+/// Sets llguidance's own limits: its defaults, except for the number of states, whose default would take a quarter of
+/// a gigabyte.
 pub(super) fn limits(parsers: &mut ParserFactory) {
     let limits = parsers.limits_mut();
     limits.verbose_errors = false;
     limits.max_lexer_states = MAX_LEXER_STATES;
 }
 
-/// Compiles for one vocabulary, and keeps what it compiled lately.
+/// Compiles grammars for one vocabulary, and caches recent ones.
 pub(super) struct Compiler {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    /// Made at the first grammar: a tree of the whole vocabulary.
+    /// Created with the first grammar: a tree of the whole vocabulary.
     parsers: OnceLock<Result<ParserFactory, String>>,
     pub(super) cache: GrammarCache,
 }
 
-/// What a thread that compiles tells.
+/// Message from a compiling thread.
 pub(super) enum Message {
-    /// The grammar was tried, and is compiled for the vocabulary from now on: in this process, where nothing can end it.
+    /// The trial is over, and compiling for the vocabulary starts: in this process, where nothing can end it.
     Compiling,
-    /// What came of it; nothing if nobody waits any more.
+    /// The result; `None` if no client waits any more.
     Done(Option<Result<Arc<Constraint>, GrammarError>>),
 }
 
@@ -53,10 +54,10 @@ impl Compiler {
         }
     }
 
-    /// Checks, tries and compiles a grammar on a thread of its own, whose stack is large, and keeps what came of it.
+    /// Checks, tries and compiles a grammar on a separate thread with a large stack, and caches the result.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(
         self: &Arc<Self>,
         key: GrammarKey,
@@ -68,7 +69,7 @@ impl Compiler {
         let work = move || {
             let result = compiler.checked(&grammar, &is_given_up, &|| tell(Message::Compiling));
             if let Some((kept, n_bytes)) = &result {
-                // What may be the machine's fault is tried again.
+                // Failures that may be the machine's are not cached.
                 if !matches!(kept, Err(GrammarError::Untried { .. })) {
                     compiler.cache.put(key, kept.clone(), *n_bytes);
                 }
@@ -82,7 +83,7 @@ impl Compiler {
         Ok(())
     }
 
-    /// The result, and its bytes, about. `None` if nobody waits any more.
+    /// The result, with its approximate size in bytes. `None` if no client waits any more.
     fn checked(
         &self,
         grammar: &Grammar,
@@ -118,7 +119,7 @@ impl Compiler {
         self.vocab_size
     }
 
-    /// What can be told of a grammar without compiling it.
+    /// The checks of a grammar that need no compiling.
     fn check(&self, grammar: &Grammar) -> Result<(), GrammarError> {
         grammar.check_length()?;
         if self.tokenizer.end_of_generation().is_empty() {
@@ -137,7 +138,7 @@ impl Compiler {
                 return word;
             }
             let bytes = tokenizer.token_bytes(id).into_owned();
-            // This byte is in no UTF-8 text, and marks control tokens in the tree.
+            // This byte occurs in no UTF-8 text, and marks control tokens in the tree.
             match bytes.first() {
                 Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
                 _ => bytes,
@@ -155,7 +156,7 @@ impl Compiler {
     }
 }
 
-/// A constraint, and its bytes, about.
+/// A constraint, with its approximate size in bytes.
 fn compile(
     parsers: &ParserFactory,
     grammar: &Grammar,
@@ -164,25 +165,25 @@ fn compile(
         .create_parser(grammar.source())
         .map_err(|error| GrammarFault::of(&error))?;
     parser.start_without_prompt();
-    // Some grammars fail only when they are first asked; and what the first mask takes is found once for all answers.
+    // Some grammars fail only at the first mask. Also, this computes its costly part once for all answers.
     parser
         .compute_mask()
         .map_err(|error| GrammarFault::of(&error))?;
     let n_bytes = parser.parser.lexer_stats().num_bytes + 8 * grammar.n_bytes() + (64 << 10);
     let mut matcher = Matcher::new(Ok(parser)).into_cancellable();
-    // The step's statistics are those from which an answer's are counted.
+    // An answer's cost is counted from the statistics of this step.
     matcher
         .compute_mask()
         .map_err(|error| GrammarFault::of(&error))?;
     Ok((Constraint::new(matcher), n_bytes))
 }
 
-/// What is wrong with a grammar, by its compiler.
+/// A fault in a grammar, from its compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrammarFault {
-    /// It contradicts itself.
+    /// The grammar contradicts itself.
     NoText,
-    /// In the compiler's words.
+    /// The compiler's message.
     Words(String),
 }
 
@@ -195,7 +196,7 @@ impl GrammarFault {
         }
         let lines: Vec<&str> = error
             .lines()
-            // What follows is about the compiler's code.
+            // The remaining lines are about the compiler's code.
             .take_while(|line| !line.contains("<backtrace>"))
             .filter(|line| !line.is_empty() && *line != "<non-verbose/>")
             .take(3)

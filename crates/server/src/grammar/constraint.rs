@@ -1,4 +1,4 @@
-//! A grammar at some place in an answer, and the thread that works at it.
+//! The state of a grammar within an answer, and the thread that advances it.
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -9,34 +9,34 @@ use serde_json::json;
 
 use super::compiler::{GrammarFault, STACK_BYTES};
 
-/// Struck out: finite, since a row with infinities is taken for a damaged one, and so low that no temperature
-/// or bias brings it back.
+/// Logit of a masked token. It is finite, since a row with infinities counts as damaged, and so low that no
+/// temperature or bias brings the token back.
 const STRUCK_OUT: f32 = f32::MIN;
 
-/// The longest that everyone's next pass waits for one grammar's step. llguidance's own bounds end most after some
-/// tens of milliseconds; what they do not see ends here.
+/// Longest time that everyone's next pass waits for one grammar's step. llguidance's own limits end most steps after
+/// some tens of milliseconds; this ends the ones that they miss.
 const STEP_TIME: Duration = Duration::from_secs(2);
 
-/// Time after which a step was told to end, and after which its thread is given up.
+/// Time from asking a step to end until its thread is abandoned.
 const STOP_TIME: Duration = Duration::from_millis(250);
 
-/// Time of a step that every grammar may take.
+/// Time of a step that is free of charge for every grammar.
 const USUAL_TIME: Duration = Duration::from_millis(50);
 
-/// Time beyond the usual that all steps of an answer together may take.
+/// Total time beyond the usual for all steps of an answer.
 const UNUSUAL_TIME: Duration = Duration::from_secs(4);
 
-/// Expressions that the lexer of an answer may derive beside those of the compiled grammar, in llguidance's units of
-/// fuel, each some tens of bytes.
+/// Expressions that the lexer of an answer may derive in addition to those of the compiled grammar. The unit is
+/// llguidance's fuel, each unit some tens of bytes.
 const MAX_LEXER_COST: u64 = 8_000_000;
 
-/// A grammar at some place in an answer. A clone goes on from there by itself, and shares what the lexer has found out.
+/// The state of a grammar within an answer. A clone continues independently, and shares the lexer's results.
 #[derive(Clone)]
 pub struct Constraint {
     matcher: Matcher,
-    /// What the lexer had cost when the answer began.
+    /// Cost of the lexer when the answer began.
     first_cost: u64,
-    /// Beyond the usual, in all steps so far.
+    /// Time beyond the usual, in all steps so far.
     unusual_time: Duration,
 }
 
@@ -55,12 +55,12 @@ impl Constraint {
         }
     }
 
-    /// The same from its beginning, which shares nothing with this one. It must not have been used.
+    /// A copy from the beginning, which shares nothing with this one. This one must be unused.
     pub(super) fn fresh(&self) -> Constraint {
         Constraint::new(self.matcher.deep_clone().into_cancellable())
     }
 
-    /// Strikes out the logits of tokens that may not follow.
+    /// Masks the logits of tokens that may not follow.
     ///
     /// # Errors
     /// The grammar became too hard to follow.
@@ -77,20 +77,20 @@ impl Constraint {
         Ok(())
     }
 
-    /// A token was drawn.
+    /// Advances by a token that was drawn.
     ///
     /// # Errors
-    /// It may not follow; or the grammar became too hard to follow.
+    /// The token may not follow, or the grammar became too hard to follow.
     pub fn accept(&mut self, token: u32) -> Result<(), String> {
         self.matcher.consume_token(token).map_err(too_hard)
     }
 
-    /// Whether nothing may follow but the end.
+    /// Whether only the end may follow.
     pub fn is_complete(&self) -> bool {
         self.matcher.is_stopped()
     }
 
-    /// Counts a step's time, and tells whether it was too much.
+    /// Counts a step's time, and fails if the total is too much.
     fn charge(&mut self, took: Duration) -> Result<(), String> {
         self.unusual_time += took.saturating_sub(USUAL_TIME);
         if self.unusual_time > UNUSUAL_TIME {
@@ -115,8 +115,8 @@ fn too_hard(error: impl ToString) -> String {
 
 type ConstraintStep = Box<dyn FnOnce() + Send>;
 
-/// The thread that works at grammars for a scheduler: its stack is large, and if a step does not end, it is another's
-/// turn: the thread is left behind, and with it that one answer.
+/// The thread that advances grammars for a scheduler, with a large stack. If a step does not end, a new thread takes
+/// over: the old one is abandoned, and only that answer fails.
 pub(crate) struct Follower {
     steps: Option<mpsc::Sender<ConstraintStep>>,
     step_time: Duration,
@@ -132,8 +132,8 @@ impl Default for Follower {
 }
 
 impl Follower {
-    /// Strikes out the logits of tokens that may not follow. The row comes back; after an error neither it nor the
-    /// constraint may.
+    /// Masks the logits of tokens that may not follow. The row is returned; after an error, the row and the
+    /// constraint may be lost.
     ///
     /// # Errors
     /// As [`Constraint::mask`]; or it took too long.
@@ -150,7 +150,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A token was drawn. Whether nothing may follow but the end.
+    /// Advances by a token that was drawn. Returns whether only the end may follow.
     ///
     /// # Errors
     /// As [`Constraint::accept`]; or it took too long.
@@ -187,7 +187,7 @@ impl Follower {
         result
     }
 
-    /// What a step came to, if it comes to anything.
+    /// The result of a step, if it ends in time.
     fn result<T>(
         &mut self,
         results: &mpsc::Receiver<T>,
@@ -205,14 +205,14 @@ impl Follower {
         }
         match late {
             Ok(_) => return Err(too_hard(format!("a step took {:?}", self.step_time))),
-            // A fault in the step ended the thread.
+            // A panic in the step ended the thread.
             Err(RecvTimeoutError::Disconnected) => {
                 self.steps = None;
                 return Err(too_hard("a step failed"));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // The thread may never come back.
+        // The thread may never return.
         self.steps = None;
         let error = too_hard("a step does not end");
         crate::app::log(&json!({"warning": format!(
@@ -226,7 +226,7 @@ impl Follower {
         if let Some(steps) = &self.steps {
             match steps.send(step) {
                 Ok(()) => return Ok(()),
-                // The thread is gone: a fault in a step ends it.
+                // The thread is gone: a panic in a step ends it.
                 Err(unsent) => step = unsent.0,
             }
         }

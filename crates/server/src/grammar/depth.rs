@@ -1,8 +1,8 @@
-//! How deep a grammar leads, before anything walks it: references of schemas and of Lark.
+//! Depth of a grammar's references, in schemas and in Lark, computed before any recursion over it.
 //!
-//! The compiler of grammars calls itself for every reference that it meets for the first time. What is counted here
-//! bounds how often, and the [stack](super::compiler::STACK_BYTES) it gets is many times what so many calls need.
-//! JSON itself nests 128 levels at most, parentheses and regular expressions have bounds of their own.
+//! The grammar compiler recurses for every reference that it meets for the first time. The depth computed here bounds
+//! the recursion, and the compiler's [stack](super::compiler::STACK_BYTES) is many times larger than that needs. JSON
+//! itself is limited to 128 levels; parentheses and regular expressions have separate limits.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,24 @@ use serde_json::Value;
 
 use super::lark;
 
-/// References of a schema that may lead from one to the next.
+/// Maximum length of a chain of references in a schema.
 pub const MAX_REFERENCE_DEPTH: usize = 512;
 
-/// Rules and terminals that may lead from one to the next.
+/// Maximum length of a chain of rules and terminals.
 pub const MAX_RULE_DEPTH: usize = 1024;
 
-/// Arrays and objects of a schema that may stand in each other. JSON that nests 128 levels is not read at all, so the
-/// schema has room to be passed on inside of something.
+/// Maximum nesting of arrays and objects in a schema. JSON of 128 levels is not parsed at all, so this leaves room to
+/// pass the schema on inside other JSON.
 const MAX_NESTING: usize = 100;
 
-/// Values that may be looked at to find a schema's references: those of a part that many refer to count each time.
+/// Maximum number of values visited to find a schema's references. A part with many references to it counts each
+/// time.
 const MAX_LOOKS: usize = 4_000_000;
 
-/// Refuses a schema whose references lead too deep. One that leads back to itself is as deep as the parts on the way.
+/// Refuses a schema whose references go too deep. A recursive reference counts the parts on its way.
 ///
 /// # Errors
-/// In words.
+/// A description.
 pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     if nesting(schema) > MAX_NESTING {
         return Err(format!(
@@ -57,7 +58,7 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
         }
         edges.push(leads_to);
     }
-    // The root is no reference.
+    // The root is not a reference.
     let depth = longest_way(&edges).saturating_sub(1);
     if depth > MAX_REFERENCE_DEPTH {
         return Err(format!(
@@ -67,10 +68,10 @@ pub(super) fn check_schema(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses Lark whose rules and terminals lead too deep, alone or through each other, or that holds such a schema.
+/// Refuses Lark whose rules and terminals go too deep, alone or through each other, or that contains such a schema.
 ///
 /// # Errors
-/// In words.
+/// A description.
 pub(super) fn check_lark(source: &str) -> Result<(), String> {
     let found = lark::scan(source);
     for schema in &found.schemas {
@@ -85,7 +86,7 @@ pub(super) fn check_lark(source: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How deep arrays and objects stand in each other.
+/// Nesting depth of arrays and objects.
 fn nesting(root: &Value) -> usize {
     let (mut left, mut deepest) = (vec![(root, 0)], 0);
     while let Some((value, depth)) = left.pop() {
@@ -99,7 +100,7 @@ fn nesting(root: &Value) -> usize {
     deepest
 }
 
-/// A value and all in it.
+/// A value and all values in it.
 fn values(root: &Value) -> impl Iterator<Item = &Value> {
     let mut left = vec![root];
     std::iter::from_fn(move || {
@@ -113,7 +114,7 @@ fn values(root: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// Parts of a schema by the names that they give themselves.
+/// Parts of a schema by their own identifiers and anchors.
 fn places(schema: &Value) -> Result<HashMap<&str, &Value>, String> {
     let mut places = HashMap::new();
     for (n, value) in values(schema).enumerate() {
@@ -129,7 +130,7 @@ fn places(schema: &Value) -> Result<HashMap<&str, &Value>, String> {
     Ok(places)
 }
 
-/// What a value refers to, if it is a schema with references.
+/// The targets of a value's references, if it is a schema with references.
 fn targets<'a>(
     value: &Value,
     root: &'a Value,
@@ -145,7 +146,7 @@ fn targets<'a>(
         };
         match fragment {
             "" => base,
-            // A pointer may stand for a part of another part; from the root is where it usually leads.
+            // A pointer may be relative to another part; usually it is relative to the root.
             pointer if pointer.starts_with('/') => {
                 let pointer = percent_decoded(pointer);
                 base.and_then(|base| base.pointer(&pointer))
@@ -157,7 +158,7 @@ fn targets<'a>(
     references.filter_map(target).collect()
 }
 
-/// `%41` is `A`, as in all addresses.
+/// Decodes percent encoding: `%41` is `A`.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -180,8 +181,8 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The most nodes that a way through a graph can have without meeting one twice; where several lead to each other it
-/// counts them all, which is at least as many.
+/// Maximum number of nodes on a path through a graph without meeting one twice. A cycle's nodes are all counted, so
+/// this is an upper bound.
 fn longest_way(edges: &[Vec<usize>]) -> usize {
     let groups = groups(edges);
     let n_groups = groups.iter().map(|group| group + 1).max().unwrap_or(0);
@@ -189,7 +190,7 @@ fn longest_way(edges: &[Vec<usize>]) -> usize {
     groups.iter().for_each(|group| size[*group] += 1);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); n_groups];
     (0..edges.len()).for_each(|node| members[groups[node]].push(node));
-    // Of each group, the longest way that ends before it.
+    // For each group, the longest path that ends before it.
     let mut before = vec![0; n_groups];
     let mut longest = 0;
     for group in 0..n_groups {
@@ -205,8 +206,8 @@ fn longest_way(edges: &[Vec<usize>]) -> usize {
     longest
 }
 
-/// Of each node the group of those that lead to each other, numbered so that groups lead only to later ones
-/// (Kosaraju's algorithm, with stacks of its own: the graph may be as deep as what is refused).
+/// For each node, the number of its strongly connected component. Components are numbered so that edges lead only to
+/// later ones. Uses Kosaraju's algorithm with explicit stacks, since the graph may be as deep as the ones to refuse.
 fn groups(edges: &[Vec<usize>]) -> Vec<usize> {
     let n = edges.len();
     let mut finished = Vec::with_capacity(n);

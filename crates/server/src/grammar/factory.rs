@@ -1,4 +1,4 @@
-//! Grammars of requests: tried, compiled, kept, each client in its turn.
+//! Grammars of requests: tried, compiled, cached, with clients taking turns.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -16,26 +16,26 @@ use super::semaphore::{FairSemaphore, Permit};
 use super::{Grammar, GrammarError};
 use crate::scheduler::{Job, SubmitError};
 
-/// Grammars compiled at a time, for each model. More than there are processors: hard ones slow down whoever comes
-/// beside them, but do not stop him.
+/// Number of grammars compiled at a time, for each model. More than there are processors: hard ones slow down others,
+/// but do not block them.
 const N_PERMITS: usize = 8;
 
-/// The longest that a grammar which passed its trial may take here. Nothing ends what takes longer, but nobody waits
-/// for it.
+/// Time limit for compiling a grammar that passed its trial. Nothing can end it after that, but no client waits for
+/// it.
 const COMPILE_TIME: Duration = Duration::from_secs(10);
 
-/// Who wants a grammar, and until when.
+/// The client that wants a grammar, and its deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
-    /// Grammars are compiled in turn for each client.
+    /// Clients take turns in compiling.
     pub(crate) client: Arc<str>,
-    /// What was compiled for others of this number is found.
+    /// Grammars compiled for the same scope are shared.
     pub(crate) scope: u64,
     pub(crate) deadline: Option<Instant>,
 }
 
 impl Requester {
-    /// Who sent a job.
+    /// The client of a job.
     pub(crate) fn of(job: &Job) -> Requester {
         Requester {
             client: Arc::clone(&job.client),
@@ -52,7 +52,7 @@ pub struct GrammarFactory {
 }
 
 impl GrammarFactory {
-    /// For a tokenizer, and a model of `vocab_size` logits.
+    /// A factory for a tokenizer, and a model of `vocab_size` logits.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> GrammarFactory {
         GrammarFactory {
             compiler: Arc::new(Compiler::new(tokenizer, vocab_size)),
@@ -63,7 +63,7 @@ impl GrammarFactory {
     /// Compiles a grammar, and waits for it.
     ///
     /// # Errors
-    /// A grammar that is too long, too deep or too hard, or cannot be used, with the reason.
+    /// A grammar that is too long, too deep, too hard, or invalid, with the reason.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, GrammarError> {
         grammar.check_length()?;
         let key = key(0, grammar);
@@ -83,16 +83,16 @@ impl GrammarFactory {
                 Ok(Message::Compiling) => limit = COMPILE_TIME,
                 Ok(Message::Done(Some(kept))) => return kept.map(|constraint| constraint.fresh()),
                 Err(mpsc::RecvTimeoutError::Timeout) => return Err(endless(what)),
-                // The thread ended without a word.
+                // The thread ended without a message.
                 Ok(Message::Done(None)) | Err(_) => return Err(gave_up(what)),
             }
         }
     }
 
-    /// Compiles a grammar when it is the client's turn. Whoever stops waiting ends the trial.
+    /// Compiles a grammar in the client's turn. Dropping the future ends the trial.
     ///
     /// # Errors
-    /// As [`GrammarFactory::compile`]; the deadline passed; the client has too many waiting; the model goes.
+    /// As [`GrammarFactory::compile`]; the deadline passed; the client has too many waiting; the model is unloaded.
     pub(crate) async fn prepare(
         &self,
         grammar: &Grammar,
@@ -151,13 +151,13 @@ impl GrammarFactory {
         Ok(kept?.fresh())
     }
 
-    /// Nothing is compiled any more: those who wait are refused.
+    /// Closes the factory: waiting clients are refused.
     pub(crate) fn close(&self) {
         self.semaphore.close();
     }
 }
 
-/// Ends a trial when nobody waits for it.
+/// Ends a trial when no client waits for it.
 #[derive(Default)]
 struct GiveUp(Arc<AtomicBool>);
 
@@ -167,13 +167,13 @@ impl Drop for GiveUp {
     }
 }
 
-/// Looks after a thread that compiles, whoever waits for it.
+/// Watches a compiling thread, even after its client has gone.
 struct Watch {
     compiler: Arc<Compiler>,
     key: GrammarKey,
     what: &'static str,
     compile_time: Duration,
-    /// Until the thread ends, or is known not to.
+    /// Held until the thread ends, or is known not to end.
     _place: Permit,
 }
 
@@ -195,7 +195,7 @@ impl Watch {
                 Ok(Some(Message::Done(None)) | None) => break Err(gave_up(self.what)),
                 Err(_) => {
                     let error = endless(self.what);
-                    // Once is enough.
+                    // It is not tried again.
                     self.compiler.cache.put(self.key, Err(error.clone()), 1024);
                     crate::app::log(&json!({"warning": format!(
                         "{error}; its thread goes on and may take ever more memory: start the server anew soon"
@@ -204,7 +204,7 @@ impl Watch {
                 }
             }
         };
-        // Whoever waited may be gone.
+        // The client may be gone.
         let _ = answer.send(kept);
     }
 }

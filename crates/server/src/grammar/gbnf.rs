@@ -1,16 +1,15 @@
-//! GBNF, the grammars of llama.cpp (`grammars/README.md` there), as Lark.
+//! GBNF, llama.cpp's grammar format (`grammars/README.md` there), translated to Lark.
 //!
-//! A rule that does not lead back to itself is a regular expression, and becomes a terminal: it is matched as llama.cpp
-//! matches it. A rule that does becomes a rule over the longest regular parts of it. llguidance reads such a part
-//! to its end, as lexers do, so a recursive grammar of which one part may begin as another goes on is
-//! narrower than with llama.cpp.
+//! A rule without recursion is a regular expression, and becomes a terminal: it is matched as llama.cpp matches it. A
+//! recursive rule becomes a rule over its longest regular parts. llguidance reads such a part greedily, as lexers do.
+//! A recursive grammar in which one part can continue as another begins is therefore narrower than with llama.cpp.
 
 mod reader;
 mod writer;
 
 use reader::{GbnfReader, is_name};
 
-/// What is wrong with a grammar.
+/// A fault in a grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the grammar: {message}")]
 pub struct GbnfError {
@@ -30,7 +29,7 @@ enum Part {
     Repeat(Box<Part>, u32, Option<u32>),
 }
 
-/// Whether a grammar is written in GBNF: its rules have another sign than Lark's.
+/// Whether a grammar is written in GBNF: its rules use another definition sign than Lark's.
 pub fn is_gbnf(source: &str) -> bool {
     let rule = |line: &str| {
         let line = line.split('#').next().unwrap_or_default();
@@ -43,10 +42,10 @@ pub fn is_gbnf(source: &str) -> bool {
     source.lines().any(rule)
 }
 
-/// The same grammar in Lark.
+/// Translates the grammar to Lark.
 ///
 /// # Errors
-/// The line, and what is wrong there.
+/// The line, and the fault in it.
 pub fn to_lark(source: &str) -> Result<String, GbnfError> {
     let mut reader = GbnfReader::new(source);
     reader.rules()?;

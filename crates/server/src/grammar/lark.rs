@@ -1,21 +1,21 @@
-//! Which names of a Lark grammar refer to which, without compiling it.
+//! References between the names of a Lark grammar, found without compiling it.
 //!
-//! Comments, texts, regular expressions and JSON are passed over as llguidance's own reader does.
+//! Comments, texts, regular expressions and JSON are skipped as in llguidance's own parser.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What a grammar is made of, as far as depth goes.
+/// The references in a grammar, for computing its depth.
 #[derive(Default)]
 pub(super) struct References {
-    /// By rule or terminal, in the order of their first mention: those it names.
+    /// For each rule or terminal, in the order of first mention: the names that it refers to.
     pub(super) edges: Vec<Vec<usize>>,
-    /// Schemas in it.
+    /// The schemas in it.
     pub(super) schemas: Vec<Value>,
 }
 
-/// Reads a grammar. What is no Lark is passed over: the compiler will tell.
+/// Scans a grammar. Invalid Lark is skipped: the compiler reports it.
 pub(super) fn scan(source: &str) -> References {
     let mut scanned = References::default();
     let mut index_of: HashMap<&str, usize> = HashMap::new();
@@ -60,7 +60,7 @@ pub(super) fn scan(source: &str) -> References {
     scanned
 }
 
-/// Bytes of the first token of a text that is not empty.
+/// Length in bytes of the first token of a non-empty text.
 fn token_bytes(text: &str) -> usize {
     let mut chars = text.chars();
     let first = chars.next().map_or(0, char::len_utf8);
@@ -78,7 +78,7 @@ fn token_bytes(text: &str) -> usize {
     }
 }
 
-/// Bytes of a text in quotes or slashes.
+/// Length in bytes of a text in quotes or slashes.
 fn closed(text: &str, end: char) -> Option<usize> {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -99,15 +99,15 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-".contains(c)
 }
 
-/// The rule or terminal that a token names; `!` and `?` before it say how it is shown.
+/// The rule or terminal that a token names; `!` and `?` before it affect only the output tree.
 fn name_of(token: &str) -> Option<&str> {
     let name = token.trim_start_matches(['!', '?']);
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     is_name.then_some(name)
 }
 
-/// Whether a name with this behind it is what the line defines: attributes, priority and parameter may stand before
-/// the colon.
+/// Whether this text after a name makes the line its definition: attributes, priority and parameter may precede the
+/// colon.
 fn is_definition(mut rest: &str) -> bool {
     loop {
         rest = rest.trim_start_matches([' ', '\t']);

@@ -1,7 +1,7 @@
-//! Whose grammar is compiled next.
+//! Decides whose grammar is compiled next.
 //!
-//! A few are compiled at a time, of each client one: whoever sends many waits for himself. Where all places are taken,
-//! the next is the client whose grammars have taken the least time lately.
+//! A few are compiled at a time, one for each client: a client that sends many waits for its own. If all places are
+//! taken, the next is the client whose grammars took the least time lately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use tokio::sync::{oneshot, watch};
 
 use crate::scheduler::SubmitError;
 
-/// Grammars of one client that may wait; more are refused.
+/// Maximum number of waiting grammars of one client; more are refused.
 const MAX_WAITING: usize = 64;
 
-/// Clients of which it is known what they have spent.
+/// Maximum number of clients whose spent time is tracked.
 const MAX_KNOWN: usize = 4096;
 
-/// Time after which half of what a client spent is forgotten.
+/// Half-life of a client's spent time.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// What a client's grammars have taken, as it was at some time.
+/// Time spent on a client's grammars, as of some moment.
 #[derive(Clone, Copy)]
 struct Account {
     seconds: f64,
@@ -41,22 +41,22 @@ struct Waiting {
 
 #[derive(Default)]
 struct SemaphoreState {
-    /// In the order in which they came.
+    /// In the order of arrival.
     waiting: Vec<Waiting>,
-    /// Clients at work.
+    /// Clients with a grammar being compiled.
     working: Vec<Arc<str>>,
-    /// By client, what its grammars have taken.
+    /// Time spent on each client's grammars.
     spent: HashMap<Arc<str>, Account>,
 }
 
-/// Where grammars wait for their turn.
+/// Queue of grammars that wait for their turn.
 pub(super) struct FairSemaphore {
     state: Mutex<SemaphoreState>,
     n_places: usize,
     is_closed: watch::Sender<bool>,
 }
 
-/// The right to have a grammar compiled, until it is dropped.
+/// Permit to compile a grammar, until it is dropped.
 pub(super) struct Permit {
     semaphore: Arc<FairSemaphore>,
     client: Arc<str>,
@@ -87,10 +87,10 @@ impl FairSemaphore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place. Whoever stops waiting has left.
+    /// Waits for a place. Dropping the future leaves the queue.
     ///
     /// # Errors
-    /// The client has too many waiting; or the semaphore was closed.
+    /// The client has too many waiting, or the semaphore was closed.
     pub(super) async fn place(self: &Arc<Self>, client: &Arc<str>) -> Result<Permit, SubmitError> {
         let (go, called) = oneshot::channel();
         {
@@ -132,7 +132,7 @@ impl FairSemaphore {
         })
     }
 
-    /// Nobody is served any more; those who wait, for a place or in one, hear of it.
+    /// Closes the semaphore: waiting and working clients are notified.
     pub(super) fn close(&self) {
         let mut state = self.state();
         self.is_closed.send_replace(true);
@@ -142,7 +142,7 @@ impl FairSemaphore {
     /// Waits until the semaphore is closed.
     pub(super) async fn closed(&self) {
         let mut is_closed = self.is_closed.subscribe();
-        // Its sender is this semaphore's.
+        // The semaphore itself owns the sender.
         let _ = is_closed.wait_for(|is_closed| *is_closed).await;
     }
 
@@ -152,7 +152,7 @@ impl FairSemaphore {
     }
 }
 
-/// A wait that may be given up at the moment in which it is called: then the place goes to the next.
+/// A wait that may be dropped just as its turn comes: then the place goes to the next.
 struct Wait<'a> {
     semaphore: &'a Arc<FairSemaphore>,
     client: &'a Arc<str>,
@@ -177,7 +177,7 @@ impl Drop for Wait<'_> {
 impl SemaphoreState {
     fn charge(&mut self, client: &Arc<str>, took: Duration) {
         if self.spent.len() >= MAX_KNOWN {
-            // Those who spent little lose least by it.
+            // Clients that spent little lose least by it.
             self.spent.retain(|_, spent| spent.now() > 1.0);
         }
         if self.spent.len() >= MAX_KNOWN {
@@ -191,8 +191,8 @@ impl SemaphoreState {
         self.spent.insert(Arc::clone(client), spent);
     }
 
-    /// Calls those whose turn it is: of the clients not at work the one that has spent the least, of its grammars the
-    /// oldest.
+    /// Calls the next ones: among the clients without a running grammar, the one that spent the least, and its oldest
+    /// grammar.
     fn call(&mut self, n_places: usize) {
         while self.working.len() < n_places {
             let spent =

@@ -1,10 +1,10 @@
-//! A first look at a grammar, where it can do no harm.
+//! A first trial of a grammar, where it can do no harm.
 //!
-//! The compiler of grammars counts its work, but not inside a step, and one step can take longer than anybody waits:
-//! the intersection of twenty expressions has a million parts. A program that serves strangers therefore has each
-//! grammar tried first in another process, whose memory and time the system limits ([`try_grammars_with`]). There it is
-//! compiled for a small vocabulary, its lexer is walked in all directions as far as a bound, and some texts
-//! of it are written.
+//! The grammar compiler counts its work, but not within a step, and a single step can take very long: the
+//! intersection of twenty expressions has a million parts. A program that serves untrusted clients therefore has each
+//! grammar tried first in another process, whose memory and time the system limits ([`try_grammars_with`]). There it
+//! is compiled for a small vocabulary. Its lexer is explored in all directions up to a limit, and some texts of it
+//! are written.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,40 +18,40 @@ use serde::{Deserialize, Serialize};
 use super::Grammar;
 use super::compiler::{GrammarFault, STACK_BYTES, limits};
 
-/// Stack of a trial: half of what the same grammar gets afterwards.
+/// Stack of a trial: half of the stack that the same grammar gets afterwards.
 const TRIAL_STACK_BYTES: usize = STACK_BYTES / 2;
 
-/// States of the lexer that are looked at, in all of its lexemes together, and what deriving them may cost, in
-/// llguidance's units of fuel: about a tenth of a second.
+/// Maximum number of lexer states explored, over all lexemes, and the cost limit for deriving them, in llguidance's
+/// units of fuel: about a tenth of a second.
 const MAX_STATES: usize = 4_000;
 const MAX_COST: u64 = 600_000;
 
-/// Texts that are written, and bytes of each.
+/// Number of texts written, and bytes of each.
 const N_TEXTS: u64 = 3;
 const TEXT_BYTES: usize = 160;
 
-/// Time after which no further state is looked at, and none written. What is slow here is not fast afterwards, so it
-/// only ends what would end the process.
+/// Time after which no more states are explored, and no more text is written. A grammar that is slow here is not fast
+/// afterwards, so this only avoids the process limit.
 const WALK_TIME: Duration = Duration::from_secs(1);
 
-/// A grammar that is to be tried.
+/// A grammar to be tried.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GrammarTrial {
     pub(super) grammar: Grammar,
 }
 
-/// What came of a [`GrammarTrial`].
+/// Result of a [`GrammarTrial`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum TrialReply {
-    /// Nothing is wrong with it that was found.
+    /// No fault was found.
     Passed,
-    /// It does not compile.
+    /// The grammar does not compile.
     Bad(String),
-    /// It met a bound, and would meet it again.
+    /// It exceeded a limit, and would do so again.
     TooHard(String),
-    /// It could not be tried, or not in time, which may be the machine's fault.
+    /// It could not be tried, or not in time, possibly due to the machine.
     Untried(String),
-    /// Nobody waits for it any more.
+    /// No client waits for it any more.
     GivenUp,
 }
 
@@ -61,7 +61,7 @@ impl GrammarTrial {
         GrammarTrial { grammar }
     }
 
-    /// Tries the grammar in this process, on a thread of its own. Time and memory are not bounded.
+    /// Tries the grammar in this process, on a separate thread. Time and memory are not limited.
     pub fn run(&self) -> TrialReply {
         let grammar = self.grammar.clone();
         let thread = std::thread::Builder::new()
@@ -76,7 +76,7 @@ impl GrammarTrial {
     }
 }
 
-/// Tries a grammar on this thread; its states and its texts are looked at for `walk_time` each.
+/// Tries a grammar on this thread; exploring its states and writing its texts take at most `walk_time` each.
 pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     let bad = |fault: GrammarFault| TrialReply::Bad(fault.to_string());
     let mut parsers = match ParserFactory::new_simple(&vocabulary()) {
@@ -100,13 +100,14 @@ pub(super) fn attempt(grammar: &Grammar, walk_time: Duration) -> TrialReply {
     });
     match written {
         Ok(()) => TrialReply::Passed,
-        // Met behind a beginning, such as the name of a function.
+        // The contradiction follows other text, such as the name of a function.
         Err(fault @ GrammarFault::NoText) => bad(fault),
         Err(GrammarFault::Words(reason)) => TrialReply::TooHard(reason),
     }
 }
 
-/// Bytes, the end of an answer, and runs of one letter: they lead as far into repetitions as a real vocabulary's tokens.
+/// Bytes, the end of an answer, and runs of one letter. They go as far into repetitions as a real vocabulary's
+/// tokens.
 fn vocabulary() -> TokEnv {
     let mut words: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte]).collect();
     let end = words.len() as u32;
@@ -118,8 +119,8 @@ fn vocabulary() -> TokEnv {
     Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)))
 }
 
-/// Goes through the states of each lexeme, nearest first. What hides from the compiler's first look behind a
-/// beginning is met here.
+/// Explores the states of each lexeme, breadth first. This reaches problems that the compiler's first look misses
+/// since they follow other text.
 fn walk_lexer(
     parsers: &ParserFactory,
     parser: &TokenParser,
@@ -130,7 +131,7 @@ fn walk_lexer(
     let spec = parser.parser.grammar().lexer_spec();
     let mut lexer_limits = parsers.limits().clone();
     let Ok(mut lexer) = spec.to_regex_vec(&mut lexer_limits) else {
-        // The parser has one; that the bound is met at a second time is no fault.
+        // The parser has one already; exceeding the limit a second time is not a fault.
         return Ok(());
     };
     let first_cost = lexer.total_fuel_spent();
@@ -140,7 +141,7 @@ fn walk_lexer(
         let mut states = vec![lexer.initial_state(&only)];
         let mut seen: std::collections::HashSet<_> = states.iter().copied().collect();
         let mut next = 0;
-        // A share for each, so that a large one hides no other.
+        // A share for each, so that a large lexeme does not crowd out others.
         let share = left.div_ceil(spec.lexemes.len().min(16)).min(left);
         while next < states.len().min(share) {
             let state = states[next];
@@ -180,12 +181,12 @@ fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), Gramm
         if allowed.is_empty() {
             return Ok(());
         }
-        // xorshift: which text it is does not matter, only that they differ.
+        // xorshift: any texts will do, as long as they differ.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let choice = match seed {
-            // One that goes on as it began, for what repeats.
+            // Always the first choice, for repetitions.
             0 => 0,
             _ => (state % allowed.len() as u64) as usize,
         };
@@ -195,19 +196,19 @@ fn write_text(mut matcher: Matcher, seed: u64, end: Instant) -> Result<(), Gramm
     Ok(())
 }
 
-/// Has a trial done elsewhere. It should end the process as soon as the function says that nobody waits.
+/// Runs a trial elsewhere. It should end the process as soon as the function reports that no client waits.
 pub type TryElsewhere = fn(&GrammarTrial, &dyn Fn() -> bool) -> TrialReply;
 
 static ELSEWHERE: OnceLock<TryElsewhere> = OnceLock::new();
 
-/// Has every grammar tried by `attempt` before it is compiled, from now on; the first call counts. It should let
-/// [`GrammarTrial::run`] happen in a process whose memory and time are limited. Without, grammars are compiled untried:
-/// their depth and llguidance's own limits bound them, and what does not end holds a thread.
+/// Sets how every later grammar is tried before it is compiled; only the first call counts. `attempt` should run
+/// [`GrammarTrial::run`] in a process with limited memory and time. Without it, grammars are compiled untried. Then
+/// only their depth and llguidance's own limits bound them, and an endless one occupies a thread.
 pub fn try_grammars_with(attempt: TryElsewhere) {
     let _ = ELSEWHERE.set(attempt);
 }
 
-/// Tries a grammar where the program wants it tried.
+/// Tries a grammar in the way that the program has set.
 pub(super) fn try_elsewhere(grammar: &Grammar, is_given_up: &dyn Fn() -> bool) -> TrialReply {
     match ELSEWHERE.get() {
         Some(elsewhere) => {

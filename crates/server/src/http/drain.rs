@@ -1,4 +1,4 @@
-//! What still comes of a body that was refused.
+//! Reads the rest of a refused body.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use http_body::Body as _;
 
-/// Bytes that are read at most, and how long.
+/// Maximum number of bytes read, and the time limit.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// Reads on beside the answer, and forgets what comes. Some clients read nothing before they have sent all, and a socket that is closed
-/// with unread bytes takes the answer away from them.
+/// Reads on while the response is sent, and discards the data. Some clients read nothing before they have sent
+/// everything. Closing a socket with unread bytes would take the response away from them.
 pub(crate) fn drain(mut body: Body) {
     let work = async move {
         let mut n_bytes = 0;

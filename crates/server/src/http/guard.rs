@@ -1,4 +1,4 @@
-//! Who may ask: names of this server, origins, keys; and what every answer carries.
+//! Access control by host name, origin and key; and the headers that every response carries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::keys::OverQuota;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Paths that anyone may see: whether the server lives, and the page, which asks for the key itself.
+/// Public paths: liveness, and the page, which asks for the key itself.
 const OPEN: [&str; 5] = ["/", "/health", "/v1/health", "/ready", "/favicon.ico"];
 
-/// Paths that are asked for by programs which only look whether the server lives.
+/// Paths of programs that only check whether the server is alive.
 const PROBES: [&str; 3] = ["/health", "/v1/health", "/ready"];
 
-/// Names by which a container calls the computer it runs on. They are in nobody's domain.
+/// Names by which a container reaches its host. They belong to no public domain.
 const HOSTS_OF_CONTAINERS: [&str; 2] = ["host.docker.internal", "host.containers.internal"];
 
-/// Lets a request through or refuses it; gives it a name, counts it and, if wanted, writes a line.
+/// Admits or refuses a request; gives it an id, counts it and, if configured, logs it.
 pub(crate) async fn guard(
     State(app): State<Arc<App>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -90,7 +90,7 @@ pub(crate) async fn guard(
     response
 }
 
-/// Whether a request is counted against its key's quotas: whatever models work for.
+/// Whether a request counts against its key's quotas: all requests that models work for.
 fn is_counted(method: &Method, path: &str) -> bool {
     let is_kept = ["/v1/files", "/v1/batches", "/v1/models/", "/lora-adapters"];
     method == Method::POST && !is_kept.iter().any(|kept| path.starts_with(kept))
@@ -109,7 +109,7 @@ fn over_quota(refused: &OverQuota) -> ApiError {
     }
 }
 
-/// The caller's own name for its request if it is plain, else a new one.
+/// The caller's own id for its request if it is plain, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(&REQUEST_ID).and_then(|id| id.to_str().ok());
     let is_plain = |id: &&str| {
@@ -123,7 +123,7 @@ fn request_id(headers: &HeaderMap) -> String {
         .map_or_else(|| unique("req_"), str::to_owned)
 }
 
-/// The client, or why it may not ask.
+/// The client, or the reason for refusing it.
 fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiError> {
     let headers = request.headers();
     check_host(app, request)?;
@@ -136,7 +136,7 @@ fn admit(app: &App, request: &Request, peer: IpAddr) -> Result<Arc<str>, ApiErro
             "pages of this origin may not use this server; start it with --allow-origin to let them",
         ));
     }
-    // Browsers ask in advance without the key.
+    // Browsers send preflight requests without the key.
     if request.method() == Method::OPTIONS {
         return Ok(Arc::from(""));
     }
@@ -174,7 +174,7 @@ fn given_key(headers: &HeaderMap) -> Option<&str> {
     bearer.or_else(|| text("x-api-key"))
 }
 
-/// Which key it is. All are compared, and by their hashes: the time tells neither a key's bytes nor its place.
+/// The index of a key. All keys are compared, by their hashes, so timing reveals neither a key's bytes nor its index.
 fn find_key(keys: &[String], given: &str) -> Option<usize> {
     let given = Sha256::digest(given.as_bytes());
     let mut found = None;
@@ -188,8 +188,8 @@ fn find_key(keys: &[String], given: &str) -> Option<usize> {
     found
 }
 
-/// A page of a stranger can have its own name lead to this computer; its requests then carry that name. One of several
-/// hosts may be another's than the one that a proxy went by (RFC 9112, section 3.2), so all that are named must be known.
+/// A foreign page can point its own host name at this computer; its requests then carry that name. If several hosts
+/// are named, a proxy may have used another of them (RFC 9112, section 3.2), so all must be known.
 fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
     let hosts: Vec<&HeaderValue> = request.headers().get_all(header::HOST).iter().collect();
     let in_target = request.uri().authority().map(|host| host.as_str());
@@ -223,16 +223,16 @@ fn check_host(app: &App, request: &Request) -> Result<(), ApiError> {
     ))
 }
 
-/// What a `Host` names.
+/// The host in a `Host` header.
 #[derive(Debug, PartialEq, Eq)]
 enum HostName<'a> {
     Address,
-    /// Without the dot that ends it where it is written in full.
+    /// A name, without the final dot of its fully qualified form.
     Name(&'a str),
 }
 
 impl HostName<'_> {
-    /// Reads an address or a name, and a port: nothing else may stand there (RFC 9110, section 7.2).
+    /// Parses an address or a name, with an optional port: nothing else is allowed (RFC 9110, section 7.2).
     fn of(host: &str) -> Option<HostName<'_>> {
         let is_port = |rest: &str| match rest.strip_prefix(':') {
             Some(port) => port.bytes().all(|b| b.is_ascii_digit()) && port.len() <= 5,
@@ -256,8 +256,8 @@ impl HostName<'_> {
     }
 }
 
-/// Names that lead to this computer wherever they are asked for: `localhost` and what ends in it (RFC 6761, section 6.3),
-/// and those that containers have for it.
+/// Names that always refer to this computer: `localhost` and its subdomains (RFC 6761, section 6.3), and the names
+/// that containers have for it.
 fn is_of_this_computer(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let labels = name.strip_suffix("localhost");
@@ -271,7 +271,7 @@ fn is_allowed_origin(app: &App, origin: &HeaderValue) -> bool {
     allowed.any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
 }
 
-/// Whether a page that this server gave out asks.
+/// Whether the request comes from a page of this server.
 fn is_own_origin(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let (Some(origin), Some(host)) = (text(origin), headers.get(header::HOST).and_then(text))
@@ -282,7 +282,7 @@ fn is_own_origin(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     after_scheme.is_some_and(|of_page| of_page.eq_ignore_ascii_case(&host))
 }
 
-/// What a browser asks before it lets a page send a request.
+/// A browser's preflight request for a page.
 struct Preflight {
     /// Names of headers the page wants to send.
     headers: Option<HeaderValue>,
@@ -306,12 +306,12 @@ static PRIVATE_NETWORK_ASKED: HeaderName =
 static PRIVATE_NETWORK_ALLOWED: HeaderName =
     HeaderName::from_static("access-control-allow-private-network");
 
-/// Headers that pages send, where the browser does not say which.
+/// Headers that pages send, for browsers that do not list them.
 const SENT_HEADERS: &str = "authorization, content-type, x-api-key, x-request-id, x-request-timeout-ms, \
                             anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access";
 
-/// Lets a page of an allowed origin send what it wants to, and read what answers carry: every official client has headers
-/// of its own, and none of them decides who may ask.
+/// Lets a page of an allowed origin send any headers, and read the response's. Every official client has its own
+/// headers, and none of them affects access.
 fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue, asked: Preflight) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(
@@ -340,7 +340,7 @@ fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue, asked: Preflight) 
     );
 }
 
-/// New requests are told to come back later while the server goes down.
+/// Refuses new requests while the server shuts down; clients should retry later.
 pub(crate) fn refuse_while_draining(app: &App) -> Result<(), ApiError> {
     if app.is_draining.load(Relaxed) {
         return Err(crate::scheduler::SubmitError::Draining.into());

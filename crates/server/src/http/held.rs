@@ -1,4 +1,4 @@
-//! Responses that hold something until they are written.
+//! Responses that hold a value until they are written.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -32,7 +32,7 @@ impl<T: Unpin> http_body::Body for HeldBody<T> {
     }
 }
 
-/// The response, which drops `held` with its body: when all is written, or the client has gone.
+/// The response, which drops `held` with its body: when it is fully written, or the client has gone.
 pub(crate) fn until_written<T: Send + Unpin + 'static>(response: Response, held: T) -> Response {
     response.map(|body| Body::new(HeldBody { body, _held: held }))
 }

@@ -1,4 +1,4 @@
-//! The listening socket, its connections, and their end.
+//! The listening socket, its connections, and shutdown.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::app::App;
 use crate::http::HttpOptions;
 
-/// Bytes of a request's headers at most.
+/// Maximum size of a request's headers, in bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Accepts connections until `stop` says so; returns when all are closed.
+/// Accepts connections until `stop` is set; returns when all are closed.
 pub(crate) async fn serve(
     (listener, tls): (TcpListener, Option<TlsAcceptor>),
     router: Router,
@@ -45,7 +45,7 @@ pub(crate) async fn serve(
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(_) => {
-                // Out of descriptors, for one: those in use will be closed.
+                // For example out of descriptors: some in use will be closed.
                 sleep(Duration::from_millis(20)).await;
                 continue;
             }
@@ -60,12 +60,12 @@ pub(crate) async fn serve(
         let tls = tls.clone();
         let (router, stop, served) = (router.clone(), stop.clone(), Arc::clone(&app));
         let work = async move {
-            // Tokens are small, and each should arrive when it is written.
+            // Tokens are small, and each should be sent as soon as it is written.
             let _ = socket.set_nodelay(true);
             match tls {
                 None => connection(socket, peer, router, served, stop).await,
                 Some(tls) => {
-                    // A handshake may take as long as headers; one that fails is the client's affair.
+                    // A handshake has the time limit of headers. A failed one concerns only the client.
                     let limit = served.options.header_timeout;
                     if let Ok(Ok(socket)) = timeout(limit, tls.accept(socket)).await {
                         connection(socket, peer, router, served, stop).await;
@@ -82,12 +82,12 @@ pub(crate) async fn serve(
         });
     }
     drop((listener, alive));
-    // No connection is alive when nobody can send.
+    // Once all senders are dropped, no connection is alive.
     while all_closed.recv().await.is_some() {}
 }
 
-/// How many connections each address has, none more than its share: whoever opens all that he can leaves places for
-/// others.
+/// Number of connections of each address, none above its share. A client that opens as many as it can still leaves
+/// places for others.
 struct Shares {
     most: usize,
     by_address: Mutex<HashMap<IpAddr, usize>>,
@@ -114,7 +114,7 @@ impl Shares {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more connection of this address; `None` if that would be too many.
+    /// Takes a connection for this address; `None` if there would be too many.
     fn take(shares: &Arc<Shares>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = network(address);
         let mut by_address = shares.by_address();
@@ -143,7 +143,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What counts as one address: of IPv6 the network of 64 bits, which one computer may have all of.
+/// The unit that counts as one address. For IPv6 it is the network of 64 bits, all of which one computer may have.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -174,7 +174,7 @@ async fn connection(
         .serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        // What goes wrong on a connection is the client's affair: it hears of it or is gone.
+        // An error on a connection concerns only its client, which sees it or is gone.
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|stop| *stop) => {}
     }
@@ -182,7 +182,7 @@ async fn connection(
     let _ = connection.await;
 }
 
-/// A socket that gives up on a client which takes nothing for too long.
+/// A socket that gives up on a client that reads nothing for too long.
 struct Patient<S> {
     socket: S,
     limit: Duration,
@@ -199,7 +199,7 @@ impl<S> Patient<S> {
         }
     }
 
-    /// What a write came to, or an error if it has waited too long.
+    /// The result of a write, or an error if it has waited too long.
     fn wait<T>(
         &mut self,
         result: Poll<io::Result<T>>,

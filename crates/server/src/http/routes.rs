@@ -1,4 +1,4 @@
-//! Which path is whose.
+//! Maps paths to handlers.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::api::{anthropic, llama_cpp, lora, ollama, openai, rank, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
-/// All that the server answers to, with slashes as clients write them: a base address that ends with one gives paths with
-/// two, or with one at the end.
+/// All routes of the server, with tolerance for slashes: a client's base address with a slash at its end leads to
+/// double slashes, or to one at the end.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let routes = routes(app);
     Router::new().fallback(move |mut request: Request| {
@@ -35,7 +35,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     })
 }
 
-/// The address with one slash where there are several, and none at its end. `None` if it is so.
+/// The address with repeated slashes merged, and without a slash at its end. `None` if nothing changes.
 fn plain_path(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let is_plain = !path.contains("//") && (path.len() <= 1 || !path.ends_with('/'));
@@ -55,7 +55,7 @@ fn plain_path(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// What models answer to, for who asks within this process.
+/// The routes of models, for callers within this process.
 pub(crate) fn work(app: &Arc<App>) -> Router {
     working(app).with_state(Arc::clone(app))
 }
@@ -95,7 +95,7 @@ fn working(app: &Arc<App>) -> Router<Arc<App>> {
         .layer(from_fn_with_state(Arc::clone(app), while_serving))
 }
 
-/// Every path with its methods, as `docs/server.md` and `openapi.json` have them.
+/// Every path with its methods, as listed in `docs/server.md` and `openapi.json`.
 fn routes(app: &Arc<App>) -> Router {
     Router::new()
         .route("/", get(page::page))

@@ -1,4 +1,4 @@
-//! Answers that are written while they come into being: server-sent events, or a JSON object a line.
+//! Answers that are written while they are generated: server-sent events, or one JSON object on each line.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,11 +12,11 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Pieces that wait for a slow client; the answer waits in the scheduler's channel behind them, where it
-/// can be no longer than its limit of tokens.
+/// Number of pieces that wait for a slow client. The rest of the answer waits in the scheduler's channel, where its
+/// limit of tokens bounds it.
 const N_PIECES: usize = 16;
 
-/// The client went away.
+/// The client has disconnected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientGone;
 
@@ -26,7 +26,7 @@ pub(crate) struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// One whose pieces are read from a channel.
+    /// A writer whose pieces are read from a channel.
     #[cfg(test)]
     pub(crate) fn with_reader() -> (StreamWriter, mpsc::Receiver<Bytes>) {
         const N_PIECES: usize = 1 << 16;
@@ -38,31 +38,31 @@ impl StreamWriter {
         self.sender.send(bytes.into()).await.map_err(|_| ClientGone)
     }
 
-    /// A server-sent event without a name.
+    /// Writes a server-sent event without a name.
     pub(crate) async fn data(&self, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("data: {value}\n\n")).await
     }
 
-    /// A server-sent event with a name.
+    /// Writes a server-sent event with a name.
     pub(crate) async fn event(&self, name: &str, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("event: {name}\ndata: {value}\n\n"))
             .await
     }
 
-    /// What ends the streams of OpenAI's API.
+    /// Writes the end of a stream of OpenAI's API.
     pub(crate) async fn done(&self) -> Result<(), ClientGone> {
         self.bytes("data: [DONE]\n\n".to_owned()).await
     }
 
-    /// A JSON object on a line of its own.
+    /// Writes a JSON object as a line.
     pub(crate) async fn line(&self, value: &Value) -> Result<(), ClientGone> {
         self.bytes(format!("{value}\n")).await
     }
 }
 
-/// Server-sent events that `work` writes. Headers and a first comment go out at once, and a comment whenever
-/// there was nothing to say for a while, so that neither clients nor proxies take a long prompt
-/// for a dead server. When the client goes away, `work` is dropped.
+/// A response of server-sent events written by `work`. Headers and a first comment are sent at once, and a comment
+/// after each idle interval. Clients and proxies then do not mistake a long prompt for a dead server. When the client
+/// disconnects, `work` is dropped.
 pub(crate) fn events<F>(keep_alive: Duration, work: impl FnOnce(StreamWriter) -> F) -> Response
 where
     F: Future<Output = Result<(), ClientGone>> + Send + 'static,
@@ -70,12 +70,12 @@ where
     let mut response = start("text/event-stream", Some(keep_alive), work);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // What nginx calls it: do not collect the stream before passing it on.
+    // For nginx: do not buffer the stream.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-/// A JSON object a line, as Ollama has it; there is no comment in this format, so only news are written.
+/// One JSON object on each line, as in Ollama. This format has no comments, so only data is written.
 pub(crate) fn lines<F>(work: impl FnOnce(StreamWriter) -> F) -> Response
 where
     F: Future<Output = Result<(), ClientGone>> + Send + 'static,
@@ -96,7 +96,7 @@ where
     let work = work(StreamWriter { sender });
     tokio::spawn(async move {
         tokio::select! {
-            // The body was dropped: so is the work, and with it the job.
+            // The body was dropped, so the work is too, and with it the job.
             () = closed.closed() => {}
             _ = work => {}
         }

@@ -12,36 +12,36 @@ use tokio_rustls::rustls::{self, ServerConfig};
 /// PEM files of the server's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, then those that vouch for it.
+    /// The certificate, then its chain.
     pub certificate: PathBuf,
     /// Its private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
 }
 
-/// What is wrong with the files.
+/// Error in the files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read, or is no PEM.
+    /// A file that cannot be read, or is not PEM.
     #[error("cannot read the {what} from {}: {reason}", path.display())]
     Unreadable {
         /// Certificates, or a private key.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// They do not belong together, or are of a kind that is not known.
+    /// They do not match, or are of an unknown kind.
     #[error("{} and {} cannot be used together for TLS: {reason}", files.certificate.display(), files.key.display())]
     Unusable {
         /// The files.
         files: TlsFiles,
-        /// Why.
+        /// The reason.
         reason: rustls::Error,
     },
 }
 
-/// What turns connections into encrypted ones: TLS 1.2 and 1.3, HTTP/1.1.
+/// The TLS acceptor: TLS 1.2 and 1.3, HTTP/1.1.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let path = &files.certificate;
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);

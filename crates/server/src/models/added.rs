@@ -1,4 +1,4 @@
-//! Adapters that come and go while the server runs, beside those that it was started with.
+//! Adapters that are added and removed while the server runs, beside those configured at its start.
 
 use std::sync::{Arc, PoisonError};
 
@@ -6,7 +6,7 @@ use millrace_runtime::LoraAdapter;
 
 use super::{AdapterSpec, ModelEntry};
 
-/// Adapters of one model that are added at most.
+/// Maximum number of added adapters of one model.
 pub(crate) const MAX_ADDED: usize = 64;
 
 /// An adapter that was added.
@@ -19,25 +19,25 @@ pub(crate) struct AddedAdapter {
 /// Where an adapter of a model is found.
 #[derive(Clone)]
 pub(crate) enum AdapterPlace {
-    /// Among those that the model was started with.
+    /// Index among those configured at the start.
     First(usize),
     Added(AddedAdapter),
 }
 
 impl ModelEntry {
-    /// Those that were added, the oldest first.
+    /// The added ones, the oldest first.
     pub(crate) fn added(&self) -> Vec<AddedAdapter> {
         let added = self.added.lock();
         added.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What clients may call as adapters of it.
+    /// All adapters of the model that clients can name.
     pub(crate) fn adapters(&self) -> Vec<AdapterSpec> {
         let added = self.added().into_iter().map(|added| added.spec);
         self.spec.adapters.iter().cloned().chain(added).collect()
     }
 
-    /// Adds one, in the place of one of its name. False if there are too many.
+    /// Adds one, replacing one of the same name. False if there are too many.
     pub(crate) fn add(&self, new: AddedAdapter) -> bool {
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         added.retain(|known| known.spec.name != new.spec.name);
@@ -48,7 +48,7 @@ impl ModelEntry {
         has_room
     }
 
-    /// Takes one away: requests that have it go on. False if it was not added.
+    /// Removes one: requests that use it continue. False if it was not added.
     pub(crate) fn remove(&self, name: &str) -> bool {
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         let n_before = added.len();
@@ -56,7 +56,7 @@ impl ModelEntry {
         added.len() < n_before
     }
 
-    /// The adapter of this name.
+    /// The adapter for which `is_it` holds.
     pub(super) fn place_of(&self, is_it: impl Fn(&AdapterSpec) -> bool) -> Option<AdapterPlace> {
         let first = self.spec.adapters.iter().position(&is_it);
         let added = || self.added().into_iter().find(|added| is_it(&added.spec));

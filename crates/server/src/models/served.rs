@@ -1,4 +1,4 @@
-//! A model in the hands of a request.
+//! A model in use by a request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -12,18 +12,18 @@ use crate::scheduler::{ModelInfo, Scheduler};
 #[derive(Clone)]
 pub(crate) struct ServedModel {
     pub(crate) entry: Arc<ModelEntry>,
-    /// What answers call it: the name of the model, or of one of its adapters as the request has it.
+    /// Its name in answers: the model's, or an adapter's as written in the request.
     pub(crate) name: String,
-    /// What requests compute with.
+    /// The adapters of requests.
     pub(crate) adapters: AdapterSet,
     pub(crate) scheduler: Scheduler,
     pub(crate) loaded: Arc<ModelInfo>,
-    /// Until it is dropped the model gives way to no other.
+    /// The model is not unloaded for another until this is dropped.
     pub(super) _in_use: Arc<InUse>,
 }
 
 impl ServedModel {
-    /// The same with one of its adapters, by the name that the request has.
+    /// The same model with one of its adapters, under the name in the request.
     pub(crate) fn with_adapter(self, place: AdapterPlace, name: &str) -> ServedModel {
         let adapter = match place {
             AdapterPlace::First(index) => self.loaded.adapters.get(index).cloned(),
@@ -41,7 +41,7 @@ impl ServedModel {
         self.name != self.entry.spec.id
     }
 
-    /// The same with these factors on its adapters.
+    /// The same model with these scales on its adapters.
     pub(crate) fn with_scales(self, scales: &[f32]) -> ServedModel {
         let adapters = self.loaded.adapters.iter().cloned();
         ServedModel {
@@ -51,8 +51,8 @@ impl ServedModel {
     }
 }
 
-/// A request that uses a model: between finding it and submitting a job the scheduler knows nothing of it, and the model
-/// would seem idle.
+/// Marks a model as used by a request. Between finding the model and submitting a job, the scheduler does not know
+/// the request, and the model would seem idle.
 pub(super) struct InUse(Arc<ModelEntry>);
 
 impl InUse {

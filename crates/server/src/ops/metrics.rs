@@ -1,7 +1,7 @@
 //! `GET /metrics`: Prometheus' text format, version 0.0.4.
 //!
-//! What vLLM counts too appears under its names (`vllm:…`, vLLM 0.11's `docs/usage/metrics.md`), because gateways and
-//! autoscalers read those to spread load; the rest under `millrace:`.
+//! Metrics that vLLM has too appear under its names (`vllm:…`, vLLM 0.11's `docs/usage/metrics.md`), because gateways
+//! and autoscalers read those to spread load. The others are under `millrace:`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -244,7 +244,8 @@ fn render(app: &App) -> String {
     out
 }
 
-/// What routers by prefix ask for (llm-d, Kubernetes' Gateway API Inference Extension): the cache's page in tokens, and how many there are.
+/// The metric for routers by prefix (llm-d, Kubernetes' Gateway API Inference Extension): the cache's page size in
+/// tokens, and the number of pages.
 fn cache_config(out: &mut String, models: &[(String, Snapshot)]) {
     let name = "vllm:cache_config_info";
     head(
@@ -262,7 +263,7 @@ fn cache_config(out: &mut String, models: &[(String, Snapshot)]) {
     }
 }
 
-/// What routers by adapter ask for: every adapter is ready for the whole life of its model, so none waits.
+/// The metric for routers by adapter: every adapter is ready for the whole life of its model, so none waits.
 fn adapters(out: &mut String, app: &App) {
     let entries = app.registry.entries().iter();
     let mut with_adapters = entries
@@ -292,7 +293,7 @@ fn adapters(out: &mut String, app: &App) {
     }
 }
 
-/// Keys with a label of their own at most: the numbers of all others are one.
+/// Maximum number of keys with a separate label: the numbers of all others are summed.
 const MAX_KEY_LABELS: usize = 100;
 
 type KeyNumber = fn(&KeyCounts) -> &AtomicU64;
@@ -382,7 +383,7 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// A label's value: backslash, quote and line end are escaped.
+/// Escapes a label's value: backslash, quote and line end.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")

@@ -1,4 +1,4 @@
-//! What the next pass computes.
+//! Composes the next pass.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ pub(super) struct BatchPart {
     pub(super) task: usize,
     /// Tokens to feed.
     pub(super) n_tokens: usize,
-    /// Whether these are prompt tokens (of an answer computed again: its own earlier ones too).
+    /// Whether these are prompt tokens. For an answer that is computed again, its own earlier tokens count as well.
     pub(super) reads: bool,
-    /// Guessed tokens behind those, to be checked.
+    /// Drafted tokens after those, to be checked.
     pub(super) n_drafts: usize,
 }
 
 impl BatchPart {
-    /// Tokens that the engine computes.
+    /// Number of tokens that the engine computes.
     pub(super) fn n_rows(&self) -> usize {
         self.n_tokens + self.n_drafts
     }
 }
 
-/// Composes a pass: one token of every answer that is being written, and prompt tokens as
-/// far as `pace` allows beside them, or up to `max_chunk` where nobody is waiting for a token. Prompts are urgent where more answers
-/// await their first token, the `n_queued` that have no sequence among them, than are being written. The
-/// prompt that was admitted first gets at least half of those, so that none starves; the rest goes to those with
-/// the least left to read, so that short ones need not wait for long ones.
+/// Composes a pass: one token of every answer that is being written, and prompt tokens. Beside answers, `pace` limits
+/// the prompt tokens; without answers, `max_chunk` does. Prompts are urgent if more answers await their first token
+/// than are being written; those include the `n_queued` without a sequence. The prompt admitted first gets at least
+/// half of the prompt tokens, so that none starves. The rest goes to prompts with the least left to read, so that
+/// short ones need not wait for long ones.
 ///
-/// While a task is suspected of a fault, it runs alone. An encoder reads texts `whole`, all that wait: its engine shares
-/// them out to passes.
+/// While a task is suspected of a fault, it runs alone. An encoder reads all waiting texts `whole`: its engine
+/// distributes them over passes.
 pub(super) fn compose(
     tasks: &[AnswerTask],
     pace: &Pace,
@@ -77,7 +77,7 @@ pub(super) fn compose(
     parts
 }
 
-/// Tokens a task has to feed.
+/// Number of tokens that a task has to feed.
 fn rest(task: &AnswerTask) -> usize {
     task.turn
         .feed(usize::MAX)
@@ -95,7 +95,7 @@ fn part(tasks: &[AnswerTask], i: usize, most: usize) -> Option<BatchPart> {
     })
 }
 
-/// Tokens that all running tasks have still to read before they write.
+/// Number of tokens that all running tasks have to read before they write.
 pub(super) fn unread(tasks: &[AnswerTask]) -> usize {
     tasks.iter().filter(|task| task.reads()).map(rest).sum()
 }

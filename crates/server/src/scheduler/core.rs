@@ -1,4 +1,4 @@
-//! The scheduler without its thread: what happens between two passes.
+//! The scheduler without its thread: the work between two passes.
 
 mod admission;
 mod drafting;
@@ -26,14 +26,15 @@ use super::scores::PromptScores;
 use super::task::{AcceptedJob, AnswerTask, SamplingScratch};
 use crate::grammar::Constraint;
 
-/// How a scheduler works.
+/// Options of a scheduler.
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
-    /// Jobs that may wait at a time; more are refused.
+    /// Maximum number of waiting jobs; more are refused.
     pub max_queue: usize,
-    /// What a pass should last at most while answers are being written, where two and a half times a pass without
-    /// prompts is not less. A pass is never cut below 16 prompt tokens, nor below a token for each answer, whatever those take. While
-    /// more answers await their first token than are being written, this alone is the bound, and 48 prompt tokens are the least.
+    /// Target for the longest duration of a pass while answers are being written. If 2.5 times a pass without prompts
+    /// is less, that is the target. A pass has at least 16 prompt tokens, and a token for each answer, however long
+    /// those take. While more answers await their first token than are being written, only this target applies, and
+    /// the least is 48 prompt tokens.
     pub max_delay: Duration,
 }
 
@@ -46,12 +47,12 @@ impl Default for SchedulerOptions {
     }
 }
 
-/// A job with what was made of it where it was submitted.
+/// A job, with the results of preparing it at submission.
 pub(super) struct Submission {
     pub(super) job: Job,
     /// One for each answer.
     pub(super) turns: Vec<(Turn, Option<Constraint>)>,
-    /// Instead of the answer of the only turn.
+    /// Set for an embedding job: it replaces the answer of the only turn.
     pub(super) pooled: Option<EmbeddingTask>,
     pub(super) sender: UnboundedSender<JobEvent>,
     pub(super) submitted: Instant,
@@ -61,7 +62,7 @@ pub(super) struct Submission {
 pub struct SchedulerCore {
     engine: Box<dyn Engine>,
     speculator: Option<Speculator>,
-    /// The draft model's engine failed: nothing is drafted any more.
+    /// The draft model's engine failed: drafting has stopped.
     drafts_failed: bool,
     options: SchedulerOptions,
     metrics: Arc<ModelMetrics>,
@@ -70,7 +71,7 @@ pub struct SchedulerCore {
     pace: Pace,
     shares: Option<Arc<Shares>>,
     output: PassOutput,
-    /// By part of the pass under way: the answer's token and what was drafted behind it; empty without drafts.
+    /// For each part of the pass under way: the answer's token and the drafts after it; empty without drafts.
     drafted: Vec<Vec<u32>>,
     scratch: SamplingScratch,
     n_arrivals: u64,
@@ -78,7 +79,7 @@ pub struct SchedulerCore {
 }
 
 impl SchedulerCore {
-    /// Nothing to do yet.
+    /// A scheduler without work.
     pub fn new(
         opened: EngineSetup,
         options: SchedulerOptions,
@@ -117,12 +118,12 @@ impl SchedulerCore {
         self.queue.is_empty() && self.running.is_empty()
     }
 
-    /// Answers on a sequence, and answers waiting for one.
+    /// Number of answers on a sequence, and number of answers waiting for one.
     pub fn load(&self) -> (usize, usize) {
         (self.running.len(), self.queue.tasks().len())
     }
 
-    /// Takes a job into the queue.
+    /// Puts a job into the queue.
     pub(super) fn submit(&mut self, submission: Submission) {
         let Submission {
             job,
@@ -149,7 +150,7 @@ impl SchedulerCore {
         self.queue.push(first);
     }
 
-    /// What all answers of a job share.
+    /// Accepts a job: the state that all its answers share.
     fn accept(
         &mut self,
         job: Job,
@@ -211,7 +212,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Drops what nobody waits for, admits what fits, runs a pass. False if there was nothing to run.
+    /// Drops abandoned answers, admits answers that fit, runs a pass. False if there was nothing to run.
     pub fn step(&mut self) -> bool {
         let start = Instant::now();
         let before_ns = self.engines_ns().0;
@@ -226,12 +227,12 @@ impl SchedulerCore {
         did
     }
 
-    /// Ends every job: without one of its ranks the engine computes nothing more, so nobody is at fault and none can wait.
+    /// Ends every job: without one of its ranks, the engine cannot compute any more.
     fn lose_rank(&mut self, error: &Error) {
         self.fail_all(&JobFailure::Engine(error.to_string()));
     }
 
-    /// Ends every job with this.
+    /// Ends every job with this failure.
     pub fn fail_all(&mut self, failure: &JobFailure) {
         for task in self.queue.drain_if(|_| true) {
             self.fail(&task, failure.clone());
@@ -243,7 +244,7 @@ impl SchedulerCore {
         self.publish();
     }
 
-    /// Answers whose clients are gone, and jobs whose time is up.
+    /// Drops answers whose clients are gone, and jobs whose deadline passed.
     fn drop_gone(&mut self, now: Instant) {
         let is_late = |task: &AnswerTask| task.job.deadline.is_some_and(|deadline| now >= deadline);
         let mut gone = self
@@ -270,20 +271,20 @@ impl SchedulerCore {
         }
     }
 
-    /// Takes out the answers that are complete.
+    /// Removes complete answers.
     fn sweep(&mut self) {
         let done: Vec<AnswerTask> = self
             .running
             .extract_if(.., |task| task.turn.finish().is_some())
             .collect();
         done.iter().for_each(|task| self.release(task));
-        // Whoever hears of an end finds it in the counters.
+        // Published first, so that a client that sees the end also sees it in the counters.
         self.publish();
         done.into_iter().for_each(|task| self.finish(task));
     }
 
-    /// Tells that an answer is complete, and the job if it was the last. Siblings that never began are
-    /// complete too: they had nothing to write.
+    /// Reports that an answer is complete, and the job if it was the last. Siblings that never began are complete
+    /// too: they had nothing to write.
     fn finish(&mut self, mut task: AnswerTask) {
         let finish = task.turn.finish().unwrap_or(Finish::Cancelled);
         let job = Rc::clone(&task.job);
@@ -326,7 +327,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Time of this computer and of the device, in nanoseconds, in the engine and in the draft model's.
+    /// Time of this computer and of the device in nanoseconds, spent in the engine and in the draft model's engine.
     fn engines_ns(&self) -> (u64, u64) {
         let own = self.engine.counters();
         let drafter = self.speculator.as_ref().and_then(Speculator::draft_engine);
@@ -346,7 +347,7 @@ impl SchedulerCore {
         metrics.device_ns.store(device_ns, Relaxed);
         let n_waiting = self.queue.tasks().len() as u64;
         metrics.n_waiting.store(n_waiting, Release);
-        // Last: whoever sees that nothing runs sees the rest as it is then.
+        // Stored last: a reader that sees no running answers also sees the other counters of that moment.
         metrics.n_running.store(self.running.len() as u64, Release);
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler's thread, and the handle by which anyone gives it jobs.
+//! The scheduler's thread, and the handle for submitting jobs to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,34 +16,34 @@ use super::metrics::ModelMetrics;
 use super::pooled::EmbeddingTask;
 use crate::grammar::{Constraint, GrammarError, Requester};
 
-/// How far a model is.
+/// Loading state of a model.
 #[derive(Clone)]
 pub enum LoadState {
     /// The file is being opened and the device set up.
     Loading,
-    /// It takes jobs.
+    /// It accepts jobs.
     Ready(Arc<ModelInfo>),
     /// It could not be opened.
     Failed(String),
-    /// It was unloaded, or its thread ended by a fault.
+    /// It was unloaded, or its thread ended by a panic.
     Stopped,
 }
 
-/// Why a job was not accepted.
+/// Reason why a job was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// The queue is at its limit.
     #[error("{n_waiting} requests are waiting already; try again in {} s", retry_after.as_secs())]
     QueueFull {
-        /// Jobs that wait.
+        /// Number of waiting jobs.
         n_waiting: usize,
-        /// When it may be worth trying again, by how long jobs took lately.
+        /// When to try again, estimated from the duration of recent jobs.
         retry_after: Duration,
     },
-    /// The server is going down.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
-    /// The model goes, by itself or with the server.
+    /// The model is being unloaded, alone or with the server.
     #[error("the model is being unloaded; ask again, and it is loaded anew")]
     Unloading,
     /// The model is not ready.
@@ -55,7 +55,7 @@ pub enum SubmitError {
     /// The model cannot run.
     #[error("the model is not running: {0}")]
     NotRunning(String),
-    /// The request is at fault.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] millrace_runtime::Error),
     /// The prompt is longer than the cache.
@@ -69,10 +69,10 @@ pub enum SubmitError {
         /// Tokens the cache holds.
         capacity: usize,
     },
-    /// The model writes no texts.
+    /// The model generates no text.
     #[error("this model is an encoder: it makes embeddings and ranks texts, and writes none")]
     NoText,
-    /// The model, or its device, makes no embeddings.
+    /// The model, or its device, does not support embeddings.
     #[error("{0}")]
     NoEmbeddings(String),
     /// A grammar or schema that cannot be used.
@@ -80,12 +80,12 @@ pub enum SubmitError {
     Grammar(#[from] GrammarError),
 }
 
-/// Patience that is as good as endless.
+/// Longest grace period, practically endless.
 const MAX_GRACE: Duration = Duration::from_secs(u32::MAX as u64);
 
 enum SchedulerCommand {
     Submit(Box<Submission>),
-    /// Accept no more, complete what there is within the time, and end.
+    /// Accept no more jobs, complete accepted ones within the time, and end.
     Drain(Duration),
 }
 
@@ -95,7 +95,7 @@ pub struct Scheduler {
     commands: mpsc::Sender<SchedulerCommand>,
     state: watch::Receiver<LoadState>,
     metrics: Arc<ModelMetrics>,
-    /// Jobs sent to the thread that it has not seen.
+    /// Number of jobs sent to the thread that it has not received.
     n_sent: Arc<AtomicUsize>,
     is_draining: Arc<std::sync::atomic::AtomicBool>,
     options: SchedulerOptions,
@@ -105,7 +105,7 @@ impl Scheduler {
     /// Starts the thread, which begins by opening the model.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(
         factory: EngineFactory,
         options: SchedulerOptions,
@@ -134,10 +134,10 @@ impl Scheduler {
         })
     }
 
-    /// How far the model is.
+    /// The loading state of the model.
     pub fn state(&self) -> LoadState {
         if self.state.has_changed().is_err() {
-            // The thread is gone; what it said last tells why, unless it seemed well.
+            // The thread is gone. Its last state has the reason, unless that state was a good one.
             return match &*self.state.borrow() {
                 LoadState::Failed(reason) => LoadState::Failed(reason.clone()),
                 _ => LoadState::Stopped,
@@ -146,7 +146,7 @@ impl Scheduler {
         self.state.borrow().clone()
     }
 
-    /// Waits until the model is open, or will not be.
+    /// Waits until the model is open, or has failed to open.
     pub async fn wait_until_loaded(&self) -> LoadState {
         let mut state = self.state.clone();
         let _ = state
@@ -173,8 +173,8 @@ impl Scheduler {
         &self.metrics
     }
 
-    /// Gives the thread a job. What comes of it is received; dropping the receiver cancels the job
-    /// before the next pass. If it has a grammar, that is compiled first, and this waits for it.
+    /// Submits a job. Its events arrive at the returned receiver; dropping that cancels the job before the next pass.
+    /// If the job has a grammar, this waits until it is compiled.
     ///
     /// # Errors
     /// A full queue, a request that cannot be fulfilled, a model that does not run.
@@ -188,7 +188,7 @@ impl Scheduler {
         self.submit_with(job, constraint)
     }
 
-    /// As [`Scheduler::submit`], with the grammar compiled in its client's turn. Whoever stops waiting ends that.
+    /// As [`Scheduler::submit`], with the grammar compiled in the client's turn. Dropping the future ends that.
     pub(crate) async fn submit_in_turn(
         &self,
         job: Job,
@@ -261,7 +261,7 @@ impl Scheduler {
         Ok(receiver)
     }
 
-    /// When a queue of this length may have moved: by the mean time of a job and the number that run
+    /// When a queue of this length may have moved: estimated from the mean time of a job and the number that run
     /// together, 1 to 60 s.
     fn retry_after(&self, n_waiting: usize) -> Duration {
         let (_, n_jobs, sum_s) = self.metrics.total.read();
@@ -271,18 +271,18 @@ impl Scheduler {
             1.0
         };
         let n_running = self.metrics.snapshot().n_running.max(1) as f64;
-        // The time for a quarter of the queue: someone gets in before all of it is gone.
+        // The time for a quarter of the queue: some clients get in before all of it is processed.
         let wait_s = mean_s * n_waiting as f64 / n_running / 4.0;
         Duration::from_secs(wait_s.clamp(1.0, 60.0).ceil() as u64)
     }
 
-    /// Accepts no more jobs, completes what was accepted within `grace`, fails the rest, and ends the thread.
+    /// Accepts no more jobs, completes accepted ones within `grace`, fails the rest, and ends the thread.
     pub fn drain(&self, grace: Duration) {
         self.is_draining.store(true, SeqCst);
         if let LoadState::Ready(loaded) = self.state() {
             loaded.grammars.close();
         }
-        // If the thread has ended already, all is done.
+        // If the thread has ended already, there is nothing to do.
         let _ = self.commands.send(SchedulerCommand::Drain(grace));
     }
 
@@ -291,7 +291,7 @@ impl Scheduler {
         self.is_draining.load(SeqCst)
     }
 
-    /// Whether the thread has ended, and the engine is dropped.
+    /// Whether the thread has ended, and the engine was dropped.
     pub fn has_stopped(&self) -> bool {
         self.state.has_changed().is_err()
     }
@@ -308,15 +308,15 @@ fn check_length(loaded: &ModelInfo, job: &Job) -> Result<(), SubmitError> {
     let n_prompt = job.prompt.len();
     let (capacity, n_ctx) = (loaded.capacity_tokens, loaded.limits.n_ctx);
     let n_least = job.params.least_tokens();
-    // A context that is too long is told in the context's words.
+    // A context that is too long gets the error about the context.
     if n_prompt + n_least > capacity && n_prompt + n_least <= n_ctx {
         return Err(SubmitError::TooLong { n_prompt, capacity });
     }
     Ok(())
 }
 
-/// A turn and a constraint for each answer: what can be wrong with a job is found here, where it is
-/// submitted, and not on the thread that others wait for.
+/// A turn and a constraint for each answer. Faults in a job are found here, where it is submitted, and not on the
+/// thread that others wait for.
 fn turns(
     loaded: &ModelInfo,
     job: &Job,
@@ -340,7 +340,7 @@ fn turns(
     (0..job.n.max(1)).map(turn).collect()
 }
 
-/// What the thread owns.
+/// State owned by the thread.
 struct Thread {
     inbox: mpsc::Receiver<SchedulerCommand>,
     state: watch::Sender<LoadState>,
@@ -363,7 +363,7 @@ impl Thread {
             }
         };
         let mut core = SchedulerCore::new(opened, self.options.clone(), Arc::clone(&self.metrics));
-        // What a thread before this one left, if it ended by a fault, is no more.
+        // Clears values left by an earlier thread that ended by a panic.
         core.publish();
         self.state.send_replace(LoadState::Ready(Arc::new(loaded)));
         let work = AssertUnwindSafe(|| self.work(&mut core));
@@ -373,8 +373,8 @@ impl Thread {
                 self.state.send_replace(LoadState::Stopped);
             }
             Err(_) => {
-                // Before anyone hears of the end, so that whoever asks again is not sent here. Nothing of the
-                // engine is used any more but to drop it.
+                // Set before clients learn of the end, so that new requests are not sent here. The engine is only
+                // dropped from here on.
                 self.state.send_replace(LoadState::Stopped);
                 drop(core);
             }
@@ -400,7 +400,7 @@ impl Thread {
                 return;
             }
             if !core.step() && !core.is_idle() {
-                // An engine that gives no sequence to the only job: wait for its receiver or deadline.
+                // The engine gives no sequence to the only job: wait for its receiver or deadline.
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -417,7 +417,7 @@ impl Thread {
                 core.submit(*submission);
                 self.n_sent.fetch_sub(1, SeqCst);
             }
-            // As long as a clock can hold.
+            // Limited to the range of the clock.
             SchedulerCommand::Drain(grace) => {
                 *drain_until = Some(Instant::now() + grace.min(MAX_GRACE))
             }

@@ -1,4 +1,4 @@
-//! What is asked of the scheduler, and what it tells while it works.
+//! Jobs for the scheduler, and the events that it reports.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,54 +11,54 @@ use super::scores::PromptToken;
 use crate::grammar::Grammar;
 use crate::keys::KeyUsage;
 
-/// A prompt and what shall follow it.
+/// A prompt, and the kind of result wanted.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The whole context.
     pub prompt: Vec<u32>,
-    /// Those that tokens of the prompt are rows of.
+    /// Images whose rows are tokens of the prompt.
     pub images: Vec<Arc<Image>>,
     /// Sampling, stop texts, limits. Answer `i` draws with seed `sampling.seed + i`.
     pub params: GenerateParams,
-    /// Answers wanted, at least one. The prompt is read once for all of them.
+    /// Number of answers, at least one. The prompt is read once for all of them.
     pub n: usize,
     /// Report the log-probability of every token drawn, and of this many of the likeliest beside it.
     pub top_logprobs: Option<usize>,
-    /// Report the log-probability of every token of the prompt, and of this many of the likeliest in its place. All of the prompt
-    /// is computed then. With `max_tokens` of 0 nothing else is.
+    /// Report the log-probability of every token of the prompt, and of this many of the likeliest in its place. The
+    /// whole prompt is computed then. With `max_tokens` of 0, nothing else is computed.
     pub prompt_logprobs: Option<usize>,
     /// Make an embedding of the prompt, pooled like this, instead of answers.
     pub embed: Option<Pooling>,
-    /// Leave that embedding as it was pooled, not of length 1.
+    /// Leave that embedding unscaled, instead of scaling it to length 1.
     pub embed_rows: bool,
-    /// What the answers must look like.
+    /// The required form of the answers.
     pub grammar: Option<Grammar>,
-    /// How the model thinks: thoughts are told apart, and the grammar is of what comes behind them.
+    /// How the model thinks: thoughts are separated, and the grammar applies to the text after them.
     pub thinking: Option<Thinking>,
-    /// The grammar is of thoughts and answer together.
+    /// The grammar covers thoughts and answer together.
     pub grammar_has_thoughts: bool,
-    /// Control tokens that print their texts.
+    /// Control tokens whose texts are included in the output.
     pub shown: Arc<[u32]>,
-    /// What the sequences of the answers compute with.
+    /// Adapters of the answers' sequences.
     pub adapters: AdapterSet,
-    /// What the tokens are counted against.
+    /// The usage that the tokens are counted in.
     pub usage: Option<Arc<KeyUsage>>,
-    /// Who asks: jobs are shared out fairly between clients.
+    /// The client: jobs are scheduled fairly between clients.
     pub client: Arc<str>,
-    /// Jobs of one number find each other's prompts in the cache, and each other's compiled grammars.
+    /// Jobs of the same scope share cached prompts and compiled grammars.
     pub scope: u64,
-    /// Lower is served earlier; 0 is usual.
+    /// Lower is served earlier; the default is 0.
     pub priority: i32,
-    /// When to give up.
+    /// Deadline of the job.
     pub deadline: Option<Instant>,
-    /// Tell how much of the prompt is read.
+    /// Report how much of the prompt is read.
     pub progress: bool,
-    /// Keep what each pass took.
+    /// Record the time of each pass.
     pub timeline: bool,
 }
 
 impl Job {
-    /// A job of one answer with nothing special about it.
+    /// A job of one answer, with default settings.
     pub fn new(prompt: Vec<u32>, params: GenerateParams) -> Job {
         Job {
             prompt,
@@ -100,47 +100,46 @@ pub struct TokenLogprob {
 /// More of an answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
-    /// Which answer.
+    /// Index of the answer.
     pub choice: usize,
-    /// Whether it is of a thought.
+    /// Whether it belongs to a thought.
     pub is_thought: bool,
     /// Whole characters, none of which can be the beginning of a stop text.
     pub text: String,
-    /// Tokens drawn, where log-probabilities were asked for.
+    /// Tokens drawn, if log-probabilities were requested.
     pub tokens: Vec<TokenLogprob>,
 }
 
-/// Tokens that were guessed for answers.
+/// Counts of drafted tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftCounts {
-    /// Checked in passes.
+    /// Number checked in passes.
     pub n_drafted: usize,
-    /// Of those: drawn.
+    /// Number drawn among those.
     pub n_accepted: usize,
 }
 
-/// What a job took.
+/// Statistics of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receipt {
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt.
     pub n_prompt: usize,
-    /// How many of them were found in the cache.
+    /// Number of those found in the cache.
     pub n_cached: usize,
-    /// Tokens written, in all answers.
+    /// Number of tokens written, in all answers.
     pub n_generated: usize,
-    /// How many of those are of thoughts.
+    /// Number of those that belong to thoughts.
     pub n_thought: usize,
-    /// Tokens guessed for it. `None` where nothing guesses.
+    /// Tokens drafted for it. `None` without drafting.
     pub drafts: Option<DraftCounts>,
-    /// Where it ran, in the engine's words.
+    /// Where it ran, as named by the engine.
     pub device: String,
-    /// Time of this computer inside the engine, measured: this job's share, by tokens, of each pass; and that of the
+    /// Measured time of this computer inside the engine: this job's share, by tokens, of each pass, and the time of
     /// drafts made for it.
     pub host: Duration,
-    /// Time on the device, likewise, with where the figure comes from. `None` without a device.
+    /// Time on the device, likewise, with its provenance. `None` without a device.
     pub device_time: Option<(Duration, Provenance)>,
-    /// Which ops the device computes and which it leaves to this computer, with reasons. `None` without a
-    /// device.
+    /// The ops that the device computes and those left to this computer, with reasons. `None` without a device.
     pub shares: Option<Arc<Shares>>,
     /// From submission to admission.
     pub queued: Duration,
@@ -148,78 +147,77 @@ pub struct Receipt {
     pub first_token: Duration,
     /// From submission to the end.
     pub total: Duration,
-    /// Times that an answer gave its pages back and was computed again.
+    /// Number of times that an answer released its pages and was computed again.
     pub n_preempted: usize,
-    /// The passes with tokens of this job, if it asked: the first [`MAX_PASSES`].
+    /// The passes with tokens of this job, if requested: the first [`MAX_PASSES`].
     pub timeline: Vec<PassRecord>,
 }
 
-/// Passes that a receipt lists at most.
+/// Maximum number of passes that a receipt lists.
 pub const MAX_PASSES: usize = 1024;
 
-/// A pass of the engine, as one job has part in it.
+/// A pass of the engine, from the view of one job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassRecord {
-    /// When it ended, from the job's submission.
+    /// Time of its end, from the job's submission.
     pub end: Duration,
-    /// The job's tokens in it, drafts among them.
+    /// Number of the job's tokens in it, drafts included.
     pub n_tokens: usize,
-    /// Those of all jobs.
+    /// Number of tokens of all jobs.
     pub n_pass_tokens: usize,
-    /// Whether the job's were its prompt's.
+    /// Whether the job's tokens belong to its prompt.
     pub reads: bool,
-    /// What all of it took of this computer's time in the engine, measured.
+    /// Measured time of the whole pass on this computer, inside the engine.
     pub host: Duration,
-    /// And of the device's, as the receipt's `device_time` says; zero without a device.
+    /// Its time on the device, as in the receipt's `device_time`; zero without a device.
     pub device: Duration,
 }
 
-/// What a job's receiver hears, in order: any number of the first two or one embedding, the prompt's
-/// scores before any text if they are wanted, one `Finished` for each answer,
-/// then `Ended`; or at any point `Failed`, after which nothing comes.
+/// Events of a job, in order: any number of the first two or one embedding; the prompt's scores before any text, if
+/// requested; one `Finished` for each answer; then `Ended`. `Failed` may come at any point and is the last.
 #[derive(Clone, Debug)]
 pub enum JobEvent {
-    /// Prompt tokens held by the engine, of how many; those found in the cache count as held.
+    /// Prompt tokens held by the engine, and their total. Tokens found in the cache count as held.
     Prefill {
-        /// Held.
+        /// Tokens held.
         done: usize,
-        /// All.
+        /// All tokens.
         total: usize,
     },
     /// More text or tokens.
     Delta(Delta),
-    /// The prompt's tokens and what the model thinks of them.
+    /// The prompt's tokens and their log-probabilities.
     PromptScores(Vec<PromptToken>),
-    /// The embedding that was wanted, `[d_model]`, of length 1.
+    /// The requested embedding, `[d_model]`, of length 1.
     Embedding(Vec<f32>),
     /// An answer is complete.
     Finished {
-        /// Which.
+        /// Index of the answer.
         choice: usize,
-        /// Why.
+        /// Reason of its end.
         finish: Finish,
-        /// Which of the stop texts ended it, if one did.
+        /// The stop text that ended it, if one did.
         stop_text: Option<String>,
     },
-    /// All answers are.
+    /// All answers are complete.
     Ended(Receipt),
     /// The job will not be completed.
     Failed(JobFailure),
 }
 
-/// Why a job was given up after it was accepted.
+/// Reason why an accepted job failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobFailure {
     /// Its deadline passed.
     #[error("the request's deadline passed before it was complete")]
     Deadline,
-    /// The server is going down and its patience ended.
+    /// The server is shutting down and its grace period ended.
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The engine failed.
     #[error("{0}")]
     Engine(String),
-    /// The grammar that came with it cannot be followed any further.
+    /// Its grammar cannot be followed any further.
     #[error("{0}")]
     Grammar(String),
 }

@@ -1,4 +1,4 @@
-//! A model that was opened, and what everyone may know of it.
+//! A model that was opened, and its public properties.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -14,14 +14,14 @@ use millrace_text::{ChatTemplate, Tokenizer};
 use crate::grammar::GrammarFactory;
 use crate::vision::Vision;
 
-/// Opens a model on a device. It is called on the scheduler's own thread, again at each loading.
+/// Opens a model on a device. It is called on the scheduler's own thread, once for each loading.
 pub type EngineFactory = Arc<dyn Fn() -> Result<EngineSetup, String> + Send + Sync>;
 
-/// What an [`EngineFactory`] opens.
+/// Result of an [`EngineFactory`].
 pub struct EngineSetup {
-    /// What computes.
+    /// The engine.
     pub engine: Box<dyn Engine>,
-    /// What guesses tokens ahead for it, if anything does.
+    /// The speculator that drafts for it, if there is one.
     pub speculator: Option<Speculator>,
     /// File of the vision encoder, if it is neither the model's own nor the one beside it.
     pub mmproj: Option<PathBuf>,
@@ -40,31 +40,31 @@ impl From<Box<dyn Engine>> for EngineSetup {
     }
 }
 
-/// What everyone may know of a model that runs.
+/// Properties of a running model.
 pub struct ModelInfo {
     /// The model.
     pub model: Arc<LoadedModel>,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// Its chat template; or why there is none.
+    /// Its chat template, or the reason why there is none.
     pub template: Result<ChatTemplate, String>,
-    /// What the engine was set up for.
+    /// Limits that the engine was set up with.
     pub limits: EngineLimits,
-    /// Tokens that a sequence can hold when it is alone.
+    /// Number of tokens that a sequence can hold when it is alone.
     pub capacity_tokens: usize,
     /// The engine's name, such as `cpu (avx512)`.
     pub device: String,
     /// Compiles grammars for this vocabulary.
     pub grammars: GrammarFactory,
-    /// What makes embeddings, and how this model's file says that they are pooled; or why there are none.
+    /// The embedder, with the pooling from the model's file; or the reason why there is none.
     pub embedder: Result<(Arc<Embedder>, Option<Pooling>), String>,
-    /// What stands before texts of which embeddings are made.
+    /// Prefixes for texts to embed.
     pub embedding_prompts: EmbeddingPrompts,
-    /// What ranks texts; or why nothing does.
+    /// The ranker, or the reason why there is none.
     pub ranker: Result<Arc<Ranker>, String>,
     /// Its adapters.
     pub adapters: Vec<Arc<LoraAdapter>>,
-    /// The vision encoder, opened with the first image; or why there is none.
+    /// The vision encoder, opened with the first image; or the reason why there is none.
     pub(crate) vision: OnceLock<Result<Vision, String>>,
     mmproj: Option<PathBuf>,
     /// The engine's threads and level, and its device.
@@ -73,7 +73,7 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
-    /// What is known of a model once it is open.
+    /// Collects the properties of an opened model.
     ///
     /// # Errors
     /// A model without a tokenizer, or an engine without room.
@@ -111,7 +111,7 @@ impl ModelInfo {
         })
     }
 
-    /// Whether it is an encoder, which reads a text at once and writes none.
+    /// Whether it is an encoder, which reads a text at once and generates none.
     pub(crate) fn reads_whole(&self) -> bool {
         self.model.model().config.encoder.is_some()
     }
@@ -119,7 +119,7 @@ impl ModelInfo {
     /// The vision encoder of the model.
     ///
     /// # Errors
-    /// Why images cannot be read.
+    /// The reason why images cannot be read.
     pub(crate) fn vision(&self) -> Result<&Vision, String> {
         let (mmproj, npu) = (self.mmproj.as_deref(), self.npu.as_ref());
         let open = || Vision::open(&self.model, mmproj, self.cpu.clone(), npu);
@@ -130,7 +130,7 @@ impl ModelInfo {
     }
 }
 
-/// What makes a model's embeddings; or why nothing does, in words.
+/// A model's embedder, or the reason why there is none.
 fn embedder(
     engine: &dyn Engine,
     model: &LoadedModel,

@@ -1,4 +1,4 @@
-//! What a model's scheduler counts, for anyone to read at any time.
+//! Counters of a model's scheduler, readable at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) const SECONDS: Buckets = &[
     20.0, 40.0, 80.0,
 ];
 
-/// Tokens of a pass.
+/// Number of tokens of a pass.
 pub(super) const TOKENS: Buckets = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0,
 ];
@@ -23,7 +23,7 @@ pub(super) const TOKENS: Buckets = &[
 #[derive(Debug)]
 pub struct Histogram {
     bounds: Buckets,
-    /// One more than bounds: the last takes the rest. Not cumulative.
+    /// One more than bounds: the last counts the rest. Not cumulative.
     counts: Vec<AtomicU64>,
     /// Sum of the values in millionths.
     sum_micro: AtomicU64,
@@ -48,7 +48,7 @@ impl Histogram {
         self.observe(time.as_secs_f64());
     }
 
-    /// For each bound, how many values were at most that; then the count of all, and their sum.
+    /// For each bound, the number of values up to it; then the count of all values, and their sum.
     pub fn read(&self) -> (Vec<(f64, u64)>, u64, f64) {
         let mut n = 0;
         let mut counts = self.counts.iter().map(|count| {
@@ -96,11 +96,11 @@ pub struct ModelMetrics {
     pub queued: Histogram,
     /// From submission to the end, seconds.
     pub total: Histogram,
-    /// Tokens of a pass.
+    /// Number of tokens of a pass.
     pub pass_tokens: Histogram,
 }
 
-/// The plain numbers of [`ModelMetrics`] at some moment.
+/// The plain numbers of [`ModelMetrics`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[allow(missing_docs)] // The names say it; `docs/server.md` lists them.
 pub struct Snapshot {
@@ -168,7 +168,7 @@ impl Default for ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// The numbers now. Each is right; together they may be from different moments.
+    /// The current numbers. Each is exact; together they may be from different moments.
     pub fn snapshot(&self) -> Snapshot {
         let get = |value: &AtomicU64| value.load(Relaxed);
         Snapshot {

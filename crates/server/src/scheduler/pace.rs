@@ -5,21 +5,22 @@ use std::time::Duration;
 /// The fewest prompt tokens of a pass: fewer would waste the reading of the weights.
 const LEAST: usize = 16;
 
-/// The fewest while more answers await their first token than are being written. A pass costs about as much as five tokens before its
-/// first (Llama-3.2-1B, Q4_K_M, two cores of a Zen 4): small passes are a bad use of a machine that many wait for.
+/// The fewest while more answers await their first token than are being written. A pass costs about as much as five
+/// tokens before its first (Llama-3.2-1B, Q4_K_M, two cores of a Zen 4): small passes waste a machine that many wait
+/// for.
 const LEAST_URGENT: usize = 48;
 
-/// How much longer a pass may take with prompt tokens than without, where they are not urgent: what answers' readers see of it stays in
-/// proportion to the pace that they are used to.
+/// How many times longer a pass may take with prompt tokens than without, if they are not urgent. Readers of answers
+/// then see a delay in proportion to their usual pace.
 const STRETCH: f64 = 2.5;
 
 /// Weight of the newest pass in the averages.
 const NEWEST: f64 = 0.25;
 
-/// Estimates what passes take, from those that were.
+/// Estimates the duration of passes from earlier ones.
 ///
-/// A pass is taken to cost `fixed + n · per_token`: `fixed` follows passes that only write, `per_token` those
-/// with enough prompt tokens to tell.
+/// The model of a pass is `fixed + n · per_token`. `fixed` is updated by passes that only write, `per_token` by those
+/// with enough prompt tokens to be informative.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     fixed_ns: Option<f64>,
@@ -34,13 +35,13 @@ impl Pace {
         }
     }
 
-    /// A pass of `n_prompt` prompt tokens and `n_answers` tokens of answers took this long.
+    /// Records that a pass of `n_prompt` prompt tokens and `n_answers` answer tokens took this long.
     pub(super) fn observe(&mut self, n_prompt: usize, n_answers: usize, took: Duration) {
         let took_ns = took.as_nanos() as f64;
         if n_prompt == 0 {
             follow(&mut self.fixed_ns, took_ns);
         } else if n_prompt >= LEAST {
-            // Without answers beside it the whole pass is the prompt's.
+            // Without answers, the whole pass belongs to the prompt.
             let fixed_ns = if n_answers > 0 {
                 self.fixed_ns.unwrap_or(0.0)
             } else {
@@ -51,9 +52,9 @@ impl Pace {
         }
     }
 
-    /// Prompt tokens that a pass beside answers may take to last about `max_delay`, or [`STRETCH`] times what passes
-    /// without any take if that is less; at least [`LEAST`], at most `most`. Of prompts that are `urgent` about `max_delay`, and at
-    /// least [`LEAST_URGENT`]. Until a pass has told, [`LEAST`].
+    /// Number of prompt tokens for a pass beside answers, so that it lasts about `max_delay`, or [`STRETCH`] times a
+    /// pass without prompts if that is less. It is at least [`LEAST`] and at most `most`. For `urgent` prompts only
+    /// `max_delay` counts, and the least is [`LEAST_URGENT`]. Before the first measured pass it is [`LEAST`].
     pub(super) fn prompt_tokens(&self, max_delay: Duration, urgent: bool, most: usize) -> usize {
         let Some(per_token_ns) = self.per_token_ns else {
             return LEAST.min(most);

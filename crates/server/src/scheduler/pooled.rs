@@ -1,4 +1,4 @@
-//! Embeddings: tasks that read a text and write nothing. What passes hand over to them and others.
+//! Embeddings: tasks that read a text and write nothing. Also the results that a pass hands to these and other tasks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::scores::ScoredRows;
 pub(super) struct EmbeddingTask {
     embedder: Arc<Embedder>,
     pooling: Pooling,
-    /// Whether it stays as it was pooled, not of length 1.
+    /// Whether it stays unscaled instead of being scaled to length 1.
     as_pooled: bool,
     so_far: Embedding,
 }
@@ -25,12 +25,12 @@ impl EmbeddingTask {
         }
     }
 
-    /// Begins again: the text is computed again from its first token.
+    /// Restarts: the text is computed again from its first token.
     pub(super) fn restart(&mut self) {
         self.so_far = self.embedder.begin(self.pooling);
     }
 
-    /// Takes the next tokens' rows of the last hidden state.
+    /// Adds the next tokens' rows of the last hidden state.
     pub(super) fn push(&mut self, rows: &[f32]) {
         self.embedder.push(&mut self.so_far, rows);
     }
@@ -47,19 +47,19 @@ impl EmbeddingTask {
     }
 }
 
-/// What a pass hands over: logits, scores of prompts, and of the hidden states the last, which alone is pooled.
+/// Results of a pass: logits, scores of prompts, and the last of the hidden states, which alone is pooled.
 pub(super) struct PassOutput {
     logits: StepOutput,
-    /// By item: rows that are scored and not kept.
+    /// For each item: rows that are scored and not kept.
     scored: Vec<Option<ScoredRows>>,
     vocab_size: usize,
     last_state: usize,
-    /// By item, `[n_tokens, d_model]`.
+    /// For each item, `[n_tokens, d_model]`.
     states: Vec<Vec<f32>>,
 }
 
 impl PassOutput {
-    /// Of a model of so many layers.
+    /// For a model of this many layers.
     pub(super) fn new(n_layers: usize) -> PassOutput {
         PassOutput {
             logits: StepOutput::default(),
@@ -70,27 +70,27 @@ impl PassOutput {
         }
     }
 
-    /// What the next pass has to score, by item.
+    /// Sets the rows that the next pass must score, for each item.
     pub(super) fn score(&mut self, scored: Vec<Option<ScoredRows>>) {
         self.scored = scored;
     }
 
-    /// What was scored of an item.
+    /// Takes the scores of an item.
     pub(super) fn take_scored(&mut self, item: usize) -> Option<ScoredRows> {
         self.scored.get_mut(item)?.take()
     }
 
-    /// Rows of logits of an item; of one that is scored the last.
+    /// Rows of logits of an item; for a scored item only the last row.
     pub(super) fn logits(&self, item: usize) -> &[f32] {
         self.logits.logits(item)
     }
 
-    /// Rows of what enters the head, of an item that asked.
+    /// Rows of the head's input, for an item that requested them.
     pub(super) fn head_input(&self, item: usize) -> &[f32] {
         self.logits.head_input(item)
     }
 
-    /// Rows of the last hidden state of an item that asked.
+    /// Rows of the last hidden state, for an item that requested them.
     pub(super) fn state(&self, item: usize) -> &[f32] {
         &self.states[item]
     }

@@ -1,4 +1,4 @@
-//! Who is next.
+//! Decides which task is next.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use super::task::AnswerTask;
 #[derive(Default)]
 pub(super) struct Queue {
     tasks: Vec<AnswerTask>,
-    /// By client, when one of its tasks was last admitted. Only clients with tasks here are kept.
+    /// For each client, when one of its tasks was last admitted. Only clients with tasks here are kept.
     last_served: HashMap<Arc<str>, u64>,
     n_served: u64,
 }
@@ -28,9 +28,9 @@ impl Queue {
         &self.tasks
     }
 
-    /// The index of the task to admit next, of those that may go, if any: of the lowest priority number; then what ran before and
-    /// had to give way; then of the client with the fewest running tasks, and of those the one that was
-    /// served longest ago; then the oldest.
+    /// The index of the task to admit next, among those that may be admitted. The lowest priority number comes first,
+    /// then tasks that ran before and were preempted. Then comes the client with the fewest running tasks, among
+    /// equals the one served longest ago. Its oldest task is chosen.
     pub(super) fn next(
         &self,
         running: &[AnswerTask],
@@ -69,7 +69,7 @@ impl Queue {
         task
     }
 
-    /// Takes out all tasks for which `gone` holds.
+    /// Removes all tasks for which `gone` holds.
     pub(super) fn drain_if(&mut self, gone: impl Fn(&AnswerTask) -> bool) -> Vec<AnswerTask> {
         self.tasks.extract_if(.., |task| gone(task)).collect()
     }

@@ -1,29 +1,29 @@
-//! Log-probabilities of a prompt's own tokens, for those who ask what the model thinks of a text.
+//! Log-probabilities of a prompt's own tokens.
 
 use millrace_runtime::sampling::{likeliest, log_softmax};
 
-/// A token of a prompt, and what the model thought of it behind those before it.
+/// A token of a prompt, with its score given the tokens before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptToken {
     /// The token.
     pub token: u32,
-    /// `None` of the first token, which nothing stands before, and of an image's rows.
+    /// `None` for the first token, which has no predecessor, and for an image's rows.
     pub score: Option<PromptScore>,
 }
 
-/// What a model thinks of a token that stands in a text.
+/// A model's score of a token within a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptScore {
     /// Its natural log-probability.
     pub logprob: f64,
-    /// 1 for the likeliest token, and so on; tokens of one logit have the rank of the first.
+    /// 1 for the likeliest token, and so on; tokens with equal logits share the first rank.
     pub rank: usize,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<(u32, f64)>,
 }
 
 impl PromptScore {
-    /// Of a token, by the row of logits of the token before it. `None` for an id that the row has not.
+    /// The score of a token, by the row of logits of the token before it. `None` for an id beyond the row.
     fn of(row: &[f32], token: u32, n_top: usize) -> Option<PromptScore> {
         let own = *row.get(token as usize)?;
         let logprob_of = log_softmax(row);
@@ -37,14 +37,14 @@ impl PromptScore {
     }
 }
 
-/// How far the scores of a prompt are.
+/// Progress of scoring a prompt.
 pub(super) struct PromptScores {
     n_top: usize,
     so_far: Vec<PromptToken>,
 }
 
 impl PromptScores {
-    /// With so many of the likeliest tokens beside each.
+    /// With this many of the likeliest tokens for each.
     pub(super) fn new(n_top: usize) -> PromptScores {
         PromptScores {
             n_top,
@@ -52,12 +52,12 @@ impl PromptScores {
         }
     }
 
-    /// Begins again: the prompt is computed again from its first token.
+    /// Restarts: the prompt is computed again from its first token.
     pub(super) fn restart(&mut self) {
         self.so_far.clear();
     }
 
-    /// What the pass has to score: the tokens behind each of `n_rows` rows from token `first` of the prompt on.
+    /// The rows that a pass must score: the tokens after each of `n_rows` rows, from token `first` of the prompt on.
     pub(super) fn wanted(&self, prompt: &[u32], first: usize, n_rows: usize) -> ScoredRows {
         let behind = |row: usize| prompt.get(first + row + 1).copied();
         ScoredRows {
@@ -67,7 +67,7 @@ impl PromptScores {
         }
     }
 
-    /// Takes what a pass has scored.
+    /// Adds the scores of a pass.
     pub(super) fn push(&mut self, prompt: &[u32], rows: ScoredRows) {
         if self.so_far.is_empty() {
             let first = prompt.iter().take(1);
@@ -79,22 +79,23 @@ impl PromptScores {
         self.so_far.extend(rows.scored);
     }
 
-    /// Those of all tokens that were read.
+    /// The scores of all tokens that were read.
     pub(super) fn finish(self) -> Vec<PromptToken> {
         self.so_far
     }
 }
 
-/// Rows of one item of a pass that are scored as they come, so that no pass holds the logits of a whole prompt.
+/// Rows of one item of a pass that are scored as they arrive, so that no pass holds the logits of a whole prompt.
 pub(super) struct ScoredRows {
     n_top: usize,
-    /// By row: the token that stands behind it in the prompt.
+    /// For each row: the token that follows it in the prompt.
     targets: Vec<Option<u32>>,
     scored: Vec<PromptToken>,
 }
 
 impl ScoredRows {
-    /// Scores rows of `vocab_size` logits from row `first` on. Returns the last row of all if it is among them: the one to draw from.
+    /// Scores rows of `vocab_size` logits from row `first` on. Returns the item's last row if it is among them: the
+    /// one to draw from.
     pub(super) fn take<'r>(
         &mut self,
         first: usize,
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn rows_score_the_tokens_behind_them_however_they_are_cut() {
         let prompt = [2, 0, 1, 9, 0];
-        // The most likely of three tokens is 1, then 2 and 0 alike.
+        // The likeliest of three tokens is 1; 2 and 0 are tied after it.
         let row = [0.0_f32, 2.0, 0.0];
         let rows = row.repeat(prompt.len());
         let score = |cuts: &[usize]| {
@@ -131,7 +132,7 @@ mod tests {
             let mut first = 0;
             for n in cuts {
                 let mut wanted = scores.wanted(&prompt, first, *n);
-                // A pass hands rows over in pieces.
+                // A pass delivers rows in pieces.
                 let mut last = None;
                 for (i, piece) in rows[..n * 3].chunks(6).enumerate() {
                     last = wanted.take(2 * i, piece, 3).or(last);
@@ -148,7 +149,7 @@ mod tests {
         let tokens: Vec<u32> = whole.iter().map(|token| token.token).collect();
         assert_eq!(tokens, prompt);
         assert_eq!(whole[0].score, None);
-        // A row of an image has no place in the vocabulary.
+        // A row of an image is not in the vocabulary.
         assert_eq!(whole[3].score, None);
         let sum = (2.0 + 2.0_f64.exp()).ln();
         let expected = [(1, -sum, 2), (2, 2.0 - sum, 1), (4, -sum, 2)];

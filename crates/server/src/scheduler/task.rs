@@ -1,4 +1,4 @@
-//! One answer on its way, and the job it belongs to.
+//! One answer under way, and the job it belongs to.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,34 +29,34 @@ pub(super) struct AcceptedJob {
     pub(super) timeline: bool,
     pub(super) top_logprobs: Option<usize>,
     pub(super) prompt: Vec<u32>,
-    /// What holds before the grammar does, if the model thinks first.
+    /// The rules before the grammar applies, if the model thinks first.
     pub(super) gate: Option<ThoughtGate>,
-    /// Its place in the order of submission.
+    /// Its number in the order of submission.
     pub(super) arrival: u64,
     pub(super) submitted: Instant,
-    /// Answers that are not complete.
+    /// Number of answers that are not complete.
     pub(super) n_open: Cell<usize>,
-    /// Whether it was failed or given up, so that its other answers go too.
+    /// Whether it failed or was given up, so that its other answers end too.
     pub(super) is_dead: Cell<bool>,
     pub(super) receipt: RefCell<Receipt>,
 }
 
 impl AcceptedJob {
-    /// Nobody waits for it any more.
+    /// Whether no client waits for it any more.
     pub(super) fn is_abandoned(&self) -> bool {
         self.is_dead.get() || self.sender.is_closed()
     }
 
-    /// Tells the receiver; that it may be gone is seen before the next pass.
+    /// Sends an event; a receiver that is gone is noticed before the next pass.
     pub(super) fn tell(&self, event: JobEvent) {
         let _ = self.sender.send(event);
     }
 }
 
-/// What drawing tokens needs, for all answers in turn.
+/// Scratch memory for drawing tokens, used by all answers in turn.
 #[derive(Default)]
 pub(super) struct SamplingScratch {
-    /// A row of logits under a grammar.
+    /// A row of logits masked by a grammar.
     row: Vec<f32>,
     pub(super) follower: Follower,
 }
@@ -68,26 +68,26 @@ pub(super) struct AnswerTask {
     pub(super) turn: Turn,
     /// Whether it has a grammar.
     pub(super) is_constrained: bool,
-    /// Where it is in its grammar; nothing if a step there did not end.
+    /// Its state in the grammar; `None` if a step did not end.
     pub(super) constraint: Option<Constraint>,
-    /// It makes an embedding, and no answer.
+    /// Set for an embedding task, which has no answer.
     pub(super) pooled: Option<EmbeddingTask>,
-    /// What the model thinks of the prompt, if that is wanted and not told.
+    /// Scores of the prompt, if requested and not reported yet.
     pub(super) scores: Option<PromptScores>,
     pub(super) seq: Option<SeqId>,
-    /// Other answers of the job, which begin from this one's sequence once the prompt is read.
+    /// Other answers of the job, which start from this one's sequence once the prompt is read.
     pub(super) siblings: Vec<AnswerTask>,
-    /// In what order it was admitted; 0 if it never was.
+    /// Its number in the order of admission; 0 if it was never admitted.
     pub(super) admission: u64,
     /// A step with it failed: it runs alone until one succeeds.
     pub(super) is_suspect: bool,
     pub(super) last_token: Option<Instant>,
-    /// Tokens that were drawn of those that begin a thought.
+    /// Number of tokens drawn of those that begin a thought.
     pub(super) n_opening: usize,
 }
 
 impl AnswerTask {
-    /// An answer that waits, without siblings.
+    /// A waiting answer, without siblings.
     pub(super) fn new(
         job: Rc<AcceptedJob>,
         choice: usize,
@@ -110,7 +110,7 @@ impl AnswerTask {
         }
     }
 
-    /// Tells how much of the prompt is read, where that is wanted.
+    /// Reports how much of the prompt is read, if requested.
     pub(super) fn tell_progress(&self) {
         if self.job.progress && self.choice == 0 {
             let n_read = self.job.receipt.borrow().n_cached + self.turn.prefill().0;
@@ -126,23 +126,23 @@ impl AnswerTask {
         self.admission > 0
     }
 
-    /// Whether it reads its prompt (again, perhaps), and does not only await its next token.
+    /// Whether it reads its prompt (possibly again), and does not only await its next token.
     pub(super) fn reads(&self) -> bool {
         self.turn.feed(2).is_some_and(|feed| feed.tokens.len() > 1) || self.turn.reads_prompt()
     }
 
-    /// Whether it needs what no cache has: hidden states or logits of all the prompt's tokens.
+    /// Whether it needs hidden states or logits of all the prompt's tokens, which the cache does not have.
     pub(super) fn computes_all(&self) -> bool {
         self.pooled.is_some() || self.scores.is_some()
     }
 
-    /// What a pass of `n_rows` of its tokens has to score.
+    /// The rows to score in a pass of `n_rows` of its tokens.
     pub(super) fn scored_rows(&self, n_rows: usize) -> Option<ScoredRows> {
         let scores = self.scores.as_ref()?;
         Some(scores.wanted(&self.job.prompt, self.turn.n_fed(), n_rows))
     }
 
-    /// Takes what a pass has scored, and tells it once the prompt is read. An answer of no tokens is complete then.
+    /// Adds the scores of a pass, and reports them once the prompt is read. An answer of no tokens is complete then.
     pub(super) fn take_scores(&mut self, rows: ScoredRows) {
         let Some(scores) = &mut self.scores else {
             return;
@@ -159,8 +159,8 @@ impl AnswerTask {
         }
     }
 
-    /// What draws its next token from the row of logits that its last token gave, on any thread. Of an answer without a grammar;
-    /// [`take_drawn`](AnswerTask::take_drawn) takes what comes of it.
+    /// The draw of its next token from its last token's row of logits; it can run on any thread. Only for an answer
+    /// without a grammar. [`take_drawn`](AnswerTask::take_drawn) takes the result.
     pub(super) fn draw<'a>(&'a mut self, row: &'a [f32]) -> Draw<'a> {
         Draw {
             turn: &mut self.turn,
@@ -171,7 +171,7 @@ impl AnswerTask {
         }
     }
 
-    /// Tells what was drawn. The token; `None` if the answer was complete.
+    /// Reports the result of a draw. Returns the token; `None` if the answer was complete.
     pub(super) fn take_drawn(&mut self, drawn: DrawOutcome) -> Result<Option<u32>, JobFailure> {
         let Some(drawn) = drawn? else {
             return Ok(None);
@@ -180,7 +180,8 @@ impl AnswerTask {
         Ok(Some(drawn.token))
     }
 
-    /// Draws from the row of logits that its last token gave, and tells it. The token; `None` if the answer was complete.
+    /// Draws from its last token's row of logits, and reports the result. Returns the token; `None` if the answer was
+    /// complete.
     pub(super) fn take_logits(
         &mut self,
         row: &[f32],
@@ -208,7 +209,7 @@ impl AnswerTask {
         self.take_drawn(drawn)
     }
 
-    /// Makes of a row what the next token may be drawn from: of the grammar, unless the model thinks.
+    /// Masks a copy of a row for the next draw: by the grammar, unless the model thinks.
     fn hold(
         &mut self,
         phase: Phase,
@@ -240,7 +241,7 @@ impl AnswerTask {
         Ok(())
     }
 
-    /// Takes the grammar on by a token that was drawn in some phase, if it is of the answer.
+    /// Advances the grammar by a token that was drawn in some phase, if the token belongs to the answer.
     fn follow(
         &mut self,
         before: Phase,
@@ -266,7 +267,7 @@ impl AnswerTask {
         Ok(())
     }
 
-    /// Tells what the last token wrote.
+    /// Reports the text of the last token.
     fn tell(&mut self, token: Option<TokenLogprob>) {
         let choice = self.choice;
         let mut tokens: Vec<TokenLogprob> = token.into_iter().collect();
@@ -311,18 +312,18 @@ impl AnswerTask {
     }
 }
 
-/// A token to be drawn: apart from the job, which only the scheduler's thread may touch.
+/// A token to be drawn. It is separate from the job, which only the scheduler's thread may touch.
 pub(super) struct Draw<'a> {
     turn: &'a mut Turn,
-    /// What it is drawn from: the row, or what a grammar left of it.
+    /// The row to draw from, masked by a grammar if there is one.
     masked: &'a [f32],
     row: &'a [f32],
-    /// Of a log-probability that is wanted, how many of the likeliest tokens stand beside it.
+    /// If a log-probability is requested, the number of likeliest tokens to report with it.
     n_top: Option<usize>,
     drawn: DrawOutcome,
 }
 
-/// What came of drawing; `None` if the answer was complete.
+/// Result of a draw; `None` if the answer was complete.
 pub(super) type DrawOutcome = Result<Option<DrawnToken>, JobFailure>;
 
 /// A token that was drawn.
@@ -334,12 +335,12 @@ pub(super) struct DrawnToken {
 }
 
 impl Draw<'_> {
-    /// Draws. Each row takes as long as its vocabulary, so rows are drawn from on all threads.
+    /// Draws. Each row takes time in proportion to its vocabulary, so all threads draw.
     pub(super) fn run(&mut self) {
         self.drawn = self.draw();
     }
 
-    /// What came of it.
+    /// The result.
     pub(super) fn into_drawn(self) -> DrawOutcome {
         self.drawn
     }
@@ -353,7 +354,7 @@ impl Draw<'_> {
         };
         let was_kept = self.turn.drawn().len() > n_before;
         let is_thought = [before, self.turn.phase()].contains(&Phase::Thought);
-        // Log-probabilities are the answer's.
+        // Log-probabilities are reported for the answer only.
         let n_top = self.n_top.filter(|_| was_kept && !is_thought);
         Ok(Some(DrawnToken {
             token,

@@ -1,9 +1,9 @@
-//! What stands around the texts of an answer and is no part of them.
+//! Removes marks around the texts of an answer that do not belong to them.
 
 use super::reader::overlap;
 use super::recipients::RecipientReader;
 
-/// Takes it away.
+/// State of the removal, by kind of mark.
 #[derive(Clone, Debug)]
 pub(super) enum Around {
     Marks(Wrapper),
@@ -11,7 +11,8 @@ pub(super) enum Around {
 }
 
 impl Around {
-    /// What is certain to be of the answer: pieces between which something was taken away.
+    /// Takes more text. Returns text that certainly belongs to the answer, as pieces between which something was
+    /// removed.
     pub(super) fn push(&mut self, text: &str) -> Vec<String> {
         match self {
             Around::Marks(wrapper) => wrapper.push(text),
@@ -19,7 +20,7 @@ impl Around {
         }
     }
 
-    /// The answer has ended: what was held of it.
+    /// Ends the answer. Returns the text that was held back.
     pub(super) fn finish(&mut self) -> String {
         match self {
             Around::Marks(wrapper) => wrapper.finish(),
@@ -28,14 +29,14 @@ impl Around {
     }
 }
 
-/// Two texts, of which the first stands at the beginning.
+/// Two enclosing texts; the first is at the beginning.
 #[derive(Clone, Debug)]
 pub(super) struct Wrapper {
     open: &'static str,
     close: &'static str,
     held: String,
     has_begun: bool,
-    /// Line breaks that come next belong to the opening text.
+    /// The next line breaks belong to the opening text.
     skips_lines: bool,
 }
 
@@ -50,7 +51,8 @@ impl Wrapper {
         }
     }
 
-    /// What is certain to be of the answer: pieces between which something was taken away.
+    /// Takes more text. Returns text that certainly belongs to the answer, as pieces between which something was
+    /// removed.
     pub(super) fn push(&mut self, text: &str) -> Vec<String> {
         self.held.push_str(text);
         if !self.has_begun {

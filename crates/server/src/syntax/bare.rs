@@ -1,4 +1,4 @@
-//! Grammars of calls that no mark begins: the whole answer is calls, or it is something else.
+//! Grammars of calls without an opening mark: the whole answer is calls, or it is something else.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::grammar::{CallGrammar, CallRules, Callable};
 use super::lark::escaped;
 
 impl CallSyntax {
-    /// The rules above those of the calls. The grammar takes hold once the name of a function is written where a call has one:
-    /// up to there the answer may still be JSON, a list or a link.
+    /// The rules above those of the calls. The grammar applies once the name of a function is written in a call's
+    /// place. Up to there the answer may still be JSON, a list or a link.
     pub(super) fn bare_start(
         &self,
         calls: &CallGrammar<'_>,
@@ -23,7 +23,7 @@ impl CallSyntax {
                 .filter(|before| *before == self.before || !before.is_empty())
                 .map(|before| loosened(&format!("{}{before}", self.open)));
             let heads: Vec<String> = heads.collect();
-            // Readers pass white space before the answer, and within all that is written around a name.
+            // Readers skip white space before the answer, and within all text around a name.
             let (name, end) = (escaped(function.name), loosened(end));
             let head = rules.lazy(&format!("\\s*({})\\s*{name}{end}", heads.join("|")));
             let middle = rules.marks.rule(middle);
@@ -36,7 +36,7 @@ impl CallSyntax {
         rules.line(&format!("start: first {others} {close} | {other}?"));
     }
 
-    /// A form without what a reader would take for a call: objects with both members of one.
+    /// The form without values that a reader would read as a call: objects with both members of one.
     pub(super) fn form_beside(&self, form: &Value, functions: &[Callable<'_>]) -> Value {
         let Arguments::Json(Some((name, arguments))) = self.arguments else {
             return form.clone();
@@ -58,14 +58,14 @@ impl CallSyntax {
         schema
     }
 
-    /// What stands behind a name: the character that ends it, and the rest.
+    /// The text after a name, split into the character that ends the name, and the rest.
     fn middle_parted(&self) -> (&'static str, &'static str) {
         let n_bytes = self.middle.chars().next().map_or(0, char::len_utf8);
         self.middle.split_at(n_bytes)
     }
 }
 
-/// Whether a value of a schema may be an object that has both members of a call of one of these functions.
+/// Whether a schema allows an object with both members of a call of one of these functions.
 fn may_be_call(form: &Value, [name, arguments]: [&str; 2], functions: &[Callable<'_>]) -> bool {
     let Some(schema) = form.as_object() else {
         return form == true;
@@ -92,7 +92,8 @@ fn may_be_call(form: &Value, [name, arguments]: [&str; 2], functions: &[Callable
         && values.is_none_or(|values| values.iter().any(is_function))
 }
 
-/// An expression of what [a reader](super::fit::loosely) takes for a text: white space may stand before each of its characters.
+/// An expression that matches a text as [the reader](super::fit::loosely) does: white space may precede each of its
+/// characters.
 fn loosened(text: &str) -> String {
     let characters = text.chars().filter(|c| !c.is_whitespace());
     characters

@@ -1,4 +1,4 @@
-//! How models write calls of functions.
+//! Syntaxes of function calls in model output.
 
 use super::rows::{N_ROWS, NONE, ROWS};
 use super::unshown::BY_VOCABULARY;
@@ -6,50 +6,51 @@ use super::unshown::BY_VOCABULARY;
 /// A text of a row.
 pub(super) type Text = &'static str;
 
-/// A way of writing calls: `open`, then for each call `before`, its name, `middle`, its arguments and `after`, with `between` between
-/// calls, and `close`. White space need not be as it is here, but a grammar has it so.
+/// A syntax of calls: `open`, then for each call `before`, its name, `middle`, its arguments and `after`, with
+/// `between` between calls, and `close`. Readers accept other white space; grammars write it exactly like this.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CallSyntax {
     pub(crate) name: &'static str,
     pub(super) open: Text,
     pub(super) before: Text,
-    /// What may stand in the place of `before`, if anything may.
+    /// An alternative to `before`; may be empty.
     pub(super) also_before: Text,
     pub(super) middle: Text,
     pub(super) after: Text,
     pub(super) between: Text,
     pub(super) close: Text,
     pub(super) arguments: Arguments,
-    /// Calls are the whole answer, or there are none.
+    /// Either the whole answer is calls, or it has none.
     pub(super) is_bare: bool,
-    /// Answers are messages, of which each says whom it is for.
+    /// Answers are messages, each with its recipient.
     pub(super) has_recipients: bool,
-    /// What a template of this way has, all of it.
+    /// Texts that a template of this syntax must all contain.
     pub(super) signs: &'static [&'static str],
-    /// What it has not.
+    /// Texts that it must not contain.
     pub(super) unlike: &'static [&'static str],
 }
 
 /// How arguments are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arguments {
-    /// As a JSON object. In `Some` the whole call is one, whose members these are: for the name, and for the arguments.
+    /// As a JSON object. With `Some`, the whole call is a JSON object; these are its members for the name and for the
+    /// arguments.
     Json(Option<(&'static str, &'static str)>),
-    /// Each by itself, texts without quotes and all else as JSON.
+    /// Each separately, strings without quotes and all other values as JSON.
     Tagged(Tags),
     /// As a call in Python: `a="x", b=True`.
     Python,
-    /// As Gemma 4 has them: JSON with names and texts quoted another way.
+    /// As in Gemma 4: JSON with names unquoted and texts in other quotes.
     Gemma,
-    /// As MiniMax M3 has them: elements in each other, before whose tags this mark stands.
+    /// As in MiniMax M3: nested elements, with this mark before their tags.
     Elements(Text),
-    /// gpt-oss: calls are messages of their own.
+    /// gpt-oss: calls are separate messages.
     Harmony,
-    /// Functionary 3.2: so they are, behind a line that names the function.
+    /// Functionary 3.2: calls are separate messages, after a line that names the function.
     Functionary,
 }
 
-/// What stands around each argument: `key`, its name, `value`, what it is, `end`.
+/// Texts around each argument: `key`, its name, `value` or `json`, the argument, `end`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tags {
     pub(super) key: Text,
@@ -58,14 +59,14 @@ pub(super) struct Tags {
     /// Before JSON.
     pub(super) json: Text,
     pub(super) end: Text,
-    /// A text may stand between the marks of XML for texts in which anything may be.
+    /// Strings with special characters may be in CDATA marks of XML.
     pub(super) has_cdata: bool,
 }
 
-/// The text that Gemma 4 has for quotes.
+/// Gemma 4's token for quotes.
 pub(super) const GEMMA_QUOTE: &str = "<|\"|>";
 
-/// The way that a template shows, which knows functions. `has_token` asks the vocabulary.
+/// The syntax of a template that shows functions. `has_token` looks up the vocabulary.
 pub(crate) fn by_template(
     templates: &str,
     has_token: impl Fn(&str) -> bool,
@@ -85,8 +86,8 @@ pub(crate) fn by_template(
 }
 
 impl CallSyntax {
-    /// A way of JSON arguments, as a template was found to have it: its texts `before`, `middle`, `after` and `between`. They are
-    /// kept for ever, so that a way is to be found once a model.
+    /// A syntax of JSON arguments that was derived from a template, with the texts `before`, `middle`, `after` and
+    /// `between`. The texts are leaked, so derive it only once for each model.
     pub(super) fn of_json(texts: [&str; 4]) -> CallSyntax {
         let [before, middle, after, between] = texts.map(|text| &*String::from(text).leak());
         CallSyntax {
@@ -99,7 +100,7 @@ impl CallSyntax {
         }
     }
 
-    /// All texts that it writes.
+    /// All texts of the syntax.
     pub(crate) fn texts(&self) -> Vec<&'static str> {
         let mut texts: Vec<&'static str> = vec![
             self.open,
@@ -122,7 +123,7 @@ impl CallSyntax {
         texts
     }
 
-    /// Whether a call's identifier is its name, with a number.
+    /// Whether a call's identifier is its name with a number.
     pub(crate) fn has_named_ids(&self) -> bool {
         self.before.ends_with("functions.")
     }
@@ -132,17 +133,17 @@ impl CallSyntax {
         self.arguments == Arguments::Harmony
     }
 
-    /// Whether answers are messages, of which each says in a line whom it is for.
+    /// Whether answers are messages, each with a line that names its recipient.
     pub(super) fn is_functionary(&self) -> bool {
         self.arguments == Arguments::Functionary
     }
 
-    /// The character that a bare call begins with, which is the first of its [trigger](CallSyntax::trigger).
+    /// The first character of a bare call, which is also the first of its [trigger](CallSyntax::trigger).
     pub(super) fn trigger_char(&self) -> char {
         self.trigger().chars().next().unwrap_or('{')
     }
 
-    /// What makes a reader look for a call, wherever it stands: behind the last call of an answer none of it may be.
+    /// Texts that make a reader look for a call. After the last call of an answer, none of them may occur.
     pub(super) fn beginnings(&self) -> Vec<&'static str> {
         let mut words = vec![self.trigger()];
         if self.close.is_empty() {
@@ -152,13 +153,13 @@ impl CallSyntax {
         words
     }
 
-    /// The first word of a call that is not the first, apart from what stands between.
+    /// The first word of a later call, apart from the separator.
     pub(super) fn again(&self) -> &'static str {
         let first = self.before.split_whitespace().next().unwrap_or(self.before);
         first.split('⟨').next().unwrap_or(first)
     }
 
-    /// What tells that calls begin: the first word of what is written first.
+    /// The text that signals a call: the first word of its opening.
     pub(super) fn trigger(&self) -> &'static str {
         let first = match self.open.is_empty() {
             true => self.before,

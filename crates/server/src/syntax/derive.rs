@@ -1,16 +1,16 @@
-//! A way of writing calls that no row has, as a template shows it.
+//! Derives an unknown call syntax from a template.
 //!
-//! A conversation with two calls is rendered, and what stands around their names and arguments is the way. That holds for ways
-//! in which the arguments are a JSON object, which most are.
+//! A conversation with two calls is rendered, and the texts around their names and arguments are the syntax. That
+//! works if the arguments are a JSON object, as in most syntaxes.
 
 use serde_json::{Value, json};
 
 use super::calls::CallSyntax;
 
-/// Names that no template writes by itself.
+/// Names that no template contains.
 pub(super) const NAMES: [&str; 2] = ["zqfirstcall", "zqsecondcall"];
 
-/// The calls of the conversation that is rendered.
+/// The calls in the rendered conversation.
 pub(super) fn calls() -> Value {
     let call = |name: &&str| {
         json!({"id": "call00001", "type": "function",
@@ -19,7 +19,7 @@ pub(super) fn calls() -> Value {
     NAMES.iter().map(call).collect()
 }
 
-/// The functions that are called there.
+/// The functions of those calls.
 pub(super) fn functions() -> Value {
     let function = |name: &&str| {
         json!({"type": "function", "function": {"name": name, "description": "d", "parameters": {
@@ -29,13 +29,14 @@ pub(super) fn functions() -> Value {
     NAMES.iter().map(function).collect()
 }
 
-/// What a rendering has that begins as another does, behind what they have in common.
+/// The part of a rendering after its common beginning with another.
 pub(super) fn behind<'t>(without: &str, with: &'t str) -> &'t str {
     &with[common_start(with, without).len()..]
 }
 
-/// The way of a conversation that ends with an answer of [those calls](calls), before which it is as `without`. That has nothing
-/// behind it which begins an answer: a tag of a thought there would have the first characters of that of a call.
+/// The syntax in a rendering `with` that ends with an answer of [those calls](calls); `without` is the rendering
+/// before the answer. `without` must not include the beginning of an answer: a thought's tag there could share its
+/// first characters with a call's.
 pub(super) fn derived(without: &str, with: &str) -> Option<CallSyntax> {
     let answer = behind(without, with);
     let (first, second) = (answer.find(NAMES[0])?, answer.rfind(NAMES[1])?);
@@ -51,11 +52,11 @@ pub(super) fn derived(without: &str, with: &str) -> Option<CallSyntax> {
     let (middle, first_end) = middle_of(first, NAMES[0])?;
     let (other_middle, second_end) = middle_of(second, NAMES[1])?;
     let between = answer.get(first_end..second)?;
-    // What is before the second call is before the first, and behind it what is behind the first.
+    // The text before the second call also precedes the first; the text after the second also follows the first.
     let before_first = &answer[..first];
     let after_second = &answer[second_end..];
     let before = common_end(before_first, between);
-    // The end of another tag may be the same by chance.
+    // The end of another tag may be equal by chance.
     let before = before
         .find(['<', '[', '{'])
         .map_or(before, |at| &before[at..]);

@@ -1,7 +1,7 @@
-//! Arguments that are elements in each other, as MiniMax M3 has them: members of objects are elements of their names, items of
-//! lists elements named `item`, and all else is text.
+//! Arguments as nested elements, as in MiniMax M3. Members of objects are elements with their names, items of lists
+//! are elements named `item`, and all other values are text.
 //!
-//! What a text stands for, and whether elements are a list or an object, the schema says.
+//! The schema decides how a text is read, and whether elements are a list or an object.
 
 use serde_json::{Map, Value};
 
@@ -14,29 +14,29 @@ use super::lark::quoted;
 use super::reader::Names;
 use crate::grammar::compact;
 
-/// Elements in each other at most.
+/// Maximum nesting of elements.
 const MAX_DEPTH: usize = 64;
 
-/// Objects and lists in each other whose schemas a grammar follows; deeper ones are written as JSON.
+/// Maximum nesting of objects and lists whose schemas a grammar follows; deeper ones are written as JSON.
 const MAX_HELD_DEPTH: usize = 6;
 
-/// What items of lists are named.
+/// Element name for items of lists.
 const ITEM: &str = "item";
 
-/// Bytes of a name at most.
+/// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// What is read of a function's arguments.
+/// Arguments of a function read so far.
 type Members = Vec<(String, Value)>;
 
-/// Reads elements of one function.
+/// Reader of one function's elements.
 struct ElementReader<'a> {
     mark: &'a str,
-    /// Of the arguments; `null` is any.
+    /// Schema of the arguments; `null` allows any.
     root: &'a Value,
 }
 
-/// The arguments of a function, and `after` behind them.
+/// Reads the arguments of a function, followed by `after`.
 pub(super) fn arguments(
     mark: &str,
     after: &str,
@@ -52,7 +52,7 @@ pub(super) fn arguments(
     fit.then(|(), n_bytes| CallFit::Full(Value::Object(found.into_iter().collect()), n_bytes))
 }
 
-/// Those arguments that are complete, of a call that need not be, in their order.
+/// The complete arguments of a possibly incomplete call, in their order.
 pub(super) fn complete(
     mark: &str,
     after: &str,
@@ -86,7 +86,8 @@ impl<'a> ElementReader<'a> {
         }
     }
 
-    /// The element that a text begins with: its name and its value. `parent` is the schema of what it is in.
+    /// Reads the element at the beginning of a text: its name and its value. `parent` is the schema of the enclosing
+    /// value.
     fn element(&self, text: &str, parent: &'a Value, depth: usize) -> CallFit<(String, Value)> {
         let Self { mark, .. } = self;
         exactly(text, &format!("{mark}<")).then(|(), at| {
@@ -111,7 +112,7 @@ impl<'a> ElementReader<'a> {
         })
     }
 
-    /// The schema of an element in one of some schema.
+    /// The schema of an element within a value of the schema `parent`.
     fn of_member(&self, parent: &'a Value, name: &str) -> &'a Value {
         let parent = resolved(parent, self.root);
         match &parent["properties"][name] {
@@ -121,12 +122,12 @@ impl<'a> ElementReader<'a> {
         }
     }
 
-    /// What stands between an element's tags, and the tag that ends it.
+    /// Reads the content between an element's tags, and its closing tag.
     fn value(&self, text: &str, name: &str, schema: &'a Value, depth: usize) -> CallFit<Value> {
         let close = format!("{}</{name}>", self.mark);
         let is_text = is_text(schema, self.root, 0);
         if !is_text {
-            // JSON may have the mark within.
+            // JSON may contain the mark.
             let rest = text.trim_start();
             let n_space = text.len() - rest.len();
             let read = match value(rest) {
@@ -182,7 +183,7 @@ impl<'a> ElementReader<'a> {
         empty.unwrap_or_else(|| unquoted(text, schema, self.root))
     }
 
-    /// Elements up to the tag that ends what they are in.
+    /// Reads elements up to the closing tag of the enclosing one.
     fn elements(&self, text: &str, close: &str, schema: &'a Value, depth: usize) -> CallFit<Value> {
         let (mut at, mut found) = (0, Members::new());
         loop {
@@ -220,7 +221,7 @@ impl<'a> ElementReader<'a> {
     }
 }
 
-/// The rule of the arguments of a schema.
+/// The grammar rule for arguments of a schema.
 pub(super) fn rule(mark: &str, schema: &Value, rules: &mut CallRules<'_>) -> String {
     elements(mark, schema, schema, 0, rules)
 }
@@ -242,7 +243,7 @@ fn elements(
     out
 }
 
-/// The rule of an element with its tags.
+/// The grammar rule of an element with its tags.
 fn element(
     mark: &str,
     name: &str,
@@ -250,7 +251,7 @@ fn element(
     depth: usize,
     rules: &mut CallRules<'_>,
 ) -> String {
-    // In one text: a grammar's reader that sees the mark alone does not go back for what it begins.
+    // In one lexeme: the grammar's parser does not backtrack after the mark alone.
     let open = rules.marks.rule(&format!("{mark}<{name}>"));
     let end = format!("</{name}>");
     let close = rules.marks.rule(&format!("{mark}{end}"));
@@ -285,7 +286,7 @@ fn element(
     format!("{open} {body} {close}")
 }
 
-/// What the grammar does not hold of a schema, in words.
+/// Parts of a schema that the grammar does not enforce, as descriptions.
 pub(super) fn unheld(schema: &Value, root: &Value, depth: usize) -> Vec<String> {
     const LISTS: [&str; 3] = ["minItems", "maxItems", "prefixItems"];
     if depth >= MAX_HELD_DEPTH {
@@ -350,7 +351,7 @@ mod tests {
         let after = format!("{MARK}</invoke>\n");
         let text = written(&value) + &after;
         let found = arguments(MARK, &after, (&names, "f"), &text);
-        // The line break belongs to what follows.
+        // The line break belongs to the text after it.
         assert_eq!(found, CallFit::Full(value.clone(), text.len() - 1));
         for (end, _) in text.trim_end().char_indices() {
             let found = arguments(MARK, &after, (&names, "f"), &text[..end]);

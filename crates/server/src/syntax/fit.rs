@@ -1,4 +1,4 @@
-//! Calls in text, one at a time.
+//! Parses single calls in text.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::reader::{AnswerPart, Names};
 use super::tagged::TaggedProgress;
 use super::{elements, python, tagged};
 
-/// Whether a text begins with a pattern, apart from white space. The text may be cut.
+/// Whether a text begins with a pattern, ignoring white space. The text may be incomplete.
 pub(super) fn loosely(text: &str, pattern: &str) -> CallFit<()> {
     let (mut at, mut left) = (0, pattern.trim_start());
     while let Some(wanted) = left.chars().next() {
@@ -37,7 +37,7 @@ pub(super) fn loosely(text: &str, pattern: &str) -> CallFit<()> {
     CallFit::Full((), at)
 }
 
-/// Whether a text begins with a word. The text may be cut.
+/// Whether a text begins with a word. The text may be incomplete.
 pub(super) fn exactly(text: &str, word: &str) -> CallFit<()> {
     match text.starts_with(word) {
         true => CallFit::Full((), word.len()),
@@ -54,7 +54,7 @@ fn is_of_blank(blank: &str, c: char) -> bool {
     }
 }
 
-/// A name of a function, up to whatever no name has.
+/// Reads a function's name, up to the first character that names do not have.
 fn name(text: &str) -> CallFit<&str> {
     let rest = text.trim_start();
     let n_space = text.len() - rest.len();
@@ -65,7 +65,8 @@ fn name(text: &str) -> CallFit<&str> {
     }
 }
 
-/// The call that a text begins with: its name, and its arguments. What is read of arguments in tags is kept for a longer text.
+/// Reads the call at the beginning of a text: its name, and its arguments. Arguments in tags that were read are kept
+/// for a longer text.
 pub(super) fn call(
     syntax: &CallSyntax,
     names: &Names,
@@ -81,8 +82,8 @@ pub(super) fn call(
     })
 }
 
-/// The members of a call that is one JSON object. A bare one has them in its grammar's order and spelling, since any other
-/// object is an answer.
+/// The members of a call that is one JSON object, if any order is allowed. A bare call must have its grammar's order
+/// and spelling, since any other object is an answer.
 fn members_in_any_order(syntax: &CallSyntax) -> Option<[&'static str; 2]> {
     match syntax.arguments {
         Arguments::Json(Some((name, arguments))) if !syntax.is_bare => Some([name, arguments]),
@@ -90,7 +91,7 @@ fn members_in_any_order(syntax: &CallSyntax) -> Option<[&'static str; 2]> {
     }
 }
 
-/// What stands before the name of a call.
+/// Reads the text before the name of a call.
 fn before(syntax: &CallSyntax, text: &str) -> CallFit<()> {
     let usual = loosely(text, syntax.before);
     let other = match syntax.also_before.is_empty() {
@@ -104,7 +105,7 @@ fn before(syntax: &CallSyntax, text: &str) -> CallFit<()> {
     }
 }
 
-/// The name of a call, and what stands around it.
+/// Reads the name of a call, and the text around it.
 fn head<'t>(syntax: &CallSyntax, names: &Names, text: &'t str) -> CallFit<&'t str> {
     before(syntax, text).then(|(), at| {
         name(&text[at..]).then(|name, n_name| {
@@ -118,8 +119,8 @@ fn head<'t>(syntax: &CallSyntax, names: &Names, text: &'t str) -> CallFit<&'t st
     })
 }
 
-/// Tells what is certain of the call that begins at a byte of the held text: its name, and its arguments as far as they are there.
-/// [`call`] has read that text with this progress.
+/// Reports the certain part of the call that begins at byte `at` of the held text: its name, and the arguments
+/// received so far. [`call`] has read that text with the same progress.
 pub(super) fn preview(
     syntax: &CallSyntax,
     names: &Names,
@@ -170,7 +171,7 @@ pub(super) fn preview(
     }
 }
 
-/// The name in a call that is one JSON object, and where its arguments begin. Only where the name comes first.
+/// Finds the name in a call that is one JSON object, and the start of its arguments. Only if the name comes first.
 fn object_head(
     syntax: &CallSyntax,
     text: &str,
@@ -211,7 +212,7 @@ fn object_head(
     })
 }
 
-/// A text, a number or a word of JSON that something follows.
+/// Reads a string, a number or a word of JSON, followed by something.
 fn scalar(text: &str) -> CallFit<Value> {
     let rest = text.trim_start();
     let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
@@ -225,7 +226,7 @@ fn scalar(text: &str) -> CallFit<Value> {
     }
 }
 
-/// Arguments, and what stands behind them.
+/// Reads arguments, and the text after them.
 fn arguments(
     syntax: &CallSyntax,
     (names, name): (&Names, &str),
@@ -251,7 +252,7 @@ fn arguments(
     }
 }
 
-/// A call that is one JSON object, whose members may come in any order.
+/// Reads a call that is one JSON object, with its members in any order.
 fn whole_object(
     syntax: &CallSyntax,
     names: &Names,
@@ -285,7 +286,7 @@ fn of_object(
     let object = value.as_object_mut()?;
     let found = [arguments, "arguments", "parameters"];
     let arguments = match found.iter().find_map(|key| object.remove(*key))? {
-        // Written as JSON twice, as some templates show earlier calls.
+        // JSON encoded twice, as some templates show earlier calls.
         Value::String(text) => serde_json::from_str(&text).ok()?,
         arguments => arguments,
     };

@@ -1,7 +1,7 @@
-//! The messages of Functionary 3.2: each begins with a line that says whom it is for.
+//! The messages of Functionary 3.2: each begins with a line that names its recipient.
 //!
-//! `all` is the user; another name is a function, and the message its arguments. Before the line stands a mark, which the prompt has for the
-//! first message.
+//! `all` is the user; any other name is a function, and the message has its arguments. A mark precedes the line; the
+//! prompt contains the mark of the first message.
 
 pub(super) use millrace_text::functionary::{MARK, SIGNS};
 use millrace_text::functionary::{TO_USER, USER};
@@ -14,21 +14,21 @@ use super::lark::{escaped, quoted};
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names};
 
-/// Where a reader is.
+/// State of a reader.
 #[derive(Clone, Debug, PartialEq)]
 enum MessagePlace {
-    /// Before the first message, whose mark the prompt has.
+    /// Before the first message, whose mark is in the prompt.
     Begin,
     Text,
     /// In the arguments of this function.
     Arguments(String),
-    /// Behind a call.
+    /// After a call.
     Behind,
-    /// In a text of a form, which is the last.
+    /// In a text of a form, which is the last message.
     Form,
 }
 
-/// Reads messages while they are written.
+/// Reads messages while they are generated.
 #[derive(Clone, Debug)]
 pub(super) struct FunctionaryReader {
     held: String,
@@ -47,7 +47,7 @@ impl FunctionaryReader {
         }
     }
 
-    /// For answers of a form, whose texts are no messages.
+    /// Makes a reader for answers with a form, whose texts are not messages.
     pub(super) fn before_form(self) -> FunctionaryReader {
         FunctionaryReader {
             has_form: true,
@@ -76,7 +76,7 @@ impl FunctionaryReader {
         }
     }
 
-    /// Reads the line that begins a message. The prompt has the mark before the first one, which a model may write again.
+    /// Reads the line that begins a message. The prompt has the mark of the first message, but a model may repeat it.
     fn head(&mut self, names: &Names) -> bool {
         let held = self.held.as_str();
         let is_first = self.place == MessagePlace::Begin;
@@ -105,7 +105,7 @@ impl FunctionaryReader {
         }
     }
 
-    /// A message for a function, or for the user, begins behind so many bytes.
+    /// Begins a message for a function, or for the user, after `n_bytes` bytes.
     fn begin(&mut self, name: Option<String>, n_bytes: usize) {
         self.held.drain(..n_bytes);
         self.place = match name {
@@ -115,7 +115,7 @@ impl FunctionaryReader {
         };
     }
 
-    /// Tells text up to where another message begins.
+    /// Reports text up to the start of the next message.
     fn text(&mut self, names: &Names, out: &mut Vec<AnswerPart>) -> bool {
         let places = self.held.match_indices('>').map(|(at, _)| at);
         let found = places.into_iter().find_map(|at| {
@@ -137,7 +137,7 @@ impl FunctionaryReader {
         has_begun
     }
 
-    /// Reads the arguments of a call, which end where their object does.
+    /// Reads the arguments of a call, which end with their JSON object.
     fn arguments(&mut self, name: String, out: &mut Vec<AnswerPart>) -> bool {
         let is_open = self.preview.as_ref().is_some_and(CallPreview::is_open);
         if is_open {
@@ -165,7 +165,7 @@ impl FunctionaryReader {
             self.place = MessagePlace::Behind;
         } else {
             CallPreview::give_up(&mut self.preview, out);
-            // Its line is part of the text that it is.
+            // Not a call: its line becomes part of the text.
             self.held.insert_str(0, &format!("{name}\n"));
             self.place = MessagePlace::Text;
         }
@@ -178,7 +178,7 @@ impl FunctionaryReader {
         }
     }
 
-    /// The answer has ended. A call that is not complete is text.
+    /// Ends the answer. An incomplete call is text.
     pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
         if let MessagePlace::Arguments(name) = &self.place {
             let text = format!("{name}\n{}", self.held);
@@ -193,7 +193,7 @@ impl FunctionaryReader {
     }
 }
 
-/// The line that a text begins with, if it says whom a message is for: a function, or the user. The text may be cut.
+/// Reads the recipient's line at the beginning of a text: a function, or the user. The text may be incomplete.
 fn recipient<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
     match text.find('\n') {
         Some(end) if &text[..end] == USER => CallFit::Full(None, end + 1),
@@ -203,7 +203,7 @@ fn recipient<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
     }
 }
 
-/// The same behind the mark of a message.
+/// Reads the recipient's line after the mark of a message.
 fn message<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
     exactly(text, MARK).then(|(), n_mark| {
         recipient(&text[n_mark..], names).then(|name, n_line| CallFit::Full(name, n_mark + n_line))
@@ -211,13 +211,13 @@ fn message<'t>(text: &'t str, names: &Names) -> CallFit<Option<&'t str>> {
 }
 
 impl CallSyntax {
-    /// Whether functions of this name cannot be called, since it is somebody else's.
+    /// Whether no function can have this name, since it means the user.
     pub(crate) fn is_taken(&self, name: &str) -> bool {
         self.is_functionary() && name == USER
     }
 
-    /// Messages: one to the user perhaps, and then calls, each in one of its own. In the user's text a message begins only where a line
-    /// names a function: `>>> 1 + 1` is text.
+    /// Rules for messages: optionally one to the user, and then calls, each in a separate message. In the user's
+    /// text, a new message begins only if the line names a function: `>>> 1 + 1` is text.
     pub(super) fn functionary_start(
         &self,
         calls: &CallGrammar<'_>,
@@ -266,7 +266,7 @@ mod tests {
         AnswerPart::Text(text.to_owned())
     }
 
-    /// What is read of an answer in pieces of so many characters, without what is told of calls before they are complete.
+    /// Reads an answer in pieces of `n_chars` characters, without the early reports of incomplete calls.
     fn read(answer: &str, n_chars: usize, has_form: bool) -> Vec<AnswerPart> {
         let names = ["lamp", "lamps"].map(|name| (name.to_owned(), json!({})));
         let reader = AnswerReader::new(Some(FUNCTIONARY_3_2), None, Names::new(names));
@@ -328,7 +328,7 @@ mod tests {
                 false,
                 vec![text(">"), call("lamp", true)],
             ),
-            // What is no call is told, with its line.
+            // Text that is not a call is reported, including its line.
             ("lamp\n{\"on\": tr", false, vec![text("lamp\n{\"on\": tr")]),
             ("lamp\nOn!", false, vec![text("lamp\nOn!")]),
             (
@@ -383,7 +383,7 @@ mod tests {
                 true,
             ),
             ("all\nI look.>>>switch_the_lamp_42\n{\"on\": 1}", false),
-            // The user is spoken to once, and first.
+            // Only one message to the user is allowed, and it comes first.
             ("all\nI look.>>>all\nDone.", false),
             ("all\n>>>switch_the_lamp_100\nis none", true),
             ("switch_the_lamp_100\n{\"on\": true}", false),

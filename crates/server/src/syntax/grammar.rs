@@ -1,4 +1,4 @@
-//! Grammars that hold answers to functions, in any of the ways of writing.
+//! Grammars of answers with functions, for all call syntaxes.
 
 use std::fmt::Write;
 
@@ -11,41 +11,41 @@ use super::lark::{Marks, escaped, quoted};
 use super::{elements, tagged, values};
 use crate::grammar::compact;
 
-/// Calls in one answer at most. After the last a grammar takes no text that would begin another.
+/// Maximum number of calls in an answer. After the last one, a grammar allows no text that would begin another.
 pub(super) const MAX_CALLS: usize = 8;
 
 /// A function that may be called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callable<'a> {
     pub(crate) name: &'a str,
-    /// A schema of the arguments, an object's.
+    /// The schema of the arguments, an object.
     pub(crate) schema: &'a Value,
 }
 
-/// What an answer may be.
+/// The allowed answers.
 #[derive(Clone, Debug)]
 pub(crate) struct CallGrammar<'a> {
     pub(crate) functions: Vec<Callable<'a>>,
-    /// It must be calls.
+    /// The answer must be calls.
     pub(crate) must_call: bool,
-    /// Several calls.
+    /// Several calls are allowed.
     pub(crate) is_parallel: bool,
-    /// Where it is no call, it is JSON of this schema, and not any text.
+    /// The schema for an answer that is not a call; without it any text is allowed.
     pub(crate) form: Option<&'a Value>,
-    /// What may stand around the text: control tokens in it are no text of their own.
+    /// Optional texts around the answer's text; their control tokens cannot occur elsewhere.
     pub(crate) around: Option<(&'a str, &'a str)>,
 }
 
-/// A grammar under way.
+/// A grammar under construction.
 pub(super) struct CallRules<'m> {
     pub(super) source: String,
     pub(super) marks: &'m Marks,
     n_rules: usize,
-    /// The bodies of rules of texts, and their names.
+    /// The bodies of text rules, with their names.
     texts: Vec<(String, String)>,
 }
 
-/// What takes texts with these words out of an expression.
+/// An expression that excludes texts containing these words.
 fn excluded(words: &[&str]) -> String {
     let words: Vec<String> = words.iter().map(|word| escaped(word)).collect();
     match words.is_empty() {
@@ -64,7 +64,7 @@ impl<'m> CallRules<'m> {
         }
     }
 
-    /// Defines a rule, and gives its name.
+    /// Defines a rule, and returns its name.
     pub(super) fn define(&mut self, kind: &str, body: &str) -> String {
         let name = format!("{kind}_{}", self.n_rules);
         self.n_rules += 1;
@@ -78,10 +78,10 @@ impl<'m> CallRules<'m> {
         self.source.push('\n');
     }
 
-    /// A rule of any text up to another, and of that. The text has none of `without` in it.
+    /// A rule for any text that ends with `end`. The text contains none of `without`.
     pub(super) fn text_up_to(&mut self, end: &str, without: &[&str]) -> String {
         if self.marks.is_token(end) {
-            // Readers see texts: what is spelled as the token is one to them.
+            // Readers see only text: a spelled-out token looks like the token to them.
             let words: Vec<&str> = std::iter::once(&end).chain(without).copied().collect();
             let text = self.text_without(&words);
             return format!("{text}? {}", self.marks.rule(end));
@@ -96,7 +96,7 @@ impl<'m> CallRules<'m> {
         format!("{name} {}", self.marks.rule(rest))
     }
 
-    /// A rule of any text up to a mark with a word behind it. The text has no such mark in it.
+    /// A rule for any text up to a mark followed by a word. The text before does not contain the mark.
     pub(super) fn text_up_to_mark(&mut self, mark: &str, word: &str) -> String {
         if self.marks.is_token(mark) {
             let text = self.text_without(&[mark]);
@@ -112,7 +112,7 @@ impl<'m> CallRules<'m> {
         name
     }
 
-    /// A rule of what an expression matches, as soon as it does.
+    /// A rule that matches an expression as soon as possible.
     pub(super) fn lazy(&mut self, expression: &str) -> String {
         let name = format!("head_{}", self.n_rules);
         self.n_rules += 1;
@@ -120,7 +120,7 @@ impl<'m> CallRules<'m> {
         name
     }
 
-    /// A rule of any text, not empty, that has none of these words in it.
+    /// A rule for non-empty text that contains none of these words.
     pub(super) fn text_without(&mut self, words: &[&str]) -> String {
         let body = format!("/(.|\\n)+/{}", excluded(words));
         let known = self.texts.iter().find(|(known, _)| *known == body);
@@ -134,7 +134,7 @@ impl<'m> CallRules<'m> {
 }
 
 impl CallSyntax {
-    /// What answers with these functions may look like, as Lark.
+    /// The grammar of answers with these functions, as Lark.
     pub(crate) fn grammar(&self, calls: &CallGrammar<'_>, marks: &Marks) -> String {
         let mut rules = CallRules::new(marks);
         let form = calls.form.filter(|_| !calls.must_call);
@@ -162,7 +162,7 @@ impl CallSyntax {
         rules.source + &marks.definitions()
     }
 
-    /// What this way cannot hold of a schema of arguments, in words.
+    /// Parts of a schema of arguments that this syntax cannot enforce, as descriptions.
     pub(crate) fn unheld(&self, schema: &Value) -> Vec<String> {
         match &self.arguments {
             Arguments::Tagged(_) => {
@@ -206,7 +206,7 @@ impl CallSyntax {
         }
     }
 
-    /// The rules above those of calls amid text.
+    /// The rules above those of the calls, for calls within text.
     fn free_start(
         &self,
         calls: &CallGrammar<'_>,
@@ -217,7 +217,7 @@ impl CallSyntax {
         let close = rules.marks.rule(self.close);
         let head = rules.text_up_to(self.trigger(), &[]);
         let text = rules.text_without(&self.beginnings());
-        // What is all text needs no rule.
+        // Marks without tokens are covered by the text rules.
         let has_token = |text: &&str| !rules.marks.parted(text).1.is_empty();
         let around = calls
             .around
@@ -247,7 +247,7 @@ impl CallSyntax {
         rules.line(&format!("tail: {text}?"));
     }
 
-    /// Messages of gpt-oss: one of thoughts, one that tells what it does, and then a call or the answer.
+    /// Rules for messages of gpt-oss: optionally one of thoughts and one preamble, and then a call or the answer.
     fn harmony_start(&self, calls: &CallGrammar<'_>, has_form: bool, rules: &mut CallRules<'_>) {
         let (thought, preamble) = (message(rules, "analysis"), message(rules, "commentary"));
         let rule = |text: &str| rules.marks.rule(text);
@@ -267,7 +267,7 @@ impl CallSyntax {
         rules.line(&format!("message: {header_end}"));
     }
 
-    /// A call, without what [opens](CallSyntax::trigger) it.
+    /// The rule of a call, without its [trigger](CallSyntax::trigger).
     fn call(
         &self,
         i: usize,
@@ -302,7 +302,7 @@ impl CallSyntax {
         format!("{before} {name} {middle} {arguments} {after}")
     }
 
-    /// The rule of the arguments of a call of the function with this number.
+    /// The rule for the arguments of a call of function `i`.
     fn arguments(&self, i: usize, function: &Callable<'_>, rules: &mut CallRules<'_>) -> String {
         let body = match &self.arguments {
             Arguments::Tagged(tags) => tagged::rule(tags, function.schema, rules),
@@ -317,7 +317,7 @@ impl CallSyntax {
     }
 }
 
-/// A message of gpt-oss that another follows.
+/// The rule for a message of gpt-oss that another one follows.
 fn message(rules: &mut CallRules<'_>, channel: &str) -> String {
     let end = rules.text_up_to("<|end|>", &["<|start|>"]);
     let head = rules
@@ -326,7 +326,7 @@ fn message(rules: &mut CallRules<'_>, channel: &str) -> String {
     format!("{head} {end} {}", rules.marks.rule("<|start|>assistant"))
 }
 
-/// Answers of gpt-oss that are of a form: thoughts perhaps, then a message of this rule.
+/// A grammar for answers of gpt-oss with a form: optionally thoughts, then a message of this form.
 pub(crate) fn channel_form(form: &str, marks: &Marks) -> String {
     let mut rules = CallRules::new(marks);
     let thought = message(&mut rules, "analysis");
@@ -336,10 +336,10 @@ pub(crate) fn channel_form(form: &str, marks: &Marks) -> String {
     rules.source + &marks.definitions()
 }
 
-/// What a schema says of texts that only a grammar of quoted texts holds.
+/// Keywords for strings that only a grammar of quoted strings can enforce.
 pub(super) const TEXT_KEYWORDS: [&str; 4] = ["pattern", "format", "minLength", "maxLength"];
 
-/// The keywords of a list that an argument's schema has.
+/// The keywords of a list that an argument's schema contains.
 pub(super) fn present(name: &str, schema: &Value, keywords: &[&str]) -> Vec<String> {
     let found = keywords
         .iter()
@@ -349,8 +349,8 @@ pub(super) fn present(name: &str, schema: &Value, keywords: &[&str]) -> Vec<Stri
         .collect()
 }
 
-/// A call as JSON. Beside JSON of a form, it must be made of the same words: what begins as one of its texts and is longer
-/// would hide that from the grammar's reader.
+/// The schema of a call as JSON. Beside JSON of a form, a call must use the same lexemes. A longer lexeme with the
+/// same beginning would hide the form's from the grammar's parser.
 fn call_schema(function: &Callable<'_>, [name, arguments]: [&str; 2]) -> Value {
     let mut held = function.schema.clone();
     let definitions = held.as_object_mut().and_then(|held| held.remove("$defs"));
@@ -364,7 +364,7 @@ fn call_schema(function: &Callable<'_>, [name, arguments]: [&str; 2]) -> Value {
     schema
 }
 
-/// The arguments that a schema names, in its order, and whether each must be there.
+/// The arguments that a schema declares, in its order, and whether each is required.
 pub(super) fn members(schema: &Value) -> Vec<(&str, &Value, bool)> {
     let required: Vec<&str> = schema["required"]
         .as_array()
@@ -378,7 +378,7 @@ pub(super) fn members(schema: &Value) -> Vec<(&str, &Value, bool)> {
         .collect()
 }
 
-/// A schema within another, by itself.
+/// A subschema as a schema of its own, with its definitions.
 pub(super) fn alone(schema: &Value, root: &Value) -> Value {
     let mut schema = schema.clone();
     if let (Some(object), Some(definitions)) = (schema.as_object_mut(), root.get("$defs")) {
@@ -387,7 +387,7 @@ pub(super) fn alone(schema: &Value, root: &Value) -> Value {
     schema
 }
 
-/// The texts that a schema lists, if it lists any.
+/// The strings that a schema enumerates, if it does.
 pub(super) fn listed<'s>(schema: &'s Value, root: &'s Value) -> Option<Vec<&'s str>> {
     let target = schema["$ref"]
         .as_str()

@@ -1,4 +1,4 @@
-//! The messages of gpt-oss: each has a header with its channel, and perhaps whom it is for.
+//! The messages of gpt-oss: each has a header with its channel, and optionally its recipient.
 
 use super::preview::CallPreview;
 use super::reader::{AnswerPart, Names, overlap};
@@ -12,10 +12,10 @@ const CONSTRAIN: &str = "<|constrain|>";
 /// The control tokens of messages.
 pub(super) const MARKS: [&str; 5] = [START, CHANNEL, MESSAGE, END, CONSTRAIN];
 
-/// What ends a message.
+/// The marks that end a message.
 pub(super) const ENDS: [&str; 2] = [END, START];
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Debug, PartialEq)]
 enum MessageKind {
     Answer,
@@ -24,15 +24,15 @@ enum MessageKind {
     Call(String),
 }
 
-/// Reads messages while they are written.
+/// Reads messages while they are generated.
 #[derive(Clone, Debug)]
 pub(super) struct HarmonyReader {
     held: String,
-    /// Of the message under way, once its header is complete.
+    /// Kind of the message under way, once its header is complete.
     kind: Option<MessageKind>,
-    /// Of a call.
+    /// Preview of a call under way.
     preview: Option<CallPreview>,
-    /// The answer is of a form, and nothing follows it.
+    /// The answer has a form, and nothing follows it.
     has_form: bool,
     /// The message under way is the last.
     is_last: bool,
@@ -49,7 +49,7 @@ impl HarmonyReader {
         }
     }
 
-    /// For answers of a form, whose texts may look like the end of a message.
+    /// Makes a reader for answers with a form, whose texts may look like the end of a message.
     pub(super) fn before_form(self) -> HarmonyReader {
         HarmonyReader {
             has_form: true,
@@ -98,7 +98,7 @@ impl HarmonyReader {
         }
     }
 
-    /// Bytes of the held text that are no beginning of a message's end.
+    /// Number of bytes of the held text that cannot belong to the end of a message.
     fn n_safe(&self) -> usize {
         let kept = ENDS.iter().map(|end| overlap(&self.held, end)).max();
         self.held.len() - kept.unwrap_or(0)
@@ -152,7 +152,7 @@ impl HarmonyReader {
         }
     }
 
-    /// The answer has ended; a call ends with it.
+    /// Ends the answer; an open call ends with it.
     pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
         let text = std::mem::take(&mut self.held);
         if self.kind.is_none() && text.trim().is_empty() {

@@ -1,20 +1,20 @@
-//! Where a JSON value ends, in text that may go on or be cut.
+//! Finds the end of a JSON value, in text that may continue or be incomplete.
 
 use serde_json::Value;
 
-/// What a text is, so far as it is there.
+/// Result of matching a possibly incomplete text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum CallFit<T> {
-    /// More of it may come.
+    /// It may match with more text.
     Partial,
-    /// This, and so many bytes of the text.
+    /// A match, with its length in bytes.
     Full(T, usize),
-    /// Not what was looked for.
+    /// No match.
     Not,
 }
 
 impl<T> CallFit<T> {
-    /// Whatever comes of the next step where this one is complete.
+    /// Matches the next step if this one is complete.
     pub(super) fn then<U>(self, next: impl FnOnce(T, usize) -> CallFit<U>) -> CallFit<U> {
         match self {
             CallFit::Partial => CallFit::Partial,
@@ -24,7 +24,7 @@ impl<T> CallFit<T> {
     }
 }
 
-/// The object, list or text that a text begins with.
+/// Reads the object, list or string at the beginning of a text.
 pub(super) fn value(text: &str) -> CallFit<Value> {
     match text.chars().next() {
         None => CallFit::Partial,
@@ -33,7 +33,7 @@ pub(super) fn value(text: &str) -> CallFit<Value> {
     }
 }
 
-/// The object that a text begins with.
+/// Reads the object at the beginning of a text.
 pub(super) fn object(text: &str) -> CallFit<Value> {
     if text.is_empty() {
         return CallFit::Partial;
@@ -44,7 +44,7 @@ pub(super) fn object(text: &str) -> CallFit<Value> {
     }
 }
 
-/// A value that ends with a brace, a bracket or a quote.
+/// Reads a value that ends with a brace, a bracket or a quote.
 fn closed(text: &str) -> CallFit<Value> {
     match end_of(text) {
         Some(n_bytes) => parsed(text, n_bytes),
@@ -52,7 +52,7 @@ fn closed(text: &str) -> CallFit<Value> {
     }
 }
 
-/// Bytes up to where the braces, brackets or quotes that a text begins with are closed, whatever stands between them.
+/// Number of bytes until the opening brace, bracket or quote of a text is closed, whatever is between them.
 pub(super) fn end_of(text: &str) -> Option<usize> {
     let is_quoted = text.starts_with('"');
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);

@@ -1,14 +1,14 @@
-//! JSON that arrives in pieces, told as far as it is certain.
+//! JSON that arrives in pieces, reported as far as it is certain.
 
 use super::json::CallFit;
 
-/// Arrays and objects in each other at most. `serde_json` reads no deeper ones.
+/// Maximum nesting of arrays and objects. `serde_json` parses no deeper ones.
 const MAX_DEPTH: usize = 127;
 
-/// What may come next.
+/// The expected next element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Expectation {
-    /// The object that the text is.
+    /// The top-level object.
     Object,
     Value,
     /// A value or the end of an array.
@@ -17,42 +17,42 @@ enum Expectation {
     /// A key or the end of an object.
     FirstKey,
     Colon,
-    /// A comma, or the end of what is open.
+    /// A comma, or the end of the open array or object.
     Comma,
 }
 
-/// What has begun and not ended.
+/// A token that has begun but not ended.
 #[derive(Clone, Debug, PartialEq)]
 enum JsonToken {
-    /// A text, with the escape that is not complete.
+    /// A string, with its incomplete escape.
     Text { is_key: bool, escape: String },
     /// A number, `true`, `false` or `null`.
     Word(String),
 }
 
-/// An object that arrives in pieces. It is written as `serde_json` writes it: what was written is always a beginning of the text
-/// of the complete object. Its last brace is left to whoever knows that all is well, so that an object that was cut never
-/// looks complete.
+/// An object that arrives in pieces. It is written in the form of `serde_json`: the output so far is always a
+/// beginning of the complete object's text. The caller adds the last brace when the object is known to be good, so an
+/// object that was cut never looks complete.
 #[derive(Clone, Debug)]
 pub(super) struct JsonText {
     expected: Expectation,
     token: Option<JsonToken>,
-    /// Of what is open, from the outside in: whether it is an object.
+    /// For each open array or object, from the outside in: whether it is an object.
     open: Vec<bool>,
     is_open: bool,
 }
 
-/// Whether a text that is no complete value of JSON may become one.
+/// Whether an incomplete JSON value may become a complete one.
 pub(super) fn may_become_json(text: &str) -> bool {
     let mut reader = JsonText::new();
     let mut ignored = String::new();
-    // As a member, since the reader is one of objects.
+    // As a member, since the reader expects an object.
     reader.push("{\"\":", &mut ignored);
     reader.push(text, &mut ignored);
     reader.is_open()
 }
 
-/// The text is no JSON.
+/// The text is not JSON.
 struct NotJson;
 
 impl JsonText {
@@ -65,12 +65,12 @@ impl JsonText {
         }
     }
 
-    /// Whether more of the object may come: it is neither complete nor at fault.
+    /// Whether more of the object may come: it is neither complete nor invalid.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Takes more of the text and writes what it says. What comes behind the object, or behind a fault, is ignored.
+    /// Takes more of the text and writes its content. Text after the object, or after a fault, is ignored.
     pub(super) fn push(&mut self, text: &str, out: &mut String) {
         for c in text.chars() {
             if !self.is_open {
@@ -100,7 +100,7 @@ impl JsonText {
         }
     }
 
-    /// A character outside of texts and words.
+    /// Handles a character outside of strings and words.
     fn between(&mut self, c: char, out: &mut String) -> Result<(), NotJson> {
         use Expectation::{Colon, Comma, FirstItem, FirstKey, Key, Object, Value};
         match (c, self.expected) {
@@ -153,7 +153,7 @@ impl JsonText {
         Ok(())
     }
 
-    /// A character within a text.
+    /// Handles a character within a string.
     fn text(
         &mut self,
         is_key: bool,
@@ -193,7 +193,7 @@ fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || "+-.".contains(c)
 }
 
-/// What an escape means: two characters, six, or twice six where the first are half of a pair.
+/// The meaning of an escape: two characters, six, or twice six for a surrogate pair.
 fn unescaped(escape: &str) -> CallFit<String> {
     let n_wanted = match escape.as_bytes() {
         [_] => return CallFit::Partial,
@@ -303,7 +303,7 @@ mod tests {
         proptest!(config, |(value in values(), n_chars in 1..9_usize, cut in any::<prop::sample::Index>())| {
             let text = value.to_string();
             let pretty = serde_json::to_string_pretty(&value).unwrap();
-            // The last digit of a number may change when it is read.
+            // The last digit of a number may change in parsing.
             let expected = |given: &str| serde_json::from_str::<Value>(given).unwrap().to_string();
             for given in [&text, &pretty] {
                 let (out, is_open) = written(given, n_chars);

@@ -1,13 +1,13 @@
-//! What schemas say of values that are written without their kind.
+//! Uses schemas to determine the type of values that are written without quotes.
 
 use serde_json::Value;
 
 use super::python;
 
-/// References that are followed one behind the other.
+/// Maximum number of references followed in a row.
 const MAX_REFERENCES: usize = 8;
 
-/// A schema, or what it refers to in `root`.
+/// A schema, or the target of its reference in `root`.
 pub(crate) fn resolved<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
     let mut schema = schema;
     for _ in 0..MAX_REFERENCES {
@@ -22,7 +22,7 @@ pub(crate) fn resolved<'s>(schema: &'s Value, root: &'s Value) -> &'s Value {
     schema
 }
 
-/// Whether a schema within another describes texts and nothing else.
+/// Whether a subschema describes only strings.
 pub(super) fn is_text(schema: &Value, root: &Value, depth: usize) -> bool {
     if let Some(name) = schema["$ref"].as_str().filter(|_| depth < MAX_REFERENCES) {
         let target = name
@@ -41,7 +41,7 @@ pub(super) fn is_text(schema: &Value, root: &Value, depth: usize) -> bool {
     }
 }
 
-/// Whether a value is of a kind that a schema within another takes. What a schema does not say it takes.
+/// Whether a value has a type that a subschema allows. A schema allows anything that it does not restrict.
 pub(super) fn may_be(schema: &Value, root: &Value, value: &Value) -> bool {
     let schema = resolved(schema, root);
     let is_of = |kind: &Value| match kind.as_str() {
@@ -71,8 +71,8 @@ pub(super) fn may_be(schema: &Value, root: &Value, value: &Value) -> bool {
     is_of_kind && is_listed && of_several
 }
 
-/// The value that a text without quotes stands for, by the schema of it: JSON, or what Python prints, if the schema takes that,
-/// and else the text.
+/// The value of an unquoted text. If its schema allows it, the text is parsed as JSON or as Python prints it, else it
+/// is a string.
 pub(super) fn unquoted(text: &str, schema: &Value, root: &Value) -> Value {
     let trimmed = text.trim();
     let read = serde_json::from_str(trimmed)

@@ -1,17 +1,18 @@
-//! Texts of a syntax as Lark: control tokens by their numbers, what varies as expressions.
+//! Texts of a syntax as Lark: control tokens by their ids, variable parts as expressions.
 
 use std::fmt::Write;
 
 use millrace_text::{EncodeOptions, Tokenizer};
 
-/// What may stand for something that varies in a text of a syntax: its name there, and the expression that it matches.
+/// Placeholders for variable parts in the texts of a syntax: the name, and the expression that it matches.
 pub(crate) const BLANKS: [(&str, &str); 3] = [
     ("⟨n⟩", "/[0-9]{1,4}/"),
     ("⟨id⟩", "/[a-zA-Z0-9]{9}/"),
     ("⟨w⟩", "/[a-z]{1,12}/"),
 ];
 
-/// The control tokens among the texts of a syntax. A grammar has them as tokens, since no text of a model may be one.
+/// The control tokens among the texts of a syntax. In a grammar they are tokens, since no text of a model may contain
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks {
     /// Longest first.
@@ -19,7 +20,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Those of a vocabulary.
+    /// The control tokens of a vocabulary.
     pub(crate) fn of<'t>(texts: impl IntoIterator<Item = &'t str>, tokenizer: &Tokenizer) -> Marks {
         let options = EncodeOptions {
             add_special: false,
@@ -43,14 +44,14 @@ impl Marks {
         self.tokens.iter().map(|(text, _)| text.as_str())
     }
 
-    /// Their numbers, in ascending order.
+    /// Their ids, in ascending order.
     pub(crate) fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.tokens.iter().map(|(_, id)| *id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The rule of a text: texts in quotes, tokens, expressions, one after another.
+    /// The rule of a text: quoted texts, tokens and expressions in sequence.
     pub(crate) fn rule(&self, text: &str) -> String {
         let mut rule = String::new();
         let mut rest = text;
@@ -66,7 +67,7 @@ impl Marks {
         rule
     }
 
-    /// The first part of a text, and its bytes.
+    /// The first part of a text, as its length in bytes and its rule.
     fn first(&self, text: &str) -> (usize, String) {
         if let Some((mark, id)) = self.at(text) {
             return (mark.len(), format!("mark_{id}"));
@@ -90,7 +91,7 @@ impl Marks {
             .find(|(mark, _)| text.starts_with(mark.as_str()))
     }
 
-    /// A text up to its first control token, and the rest.
+    /// Splits a text before its first control token.
     pub(crate) fn parted<'t>(&self, text: &'t str) -> (&'t str, &'t str) {
         let places = text.char_indices().map(|(at, _)| at);
         let token = places
@@ -114,18 +115,18 @@ impl Marks {
     }
 }
 
-/// A text as Lark has it, which is as JSON has it.
+/// A text as a Lark string, which has the form of a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A regular expression, without its slashes, of a text.
+/// A regular expression for a text, without its slashes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         match c {
             '\n' => out.push_str("\\n"),
-            // A backslash before other characters may mean something.
+            // A backslash before other characters may have a meaning.
             c if "\\.+*?()|[]{}^$/".contains(c) => {
                 out.push('\\');
                 out.push(c);

@@ -1,11 +1,11 @@
-//! Answers that are messages, of which some are calls.
+//! Answers that consist of messages, some of which are calls.
 
 use super::calls::CallSyntax;
 use super::functionary::FunctionaryReader;
 use super::harmony::HarmonyReader;
 use super::reader::{AnswerPart, Names};
 
-/// Reads messages of a family while they are written.
+/// Reads messages of a model family while they are generated.
 #[derive(Clone, Debug)]
 pub(super) enum MessageReader {
     Harmony(HarmonyReader),
@@ -13,7 +13,7 @@ pub(super) enum MessageReader {
 }
 
 impl MessageReader {
-    /// For a way of writing calls, if its calls are messages of their own.
+    /// The reader for a call syntax, if its calls are separate messages.
     pub(super) fn of(syntax: &CallSyntax) -> Option<MessageReader> {
         if syntax.is_harmony() {
             return Some(MessageReader::Harmony(HarmonyReader::new()));
@@ -22,7 +22,7 @@ impl MessageReader {
         is_it.then(|| MessageReader::Functionary(FunctionaryReader::new()))
     }
 
-    /// For answers of a form, whose texts may look like the end of a message.
+    /// Makes a reader for answers with a form, whose texts may look like the end of a message.
     pub(super) fn before_form(self) -> MessageReader {
         match self {
             MessageReader::Harmony(reader) => MessageReader::Harmony(reader.before_form()),
@@ -37,7 +37,7 @@ impl MessageReader {
         }
     }
 
-    /// The answer has ended.
+    /// Ends the answer.
     pub(super) fn finish(&mut self, out: &mut Vec<AnswerPart>) {
         match self {
             MessageReader::Harmony(reader) => reader.finish(out),

@@ -1,25 +1,25 @@
-//! A call that is told while it is written.
+//! A call that is reported while it is generated.
 
 use serde_json::{Map, Value};
 
 use super::json_text::JsonText;
 use super::reader::AnswerPart;
 
-/// A call that has begun. It tells arguments early, as far as they are certain, but it decides nothing: whether there is a call
-/// and which one, [`fit::call`](super::fit::call) says when all of it is there.
+/// A call that has begun. It reports arguments early, as far as they are certain, but decides nothing. Once the call
+/// is complete, [`fit::call`](super::fit::call) decides whether it is one, and which.
 #[derive(Clone, Debug)]
 pub(super) struct CallPreview {
     name: String,
-    /// The arguments as far as they are told: a beginning of the complete text.
+    /// The arguments reported so far: a beginning of the complete text.
     told: String,
-    /// Arguments that came one by one, so far as they were looked at.
+    /// Number of separately written arguments seen so far.
     n_members: usize,
-    /// Of arguments that are JSON: the reader, and how many bytes of the held text it has.
+    /// For arguments in JSON: the reader, and the number of bytes of the held text that it has read.
     json: Option<(JsonText, usize)>,
 }
 
 impl CallPreview {
-    /// A call of a function. Arguments that are JSON begin at a byte of the held text.
+    /// Begins a call of a function. `json_at` is the byte of the held text at which JSON arguments begin.
     pub(super) fn begin(
         name: &str,
         json_at: Option<usize>,
@@ -36,12 +36,12 @@ impl CallPreview {
         }
     }
 
-    /// Whether its JSON has neither ended nor a fault, so that the call cannot be complete.
+    /// Whether its JSON is neither complete nor invalid, so that the call cannot be complete.
     pub(super) fn is_open(&self) -> bool {
         self.json.as_ref().is_some_and(|(json, _)| json.is_open())
     }
 
-    /// Tells what the held text says beyond what is told.
+    /// Reports the arguments in the held text that are not reported yet.
     pub(super) fn follow(&mut self, held: &str, out: &mut Vec<AnswerPart>) {
         let Some((json, at)) = &mut self.json else {
             return;
@@ -52,7 +52,8 @@ impl CallPreview {
         tell(&self.told[n_told..], out);
     }
 
-    /// Tells arguments that came one by one, all that are complete: as far as none comes twice, since then the last would count.
+    /// Reports complete arguments that are written separately. Stops at the first duplicate, since then the last one
+    /// would count.
     pub(super) fn tell_members(&mut self, members: &[(String, Value)], out: &mut Vec<AnswerPart>) {
         if members.len() == self.n_members {
             return;
@@ -66,7 +67,7 @@ impl CallPreview {
             certain.insert(name.clone(), value.clone());
         }
         let mut text = Value::Object(certain).to_string();
-        // The brace is the end's.
+        // The closing brace is reported at the end.
         text.pop();
         if let Some(more) = text.strip_prefix(&self.told) {
             tell(more, out);
@@ -74,8 +75,8 @@ impl CallPreview {
         }
     }
 
-    /// Tells the rest of a call that is complete. If what was told is not of this call (of a member that came twice only the
-    /// last counts), that one is broken off, and the call is told anew.
+    /// Reports the rest of a complete call. The reported part may not belong to it, since only the last of duplicate
+    /// members counts. Then that call is broken off, and reported again in full.
     pub(super) fn complete(
         preview: Option<CallPreview>,
         name: String,
@@ -101,9 +102,9 @@ impl CallPreview {
     }
 }
 
-/// Of a message whose body is the arguments of a call, where `preview` is of the call under way, if it has begun.
+/// For messages whose body is the arguments of a call; `preview` is the call under way, if it has begun.
 impl CallPreview {
-    /// Tells what is certain of the arguments.
+    /// Reports the certain part of the arguments.
     pub(super) fn show(
         preview: &mut Option<CallPreview>,
         name: &str,
@@ -120,7 +121,7 @@ impl CallPreview {
         }
     }
 
-    /// Tells the rest of the call if the body, which is complete, is an object; whether it is.
+    /// Reports the rest of the call if the complete body is an object; returns whether it is.
     pub(super) fn end(
         preview: &mut Option<CallPreview>,
         name: &str,
@@ -134,14 +135,14 @@ impl CallPreview {
         true
     }
 
-    /// The body is complete and no object: what was told is no call.
+    /// Abandons the call: the complete body is not an object.
     pub(super) fn give_up(preview: &mut Option<CallPreview>, out: &mut Vec<AnswerPart>) {
         if preview.take().is_some() {
             out.push(AnswerPart::CallBroken);
         }
     }
 
-    /// The answer has ended within the body. `text` is all that is not told of the message.
+    /// Ends the answer within the body. `text` is the unreported rest of the message.
     pub(super) fn cut(preview: &mut Option<CallPreview>, text: String, out: &mut Vec<AnswerPart>) {
         out.push(match preview.take() {
             Some(_) => AnswerPart::CallCut(text),

@@ -1,4 +1,4 @@
-//! Arguments as Python writes them, and as Gemma 4 does.
+//! Arguments as Python writes them, and as in Gemma 4.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::calls::GEMMA_QUOTE;
 use super::fit::loosely;
 use super::json::CallFit;
 
-/// Lists and objects in each other at most.
+/// Maximum nesting of lists and objects.
 const MAX_DEPTH: usize = 64;
 
-/// Why there is no value.
+/// Reason why there is no value.
 enum Stop {
     /// More of the text may come.
     Partial,
@@ -18,22 +18,22 @@ enum Stop {
 
 type PythonResult<T> = Result<T, Stop>;
 
-/// Names with values, as they come.
+/// Names with values, in order of appearance.
 type Members = Vec<(String, Value)>;
 
-/// `a=1, b="x"`, and `after` behind them.
+/// Reads `a=1, b="x"`, followed by `after`.
 pub(super) fn arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, false)
 }
 
-/// `a:1,b:<|"|>x<|"|>`, and `after` behind them.
+/// Reads `a:1,b:<|"|>x<|"|>`, followed by `after`.
 pub(super) fn gemma_arguments(text: &str, after: &str) -> CallFit<Value> {
     read(text, after, true)
 }
 
-/// The value that a whole text is, as Python prints it.
+/// The value of a whole text, as Python prints it.
 pub(super) fn literal(text: &str) -> Option<Value> {
-    // A word ends where something follows it.
+    // A word needs a following character to end.
     let text = format!("{text} ");
     let mut reader = ValueReader {
         text: &text,
@@ -44,7 +44,7 @@ pub(super) fn literal(text: &str) -> Option<Value> {
     reader.rest().is_empty().then_some(value)
 }
 
-/// Those arguments that are complete, of a call that need not be, in their order.
+/// The complete arguments of a possibly incomplete call, in their order.
 pub(super) fn complete(text: &str, after: &str, is_gemma: bool) -> Members {
     let mut arguments = Members::new();
     members(text, after, is_gemma, &mut arguments);
@@ -60,7 +60,7 @@ fn read(text: &str, after: &str, is_gemma: bool) -> CallFit<Value> {
     })
 }
 
-/// Reads arguments up to where `after` stands.
+/// Reads arguments up to `after`.
 fn members(text: &str, after: &str, is_gemma: bool, arguments: &mut Members) -> CallFit<()> {
     let mut reader = ValueReader {
         text,
@@ -93,7 +93,7 @@ impl<'t> ValueReader<'t> {
         self.rest().chars().next().ok_or(Stop::Partial)
     }
 
-    /// Passes a character.
+    /// Consumes the wanted character.
     fn pass(&mut self, wanted: char) -> PythonResult<()> {
         if self.next()? != wanted {
             return Err(Stop::Not);
@@ -102,7 +102,8 @@ impl<'t> ValueReader<'t> {
         Ok(())
     }
 
-    /// Names with values up to `end`, which is left. Those that are complete are in `members`, whatever comes behind.
+    /// Reads names with values up to `end`, which is not consumed. `members` gets the complete ones, even if the rest
+    /// fails.
     fn members(
         &mut self,
         delimiter: char,
@@ -123,7 +124,7 @@ impl<'t> ValueReader<'t> {
                 c if c == end => return Ok(()),
                 _ => return Err(Stop::Not),
             }
-            // A comma may stand behind the last.
+            // A trailing comma is allowed.
             if self.next()? == end {
                 return Ok(());
             }
@@ -189,7 +190,7 @@ impl<'t> ValueReader<'t> {
         }
     }
 
-    /// A number, or a word for true, false or nothing.
+    /// Reads a number, or a word for true, false or null.
     fn word(&mut self) -> PythonResult<Value> {
         let rest = self.rest();
         let n_bytes = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-._".contains(c)));
@@ -225,7 +226,7 @@ impl<'t> ValueReader<'t> {
                         self.at += at + 1;
                         return Ok(out);
                     }
-                    // Templates put texts between quotes as they are, with an apostrophe perhaps.
+                    // Templates put strings between quotes unescaped, possibly with an apostrophe.
                     Some(_) => out.push(c),
                 },
                 '\\' => {
@@ -244,7 +245,7 @@ impl<'t> ValueReader<'t> {
     }
 }
 
-/// What a character behind a backslash means; what means nothing stays with its backslash.
+/// The meaning of a character after a backslash; if it has none, the backslash stays.
 fn unescaped(c: char) -> impl Iterator<Item = char> {
     let (first, second) = match c {
         'n' => ('\n', None),
@@ -258,7 +259,7 @@ fn unescaped(c: char) -> impl Iterator<Item = char> {
     [first].into_iter().chain(second)
 }
 
-/// The character of four hexadecimal digits, or of two times four where the first are half of a pair.
+/// Reads the character of four hexadecimal digits, or of twice four for a surrogate pair.
 fn escaped(chars: &mut std::str::CharIndices<'_>) -> PythonResult<String> {
     let first = unit(chars)?;
     if !(0xD800..0xDC00).contains(&first) {
@@ -274,7 +275,7 @@ fn escaped(chars: &mut std::str::CharIndices<'_>) -> PythonResult<String> {
     Ok(String::from_utf16_lossy(&units))
 }
 
-/// The character of so many hexadecimal digits.
+/// Reads the character of `n` hexadecimal digits.
 fn digits(chars: &mut std::str::CharIndices<'_>, n: usize) -> PythonResult<char> {
     let mut code = 0_u32;
     for _ in 0..n {
@@ -312,7 +313,7 @@ mod tests {
             }
         }
         assert_eq!(arguments(")", ")"), CallFit::Full(json!({}), 1));
-        // Texts between quotes as they are, and as Python prints them.
+        // Unescaped strings between quotes, and strings as Python prints them.
         let text = r"a='it's', b='\x41\U0001f999', c=['don't', 'x'])";
         let value = json!({"a": "it's", "b": "A🦙", "c": ["don't", "x"]});
         assert_eq!(arguments(text, ")"), CallFit::Full(value, text.len()));

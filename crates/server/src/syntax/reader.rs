@@ -1,4 +1,4 @@
-//! Takes calls out of an answer while it is written.
+//! Separates calls from an answer while it is generated.
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use super::tagged::TaggedProgress;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AnswerPart {
     Text(String),
-    /// Of a message that is not meant for the user.
+    /// Part of a message that is not meant for the user.
     Thought(String),
     /// A call begins.
     CallBegin {
         name: String,
     },
-    /// More of the arguments of the call that began, as JSON. Without the rest they are none.
+    /// More of the arguments of the open call, as JSON. Incomplete without the rest.
     CallArguments(String),
-    /// The call that began is complete: its arguments as a whole.
+    /// The open call is complete; these are its whole arguments.
     Call {
         name: String,
         arguments: Value,
     },
-    /// The call that began is none. What was read of it follows as text.
+    /// The open call turned out not to be one. Its text follows.
     CallBroken,
-    /// The answer ended amid the call that began. This was read of it.
+    /// The answer ended within the open call. This is the text of it.
     CallCut(String),
 }
 
-/// The functions that an answer may call: what names another is text.
+/// The functions that an answer may call: a call of another name is text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(Arc<[(String, Value)]>);
 
@@ -57,13 +57,13 @@ impl Names {
         self.0.iter().any(|(known, _)| known.starts_with(text))
     }
 
-    /// The schema of a function's arguments; `null` of one that is not known.
+    /// The schema of a function's arguments; `null` for an unknown function.
     pub(super) fn schema(&self, name: &str) -> &Value {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or(&Value::Null, |(_, schema)| schema)
     }
 
-    /// Whether an argument is a text, and nothing else. `None` if no schema says.
+    /// Whether an argument is always a string. `None` if no schema says.
     pub(super) fn is_text(&self, name: &str, argument: &str) -> Option<bool> {
         let schema = self.schema(name);
         let argument = schema["properties"].get(argument)?;
@@ -71,34 +71,35 @@ impl Names {
     }
 }
 
-/// Bytes from which on a call is long.
+/// Length from which a call counts as long, in bytes.
 const LONG_CALL_BYTES: usize = 4096;
 
-/// Where a reader is.
+/// State of a reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ReaderPlace {
-    /// Nothing but white space was read.
+    /// Only white space was read.
     Begin,
-    /// Amid text.
+    /// Within text.
     Text,
-    /// Where a call may begin, or the calls end. `n_calls` of them are read.
+    /// At a point where a call may begin, or the calls end. `n_calls` were read.
     Calls { n_calls: usize },
 }
 
-/// Separates text and calls. What may become part of a call is held back; what turns out not to be one is text after all.
+/// Separates text and calls. Text that may become part of a call is held back; if it does not, it is reported as
+/// text.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerReader {
     syntax: Option<CallSyntax>,
     messages: Option<MessageReader>,
     around: Option<Around>,
     names: Names,
-    /// Calls are the whole answer, or there are none.
+    /// Either the whole answer is calls, or it has none.
     is_whole: bool,
     held: String,
     place: ReaderPlace,
     /// The call under way, once its name is known.
     preview: Option<CallPreview>,
-    /// What is read of its arguments.
+    /// Progress in reading its arguments.
     progress: TaggedProgress,
     n_calls: usize,
     /// No text came since the last call.
@@ -106,7 +107,7 @@ pub(crate) struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// For answers that call functions in some way, if they may, and that stand between two texts, if they do.
+    /// A reader for answers with an optional call syntax, and with optional texts around them.
     pub(crate) fn new(
         syntax: Option<CallSyntax>,
         wrapper: Option<(&'static str, &'static str)>,
@@ -132,7 +133,7 @@ impl AnswerReader {
         }
     }
 
-    /// For answers in channels that call nothing.
+    /// A reader for answers in channels without calls.
     pub(crate) fn of_channels() -> AnswerReader {
         AnswerReader {
             messages: Some(MessageReader::Harmony(HarmonyReader::new())),
@@ -140,7 +141,7 @@ impl AnswerReader {
         }
     }
 
-    /// For answers of messages to somebody that call nothing.
+    /// A reader for answers of messages to recipients, without calls.
     pub(crate) fn of_recipients() -> AnswerReader {
         AnswerReader {
             around: Some(Around::Recipients(RecipientReader::default())),
@@ -148,8 +149,8 @@ impl AnswerReader {
         }
     }
 
-    /// The same for answers that are calls or of a form. What looks like a call, or like the end of a message, in the texts of
-    /// a form is no call and no end.
+    /// The same for answers that are either calls or a form. In the texts of a form, lookalikes of a call or of the
+    /// end of a message are plain text.
     pub(crate) fn beside_form(mut self) -> AnswerReader {
         self.is_whole = true;
         self.messages = self.messages.map(MessageReader::before_form);
@@ -159,7 +160,7 @@ impl AnswerReader {
         self
     }
 
-    /// Calls found so far.
+    /// Number of calls found so far.
     pub(crate) fn n_calls(&self) -> usize {
         self.n_calls
     }
@@ -172,7 +173,7 @@ impl AnswerReader {
         let pieces = around.push(text);
         let mut out = Vec::new();
         for (i, piece) in pieces.iter().enumerate() {
-            // What stood apart does not become the beginning of a call.
+            // Text across a removed mark does not become the beginning of a call.
             let is_space = self.is_behind_call && self.held.trim().is_empty();
             if i > 0 && self.place == ReaderPlace::Text && !is_space {
                 self.tell(self.held.len(), &mut out);
@@ -196,7 +197,7 @@ impl AnswerReader {
                 return out;
             }
         }
-        // Other long arguments are looked at where they may end, and not with every word.
+        // Other long arguments are checked only where they may end, not with every word.
         let is_amid =
             matches!(self.place, ReaderPlace::Calls { .. }) && self.held.len() > LONG_CALL_BYTES;
         if is_amid && !text.contains(['}', ')', ']', '>']) {
@@ -253,7 +254,7 @@ impl AnswerReader {
         true
     }
 
-    /// Tells text up to where calls begin.
+    /// Reports text up to the start of calls.
     fn text(&mut self, syntax: &CallSyntax, out: &mut Vec<AnswerPart>) -> bool {
         let trigger = syntax.trigger();
         let found = self.held.find(trigger).filter(|_| !self.is_whole);
@@ -262,7 +263,7 @@ impl AnswerReader {
             None if self.is_whole => (self.held.len(), false),
             None => (self.held.len() - overlap(&self.held, trigger), false),
         };
-        // White space between calls belongs to their writing.
+        // White space between calls is part of the syntax.
         let is_space = self.held[..n_text].trim().is_empty();
         match (is_space && self.is_behind_call, is_found) {
             (true, true) => drop(self.held.drain(..n_text)),
@@ -275,7 +276,7 @@ impl AnswerReader {
         is_found
     }
 
-    /// Reads a call, or the end of calls. What stands before the first stays until that is complete.
+    /// Reads a call, or the end of calls. Text before the first call is held until that is complete.
     fn calls(&mut self, syntax: &CallSyntax, n_calls: usize, out: &mut Vec<AnswerPart>) -> bool {
         let opened = match n_calls {
             0 => loosely(&self.held, syntax.open),
@@ -286,7 +287,7 @@ impl AnswerReader {
             CallFit::Partial | CallFit::Not => None,
         };
         let read = opened.then(|(), at| {
-            // Where no mark ends the calls, another begins as grammars know it, without white space in its mark.
+            // Without a closing mark, the next call begins as in grammars, without white space within its mark.
             let is_behind = n_calls > 0 && syntax.close.is_empty() && !syntax.is_bare;
             match is_behind {
                 true => fit::exactly(self.held[at..].trim_start(), syntax.again())
@@ -303,7 +304,7 @@ impl AnswerReader {
             CallFit::Full(_, n_bytes) => *n_bytes,
             CallFit::Partial | CallFit::Not => self.held.len(),
         };
-        // Before anything is decided, so that the same is told however the text was cut.
+        // Before any decision, so that the reports do not depend on how the text was cut.
         if let Some(at) = begin {
             let held = (&self.held[..n_read], at, &self.progress);
             fit::preview(syntax, &self.names, held, &mut self.preview, out);
@@ -336,12 +337,12 @@ impl AnswerReader {
         }
     }
 
-    /// What is held is no call.
+    /// Abandons the held text as a call.
     fn break_off(&mut self, syntax: &CallSyntax, n_calls: usize, out: &mut Vec<AnswerPart>) {
         if self.preview.take().is_some() {
             out.push(AnswerPart::CallBroken);
         }
-        // What begins calls and is none is text, and calls may still follow it.
+        // The trigger without a call is text, and calls may still follow it.
         if n_calls == 0 {
             let trigger = self.held.find(syntax.trigger());
             let n_bytes = trigger.map_or(0, |at| at + syntax.trigger().len());
@@ -350,7 +351,7 @@ impl AnswerReader {
         self.place = ReaderPlace::Text;
     }
 
-    /// The answer has ended. A call that is not complete is text.
+    /// Ends the answer. An incomplete call is text.
     pub(crate) fn finish(&mut self) -> Vec<AnswerPart> {
         let rest = self.around.as_mut().map(Around::finish);
         let mut out = self.read(&rest.unwrap_or_default());
@@ -373,7 +374,7 @@ impl AnswerReader {
     }
 }
 
-/// Bytes of the longest end of `text` that is a proper beginning of `mark`.
+/// Length of the longest end of `text` that is a proper beginning of `mark`.
 pub(super) fn overlap(text: &str, mark: &str) -> usize {
     let longest = text.len().min(mark.len().saturating_sub(1));
     let ends = |n: &usize| mark.is_char_boundary(*n) && text.ends_with(&mark[..*n]);

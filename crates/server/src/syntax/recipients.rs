@@ -1,6 +1,7 @@
-//! The messages of Muse: each begins with whom it is for, and an answer may have several.
+//! The messages of Muse: each begins with its recipient, and an answer may have several.
 //!
-//! `to=self` is a thought, which [`thoughts`](super::thoughts) takes out; `to=user` the answer; another a function, which the message calls.
+//! `to=self` is a thought, which [`thoughts`](super::thoughts) separates. `to=user` is the answer. Any other
+//! recipient is a function that the message calls.
 
 use super::calls::CallSyntax;
 use super::grammar::{CallGrammar, CallRules, MAX_CALLS};
@@ -14,10 +15,10 @@ const END: &str = "<|eom|>";
 /// The control tokens of messages.
 pub(super) const MARKS: [&str; 3] = [START, MESSAGE, END];
 
-/// Bytes of what stands before a message at most.
+/// Maximum length of the text before a message, in bytes.
 const MAX_HEADER_BYTES: usize = 300;
 
-/// Where a reader is.
+/// State of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum MessagePlace {
     /// Before a message: a header may come.
@@ -25,11 +26,11 @@ enum MessagePlace {
     Begin,
     Header,
     Body,
-    /// In the last message, which may spell whatever it likes.
+    /// In the last message, which may contain any text.
     Last,
 }
 
-/// Takes headers and ends of messages out of an answer.
+/// Removes headers and ends of messages from an answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecipientReader {
     held: String,
@@ -38,12 +39,13 @@ pub(super) struct RecipientReader {
 }
 
 impl RecipientReader {
-    /// For answers of a form, whose texts may look like the end of a message.
+    /// Prepares for answers with a form, whose texts may look like the end of a message.
     pub(super) fn before_form(&mut self) {
         self.has_form = true;
     }
 
-    /// What is certain to be of messages: pieces between which something was taken away.
+    /// Takes more text. Returns text that certainly belongs to messages, as pieces between which something was
+    /// removed.
     pub(super) fn push(&mut self, text: &str) -> Vec<String> {
         self.held.push_str(text);
         let mut out = vec![String::new()];
@@ -118,7 +120,7 @@ impl RecipientReader {
         true
     }
 
-    /// The answer has ended: what was held is no mark.
+    /// Ends the answer: the held text is not a mark.
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
@@ -130,12 +132,12 @@ fn tell(text: &str, out: &mut [String]) {
     }
 }
 
-/// The rule of what stands before a message.
+/// The rule for the text before a message.
 fn header(recipient: &str, marks: &Marks) -> String {
     marks.rule(&format!(" to={recipient}{MESSAGE}"))
 }
 
-/// A message that another follows.
+/// The rule for a message that another one follows.
 fn message(recipient: &str, rules: &mut CallRules<'_>) -> String {
     let text = rules.text_up_to(END, &[START]);
     let again = rules.marks.rule(&format!("{START}assistant"));
@@ -143,7 +145,8 @@ fn message(recipient: &str, rules: &mut CallRules<'_>) -> String {
 }
 
 impl CallSyntax {
-    /// Messages: one of thoughts, one that tells what the model does, and then calls, each in one of its own, or the answer.
+    /// Rules for messages: optionally one of thoughts and one preamble, and then either calls, each in a separate
+    /// message, or the answer.
     pub(super) fn recipients_start(
         &self,
         calls: &CallGrammar<'_>,
@@ -175,7 +178,7 @@ impl CallSyntax {
             (false, true) => format!(" | {user} form"),
             (false, false) => format!(" | {user} {}?", rules.text_without(&[END, START])),
         };
-        // Beside a form calls are the whole answer.
+        // With a form, the calls are the whole answer.
         let preamble = match has_form {
             true => String::new(),
             false => format!("({preamble})?"),
@@ -186,7 +189,7 @@ impl CallSyntax {
     }
 }
 
-/// Answers that are of a form: thoughts perhaps, then a message of this rule.
+/// A grammar for answers with a form: optionally thoughts, then a message of this form.
 pub(crate) fn recipient_form(form: &str, marks: &Marks) -> String {
     let mut rules = CallRules::new(marks);
     let thought = message("self", &mut rules);

@@ -1,4 +1,4 @@
-//! The ways of writing calls that are known, a row each.
+//! The known call syntaxes, one table row for each.
 
 use super::calls::{Arguments, CallSyntax, Tags};
 use super::functionary;
@@ -45,7 +45,7 @@ const HERMES: CallSyntax = CallSyntax {
     ..NONE
 };
 
-/// The way in which functions are explained to models whose template knows none.
+/// The syntax explained to models whose template has none.
 pub(crate) const GENERIC: CallSyntax = HERMES;
 
 const fn objects(
@@ -111,7 +111,7 @@ const fn glm(
     }
 }
 
-/// The prompt has the mark before the first message.
+/// The prompt contains the mark of the first message.
 pub(super) const FUNCTIONARY_3_2: CallSyntax = CallSyntax {
     name: "functionary 3.2",
     middle: "\n",
@@ -123,7 +123,7 @@ pub(super) const FUNCTIONARY_3_2: CallSyntax = CallSyntax {
 
 pub(super) const N_ROWS: usize = 35;
 
-/// Rows: the first whose signs a template has counts.
+/// The rows. The first one whose signs a template has is used.
 pub(super) const ROWS: [CallSyntax; N_ROWS] = [
     CallSyntax {
         name: "harmony",

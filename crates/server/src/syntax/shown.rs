@@ -1,4 +1,4 @@
-//! Which way of writing calls a chat template shows, and what it makes of earlier ones.
+//! Determines the call syntax that a chat template shows, and how the template treats earlier calls.
 
 use millrace_text::{Message, RenderOptions};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::calls::{CallSyntax, by_template};
 use super::derive::{self, NAMES};
 
-/// How a model writes calls, and what its template makes of those of earlier answers.
+/// The call syntax of a model, and its template's treatment of calls in earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ShownCalls {
     pub(crate) syntax: CallSyntax,
@@ -17,14 +17,15 @@ pub(crate) struct ShownCalls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlierCalls {
     All,
-    /// One of each answer: where there are several it fails, or leaves out the rest.
+    /// One for each answer: with several it fails, or drops the rest.
     One,
-    /// None: to it they are part of the text.
+    /// None: it expects them as part of the text.
     None,
 }
 
-/// How calls are written by a model, if its template shows functions, in a way that is known here or that it shows. `sources` are its
-/// templates, `has_token` asks the vocabulary, `render` renders; what it returns for no text is an error of the caller's.
+/// The call syntax of a model, if its template shows functions in a known syntax, or in one that can be derived.
+/// `sources` are its templates, `has_token` looks up the vocabulary, `render` renders. An error of `render` is passed
+/// on only if nothing renders.
 ///
 /// # Errors
 /// A template that renders no conversation at all.
@@ -45,7 +46,7 @@ pub(crate) fn shown_calls<E>(
     let prompt = match render(&messages, &with_tools) {
         Ok(prompt) if prompt.contains(NAMES[0]) => prompt,
         Ok(_) => return Ok(None),
-        // A template that cannot render them does not know them; if it renders nothing, that is told.
+        // A template that fails with functions does not know them; if it renders nothing at all, that is the error.
         Err(_) => return render(&messages, &plain).map(|_| None),
     };
     let options = RenderOptions {
@@ -53,14 +54,14 @@ pub(crate) fn shown_calls<E>(
         ..with_tools
     };
     let before = render(&messages, &options).ok();
-    // By answers with some.
+    // Renderings of conversations whose answer has calls.
     let rendered =
         |n_calls| conversations(n_calls).find_map(|messages| render(&messages, &options).ok());
     let (one, both) = (rendered(1), rendered(2));
     let known = by_template(sources, has_token).copied();
     let derived = || derive::derived(before.as_deref()?, both.as_deref()?);
     let syntax = known.or_else(derived);
-    // Where the prompt begins what stands before a call, an answer has it before the second alone.
+    // If the prompt contains the beginning of a call, an answer has it only before the second call.
     let is_begun = |syntax: &CallSyntax| {
         let trigger = syntax.trigger();
         !trigger.is_empty() && prompt.trim_end().ends_with(trigger)
@@ -71,7 +72,8 @@ pub(crate) fn shown_calls<E>(
     Ok(syntax.map(|syntax| ShownCalls { syntax, earlier }))
 }
 
-/// Conversations with an answer of so many calls. Some templates want arguments as texts, some results behind calls.
+/// Conversations with an answer of `n_calls` calls. Some templates require arguments as text, some require results
+/// after calls.
 fn conversations(n_calls: usize) -> impl Iterator<Item = Vec<Message>> {
     let conversation = move |as_texts: bool, has_results: bool| {
         let mut calls = derive::calls();
@@ -108,7 +110,8 @@ fn conversations(n_calls: usize) -> impl Iterator<Item = Vec<Message>> {
         .map(move |(as_texts, has_results)| conversation(as_texts, has_results))
 }
 
-/// Which calls stand in what a template wrote with an answer of one, and with one of two, beside what it writes `before`.
+/// Which calls a template writes: compares renderings of an answer with one call and with two to the rendering
+/// `before`.
 fn earlier(before: &str, one: Option<&str>, both: Option<&str>) -> EarlierCalls {
     let count = |text: &str, name: &str| text.matches(name).count();
     let has = |text: Option<&str>, name: &str| {
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
     use millrace_text::ChatTemplate;
 
-    /// What a template of these parts shows: `system` of functions, `answer` of an answer.
+    /// The calls shown by a template that lists functions and writes answers as in `answer`.
     fn shown(answer: &str) -> Option<ShownCalls> {
         let source = format!(
             "{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}\

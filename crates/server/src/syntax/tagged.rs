@@ -1,4 +1,4 @@
-//! Arguments that stand each between tags of their own.
+//! Arguments that are each between tags.
 
 use serde_json::Value;
 
@@ -12,29 +12,29 @@ use super::lark::quoted;
 use super::reader::Names;
 use crate::grammar::compact;
 
-/// What stands around a text in which anything may be.
+/// Marks around a string with special characters.
 pub(super) const CDATA: [&str; 2] = ["<![CDATA[", "]]>"];
 
-/// What is read of the arguments of a call under way, so that none is read again with every piece that comes.
+/// Progress in reading the arguments of the call under way, so that none is parsed again with every new piece.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaggedProgress {
-    /// Where in the call its arguments begin.
+    /// Start of the arguments within the call.
     start: usize,
-    /// Bytes of them that are read.
+    /// Number of their bytes that are read.
     at: usize,
-    /// Those that are complete, in their order.
+    /// The complete ones, in their order.
     arguments: Vec<(String, Value)>,
 }
 
 impl TaggedProgress {
-    /// The arguments that are complete, of a call that need not be, in their order.
+    /// The complete arguments of a possibly incomplete call, in their order.
     pub(super) fn arguments(&self) -> &[(String, Value)] {
         &self.arguments
     }
 }
 
-/// The arguments of a function, which begin at byte `start` of a call, and `after` behind them. `text` is the call, or a beginning
-/// of it no shorter than the one that the progress was made with.
+/// Reads the arguments of a function, which begin at byte `start` of a call, followed by `after`. `text` is the call,
+/// or a beginning of it no shorter than at the last progress.
 pub(super) fn arguments(
     tags: &Tags,
     after: &str,
@@ -82,7 +82,7 @@ fn read(
     }
 }
 
-/// One argument, from its name on.
+/// Reads one argument, from its name on.
 fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(String, Value)> {
     let delimiter = tags.value.chars().find(|c| !c.is_whitespace());
     let Some(n_key) = delimiter.and_then(|c| text.find(c)) else {
@@ -96,7 +96,7 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(
         _ => return CallFit::Partial,
     };
     let rest = &rest[n_mark..];
-    // The schema says it more surely than a mark, which may be any word.
+    // The schema is more reliable than the mark, which may be any word.
     let known = names.is_text(function, key);
     let fit = match known {
         Some(false) => json(tags, names.schema(function), key, rest),
@@ -113,12 +113,12 @@ fn argument(tags: &Tags, names: &Names, function: &str, text: &str) -> CallFit<(
     fit.then(|value, n_value| CallFit::Full((key.to_owned(), value), n_key + n_mark + n_value))
 }
 
-/// A value of JSON, which may have the end's text within, and its end.
+/// Reads a JSON value, which may contain the end's text, and its end.
 fn json(tags: &Tags, schema: &Value, key: &str, text: &str) -> CallFit<Value> {
     let rest = text.trim_start();
     let n_space = text.len() - rest.len();
     let read = match value(rest) {
-        // What another language prints may have quotes that JSON waits for.
+        // Values printed by another language may leave quotes open in JSON.
         CallFit::Partial if !may_become_json(rest) => CallFit::Not,
         read => read,
     };
@@ -132,7 +132,7 @@ fn json(tags: &Tags, schema: &Value, key: &str, text: &str) -> CallFit<Value> {
     })
 }
 
-/// A text between the marks of XML, and its end.
+/// Reads a string between CDATA marks, and its end.
 fn cdata(tags: &Tags, text: &str) -> CallFit<Value> {
     let [open, close] = CDATA;
     let rest = text.trim_start();
@@ -153,7 +153,7 @@ fn cdata(tags: &Tags, text: &str) -> CallFit<Value> {
     })
 }
 
-/// A value up to the first text that ends one.
+/// Reads a value up to the first text that ends one.
 fn plain(tags: &Tags, (schema, key): (&Value, &str), is_text: bool, text: &str) -> CallFit<Value> {
     let end = tags.end.trim();
     let Some(n_value) = text.find(end) else {
@@ -173,14 +173,14 @@ fn plain(tags: &Tags, (schema, key): (&Value, &str), is_text: bool, text: &str) 
     CallFit::Full(value, n_value + end.len())
 }
 
-/// The rule of the arguments of a schema.
+/// The grammar rule for arguments of a schema.
 pub(super) fn rule(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> String {
     let key = rules.marks.rule(tags.key);
     let members = members(schema);
     if members.is_empty() {
         return match schema["additionalProperties"] == false || schema["properties"].is_object() {
             true => String::new(),
-            // Whatever it is called, and whatever it is.
+            // Any name and any value.
             false => {
                 let (value, end) = (
                     rules.marks.rule(tags.value),
@@ -204,7 +204,7 @@ pub(super) fn rule(tags: &Tags, schema: &Value, rules: &mut CallRules<'_>) -> St
     out
 }
 
-/// A value with its tags.
+/// The grammar rule for a value with its tags.
 fn value_rule(tags: &Tags, member: &Value, root: &Value, rules: &mut CallRules<'_>) -> String {
     let end = rules.marks.rule(tags.end);
     if !is_text(member, root, 0) {
@@ -253,11 +253,11 @@ mod tests {
         for end in 2..call.len() {
             assert_eq!(read(&call[..end], 2), CallFit::Partial, "{end}");
         }
-        // Whoever reads the first argument again finds another value.
+        // If the text of the first argument changes, reading it again gives another value.
         let other = call.replace("one", "two");
         let value = json!({"x": "one", "y": 2});
         assert_eq!(read(&other, 2), CallFit::Full(value, call.len() - 2));
-        // Arguments that begin elsewhere are others.
+        // Arguments that begin elsewhere are read again.
         let value = json!({"x": "two", "y": 2});
         let longer = format!(" {other}");
         assert_eq!(read(&longer, 3), CallFit::Full(value, call.len() - 2));

@@ -1,4 +1,5 @@
-//! Every way of writing calls: what a row writes, its grammar takes and its reader reads, however it is cut.
+//! All call syntaxes: calls written by a row are accepted by its grammar and read by its reader, however they are
+//! cut.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ fn rows() -> impl Iterator<Item = CallSyntax> {
     ROWS.into_iter().chain(BY_VOCABULARY.map(|(_, row)| row))
 }
 
-/// Whether answers are messages, with what stands around them.
+/// Whether answers are messages, with marks around them.
 fn is_in_messages(row: &CallSyntax) -> bool {
     row.is_harmony() || row.is_functionary() || row.has_recipients
 }
@@ -47,7 +48,8 @@ fn names() -> Names {
     Names::new(["weather", "time"].map(|name| (name.to_owned(), schema())))
 }
 
-/// All that a reader tells of an answer in these pieces; texts, thoughts and arguments that follow each other are one.
+/// All parts that a reader reports for an answer in these pieces; consecutive texts, thoughts and arguments are
+/// joined.
 fn events<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) -> Vec<AnswerPart> {
     let mut reader = reader.clone();
     let mut parts = Vec::new();
@@ -73,8 +75,8 @@ fn events<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) 
     joined
 }
 
-/// The texts, thoughts and complete calls among events: what whoever waits for the whole answer gets. What was told of
-/// calls before must be of the form that streams rely on.
+/// The texts, thoughts and complete calls among events: the result for a client that waits for the whole answer. Also
+/// checks that earlier reports of calls have the form that streams rely on.
 fn whole(events: &[AnswerPart]) -> Vec<AnswerPart> {
     let mut parts: Vec<AnswerPart> = Vec::new();
     let mut told: Option<(String, String)> = None;
@@ -119,7 +121,7 @@ fn push_text(parts: &mut Vec<AnswerPart>, more: &str) {
     }
 }
 
-/// What a reader makes of an answer in these pieces, without what it tells of calls before they are complete.
+/// The parts that a reader finds in an answer in these pieces, without early reports of incomplete calls.
 fn read<'a>(reader: &AnswerReader, pieces: impl IntoIterator<Item = &'a str>) -> Vec<AnswerPart> {
     whole(&events(reader, pieces))
 }
@@ -172,7 +174,7 @@ fn what_is_no_call_is_text() {
     for row in rows() {
         let reader = AnswerReader::new(Some(row), None, names());
         let whole = written(&row, &[("weather", some())]);
-        // Another function; a call that was cut; and what only looks like one.
+        // Another function; a call that was cut; and text that only resembles a call.
         let other = written(&row, &[("another", some())]);
         let cut = &whole[..whole.find("days").unwrap()];
         let nonsense = format!("{} nonsense", row.trigger());
@@ -193,7 +195,7 @@ fn what_is_no_call_is_text() {
     }
 }
 
-/// A text cut after so many characters, again and again.
+/// A text split repeatedly after these numbers of characters.
 fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
     let (mut out, mut chars) = (Vec::new(), text.chars().peekable());
     for cut in cuts.iter().cycle() {
@@ -259,7 +261,7 @@ fn what_stands_around_answers_is_left_out() {
 fn any_cut_of_any_answer_gives_the_same_events() {
     let rows: Vec<CallSyntax> = rows().collect();
     let n_rows = rows.len();
-    // Parts of calls, whole calls, and what breaks them.
+    // Parts of calls, whole calls, and texts that break them.
     let piece = (0..10_usize, any::<prop::sample::Index>());
     let answer = prop::collection::vec(piece, 0..8);
     let cuts = prop::collection::vec(1..9_usize, 1..6);
@@ -291,7 +293,7 @@ fn any_cut_of_any_answer_gives_the_same_events() {
         let in_pieces = events(&reader, cut.iter().map(String::as_str));
         prop_assert_eq!(&at_once, &in_pieces, "{}: {}", row.name, text);
         let at_once = whole(&at_once);
-        // What is no call is told, all of it.
+        // Text without a call is reported unchanged.
         let is_call = |part: &AnswerPart| matches!(part, AnswerPart::Call { .. });
         if !is_in_messages(&row) && !at_once.iter().any(is_call) && !text.is_empty() {
             prop_assert_eq!(at_once, [AnswerPart::Text(text)], "{}", row.name);
@@ -299,7 +301,7 @@ fn any_cut_of_any_answer_gives_the_same_events() {
     });
 }
 
-/// What is told of a call before its last piece is there.
+/// The part of a call that is reported before its last piece arrives.
 fn told_early(row: &CallSyntax, answer: &str, n_bytes: usize) -> (Option<String>, String) {
     let mut reader = AnswerReader::new(Some(*row), None, names());
     let (mut name, mut text) = (None, String::new());
@@ -319,7 +321,7 @@ fn told_early(row: &CallSyntax, answer: &str, n_bytes: usize) -> (Option<String>
 fn arguments_are_told_while_they_are_written() {
     for row in rows() {
         let answer = written(&row, &[("weather", some())]);
-        // Amid the last of its words, which is amid a text.
+        // Within the last word of a string.
         let at = answer.rfind("days").unwrap() - 8;
         let (name, text) = told_early(&row, &answer, at);
         assert_eq!(name.as_deref(), Some("weather"), "{}", row.name);
@@ -336,7 +338,7 @@ fn arguments_are_told_while_they_are_written() {
         };
         assert!(text.starts_with(certain), "{}: {text}", row.name);
         assert!(whole.starts_with(&text), "{}: {text}", row.name);
-        // All but what closes the object is told before the call is.
+        // Everything but the closing of the object is reported before the call ends.
         let end = answer.rfind("y").unwrap() + 1;
         let (_, text) = told_early(&row, &answer, end);
         let certain = match is_json {
@@ -356,7 +358,7 @@ fn hostile_calls_keep_the_form_of_what_is_told() {
     };
     let good = call("{\"city\": \"Rome\"}");
     for (answer, n_calls) in [
-        // Of members that come twice the last counts.
+        // Of duplicate members the last one counts.
         (call("{\"city\": \"Rome\", \"city\": \"Paris\"}"), 1),
         (call("{\"city\": \"Rome\"}, \"arguments\": {}"), 1),
         (call("{\"city\": \"Rome\"}, \"name\": \"time\""), 1),

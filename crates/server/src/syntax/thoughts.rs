@@ -1,4 +1,4 @@
-//! How models write thoughts.
+//! Syntaxes of thoughts in model output.
 
 use millrace_runtime::{Phase, Thinking};
 use millrace_text::{EncodeOptions, Tokenizer};
@@ -8,28 +8,28 @@ use super::lark::Marks;
 use super::reader::AnswerReader;
 use super::recipients::recipient_form;
 
-/// A way of writing thoughts.
+/// A syntax of thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThoughtSyntax {
-    /// What begins and ends a thought.
+    /// The texts that begin and end a thought.
     pub(crate) open: &'static str,
     pub(crate) close: &'static str,
-    /// What is written to end a thought for the model and to have it answer.
+    /// The text that is inserted to end a thought and start the answer.
     closing: &'static str,
-    /// Thoughts may begin amid the answer: the marks are of a channel.
+    /// Thoughts may begin within the answer: the marks are of a channel.
     is_anywhere: bool,
-    /// What stands around the answer, if anything does.
+    /// The texts around the answer, if there are any.
     pub(crate) answer: Option<(&'static str, &'static str)>,
-    /// What a template has that is of this row, beside `close`.
+    /// A text that a template of this row contains, beside `close`.
     sign: &'static str,
-    /// What it has instead of both, where it puts its marks together.
+    /// Texts that it contains instead of both, if it concatenates its marks.
     parts: &'static [&'static str],
-    /// The effort that its template takes where no thoughts are wanted, and where they are, if it needs one.
+    /// The effort that its template needs to disable thoughts, and the one to enable them, if any.
     without: Option<&'static str>,
     with: Option<&'static str>,
-    /// Efforts for which it has another word.
+    /// Efforts that it calls by another word.
     efforts: &'static [(&'static str, &'static str)],
-    /// Answers are messages, of which each says whom it is for; one to itself is a thought.
+    /// Answers are messages, each with its recipient; one to the model itself is a thought.
     pub(crate) has_recipients: bool,
 }
 
@@ -54,9 +54,9 @@ const COMMAND: ThoughtSyntax = ThoughtSyntax {
     ..tags("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|>")
 };
 
-/// Rows: the first whose marks a template has counts, those with more to look for before the plain ones.
+/// The rows. The first one whose marks a template has is used, so more specific rows come before the plain ones.
 const ROWS: [ThoughtSyntax; 21] = [
-    // gpt-oss: what follows a thought is a message of its own. It was trained on three efforts, and thinks always.
+    // gpt-oss: the text after a thought is a separate message. It was trained with three efforts, and always thinks.
     ThoughtSyntax {
         is_anywhere: true,
         sign: "<|channel|>",
@@ -174,7 +174,7 @@ const ROWS: [ThoughtSyntax; 21] = [
     tags("<think>", "</think>", "\n</think>"),
 ];
 
-/// The way of a model, by the sources of its templates and by its vocabulary.
+/// The syntax of a model, by the sources of its templates and by its vocabulary.
 pub(crate) fn thought_syntax(templates: &str, tokenizer: &Tokenizer) -> Option<ThoughtSyntax> {
     let by_template = |row: &&ThoughtSyntax| match row.parts.is_empty() {
         true => templates.contains(row.close) && templates.contains(row.sign),
@@ -188,7 +188,7 @@ pub(crate) fn thought_syntax(templates: &str, tokenizer: &Tokenizer) -> Option<T
 }
 
 impl ThoughtSyntax {
-    /// Where a prompt leaves the model.
+    /// The phase in which a prompt leaves the model.
     pub(crate) fn phase_after(&self, prompt: &str) -> Phase {
         let end = prompt.trim_end();
         if end.ends_with(self.open) {
@@ -200,8 +200,8 @@ impl ThoughtSyntax {
         }
     }
 
-    /// For a model that a prompt leaves so, and that may think for so many tokens. `is_followed` says that what comes behind a
-    /// thought is held by a grammar.
+    /// The thinking state for a model that starts in this phase, and may think for `budget` tokens. `is_followed`
+    /// says that a grammar applies after the thought.
     pub(crate) fn thinking(
         &self,
         tokenizer: &Tokenizer,
@@ -227,7 +227,7 @@ impl ThoughtSyntax {
         }
     }
 
-    /// The word by which its template hears of an effort, if it does.
+    /// The template's word for an effort, if it has one.
     pub(crate) fn effort_word<'e>(
         &self,
         effort: Option<&'e str>,
@@ -244,7 +244,7 @@ impl ThoughtSyntax {
         }
     }
 
-    /// All that its readers must see.
+    /// All marks that its readers need.
     pub(crate) fn marks(&self) -> impl Iterator<Item = &'static str> {
         let (before, after) = self.answer.unwrap_or_default();
         let channels = super::harmony::MARKS.into_iter();
@@ -257,12 +257,12 @@ impl ThoughtSyntax {
             .chain(recipients)
     }
 
-    /// Whether thoughts, answers and calls are messages of their own.
+    /// Whether thoughts, answers and calls are separate messages.
     pub(crate) fn is_in_messages(&self) -> bool {
         self.is_harmony() || self.has_recipients
     }
 
-    /// A grammar of answers that are messages and of a form, which this rule has.
+    /// A grammar for answers in messages with a form, which is given as a rule.
     pub(crate) fn form_in_messages(&self, form: &str, marks: &Marks) -> String {
         match self.has_recipients {
             true => recipient_form(form, marks),
@@ -270,7 +270,7 @@ impl ThoughtSyntax {
         }
     }
 
-    /// What reads answers that are messages and call nothing.
+    /// The reader for answers in messages without calls.
     pub(crate) fn reader_of_messages(&self) -> AnswerReader {
         match self.has_recipients {
             true => AnswerReader::of_recipients(),
@@ -278,7 +278,7 @@ impl ThoughtSyntax {
         }
     }
 
-    /// Whether the answer comes in channels, whose reader must see all of it.
+    /// Whether the answer comes in channels, whose reader must get all of it.
     pub(crate) fn is_harmony(&self) -> bool {
         self.open == ROWS[0].open
     }

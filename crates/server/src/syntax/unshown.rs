@@ -1,9 +1,9 @@
-//! Ways of writing calls that templates do not show.
+//! Call syntaxes that templates do not show.
 
 use super::calls::{Arguments, CallSyntax};
 use super::rows::NONE;
 
-/// The ways, by texts of the vocabulary or of the template.
+/// The syntaxes, by texts of the vocabulary or of the template.
 pub(super) const BY_VOCABULARY: [(&str, CallSyntax); 3] = [
     (
         "<|tool_call_start|>",

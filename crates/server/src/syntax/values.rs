@@ -8,12 +8,12 @@ use super::kinds::is_text;
 use super::lark::quoted;
 use crate::grammar::compact;
 
-/// Objects and lists in each other whose schemas are followed; deeper ones are of any form.
+/// Maximum nesting of objects and lists whose schemas are followed; deeper ones may have any form.
 const MAX_DEPTH: usize = 6;
 
-/// Members in order, `separator` between those that are there: `(rule, must be there)` of each.
+/// A sequence of members with `separator` between the present ones; each part is `(rule, is required)`.
 fn sequence(parts: &[(String, bool)], separator: &str, rules: &mut CallRules<'_>) -> String {
-    // Of what remains from the last on: where something stands before it, and where nothing does.
+    // Rules for the remaining members, built from the last: after another member, and as the first one.
     let (mut behind, mut first) = (String::new(), String::new());
     for (rule, is_required) in parts.iter().rev() {
         let next = rules.define("next", &format!("{} {rule} {behind}", quoted(separator)));
@@ -35,7 +35,7 @@ fn sequence(parts: &[(String, bool)], separator: &str, rules: &mut CallRules<'_>
     first
 }
 
-/// Arguments of a call in Python.
+/// The rule for arguments of a call in Python.
 pub(super) fn python(schema: &Value, rules: &mut CallRules<'_>) -> String {
     let mut parts = Vec::new();
     for (name, member, is_required) in members(schema) {
@@ -52,7 +52,7 @@ pub(super) fn python(schema: &Value, rules: &mut CallRules<'_>) -> String {
     sequence(&parts, ", ", rules)
 }
 
-/// Arguments as Gemma 4 has them.
+/// The rule for arguments in Gemma 4's form.
 pub(super) fn gemma(schema: &Value, rules: &mut CallRules<'_>) -> String {
     if !rules.source.contains("\ngemma_any: ") {
         any(rules);
@@ -60,7 +60,7 @@ pub(super) fn gemma(schema: &Value, rules: &mut CallRules<'_>) -> String {
     gemma_members(schema, schema, 0, rules)
 }
 
-/// Values of any form.
+/// Rules for values of any form.
 fn any(rules: &mut CallRules<'_>) {
     let quote = rules.marks.rule(GEMMA_QUOTE);
     let text = rules.text_up_to(GEMMA_QUOTE, &[]);
@@ -133,7 +133,7 @@ fn gemma_value(schema: &Value, root: &Value, depth: usize, rules: &mut CallRules
     }
 }
 
-/// What the grammar of Gemma's values does not hold of a schema, in words.
+/// Parts of a schema that the grammar of Gemma's values does not enforce, as descriptions.
 pub(super) fn unheld_by_gemma(schema: &Value, root: &Value, depth: usize) -> Vec<String> {
     const LISTS: [&str; 3] = ["minItems", "maxItems", "prefixItems"];
     if depth > MAX_DEPTH {

@@ -1,4 +1,5 @@
-//! What published templates show, and whether what they write is read again: `tools/check_templates.py` asks.
+//! Determines the syntaxes of published templates, and whether their output is read back correctly, for
+//! `tools/check_templates.py`.
 
 use millrace_runtime::{Phase, TurnPiece};
 use millrace_text::{ChatTemplate, Message, RenderOptions, Tokenizer};
@@ -9,13 +10,13 @@ use super::reader::{AnswerPart, AnswerReader, Names};
 use super::shown::{EarlierCalls, ShownCalls, shown_calls};
 use super::thoughts::{ThoughtSyntax, thought_syntax};
 
-/// What is thought before the answers that are read.
+/// The thought before the answers that are read.
 const THOUGHT: &str = "Hm, <b> & \"so\".";
 
-/// What is said before calls.
+/// The text before calls.
 const SAID: &str = "I look.";
 
-/// What ends an answer in templates, and is no part of it: a model that writes it has ended.
+/// Texts that end an answer in templates and do not belong to it: a model that writes one has ended.
 const ENDS: [&str; 19] = [
     "<|im_end|>",
     "<|call|>",
@@ -38,13 +39,17 @@ const ENDS: [&str; 19] = [
     "<eos>",
 ];
 
-/// Control tokens that print nothing, and are no marks of a reader.
+/// Control tokens that print nothing, and that no reader uses as a mark.
 const UNSEEN: [&str; 1] = ["<|content|>"];
 
-/// What a template shows, for `tools/check_templates.py`: `source` is the template's, `conversations` a list of objects with `messages`, and perhaps
-/// `tools`, `variables` and `add_generation_prompt`, `vocabulary` texts of the model's tokens beside those that the template names. The answer has `rendered`, a text or `null` for each; `calls` and `thoughts`, the names of
-/// the ways; `shows_functions`, whether it writes those that are offered, without which they are explained to the model in the usual way; `earlier`, which calls of earlier answers it writes (`all`, `one` or `none`); and `unread`, a list of what the template writes and is not read
-/// again as it was, with what was found (`null` where it writes no calls).
+/// Examines a template, for `tools/check_templates.py`. `source` is the template. `conversations` is a list of
+/// objects with `messages`, and optionally `tools`, `variables` and `add_generation_prompt`. `vocabulary` lists texts
+/// of the model's tokens beside those that the template names.
+///
+/// The answer has `rendered`, a text or `null` for each conversation, and `calls` and `thoughts`, the names of the
+/// syntaxes. `shows_functions` says whether it writes the offered functions; otherwise they are explained to the
+/// model in the usual way. `earlier` says which calls of earlier answers it writes (`all`, `one` or `none`). `unread`
+/// lists the template's outputs that are not read back unchanged, with the result (`null` if it writes no calls).
 ///
 /// # Errors
 /// A template that does not parse.
@@ -69,7 +74,7 @@ pub fn template_ways(
             template.render_json(&one["messages"], &options).ok()
         })
         .collect();
-    // The vocabulary has what the template names.
+    // The texts that the template names count as vocabulary.
     let has_token = |text: &str| source.contains(text) || vocabulary.contains(&text);
     let calls = shown_calls(source, has_token, |messages, options| {
         template.render(messages, options)
@@ -99,7 +104,7 @@ pub fn template_ways(
     }))
 }
 
-/// Reads what a template writes of answers.
+/// Reads answers as a template writes them.
 struct TemplateReading<'t> {
     template: &'t ChatTemplate,
     tokenizer: &'t Tokenizer,
@@ -115,7 +120,7 @@ struct GivenAnswer {
     calls: Vec<(&'static str, Value)>,
 }
 
-/// What was read of it.
+/// The parts read from it.
 #[derive(Debug, Default, PartialEq)]
 struct ReadAnswer {
     text: String,
@@ -152,7 +157,7 @@ fn hard_arguments() -> Value {
     })
 }
 
-/// The answers that are tried.
+/// The answers to try.
 fn answers(with_calls: bool, with_thoughts: bool) -> Vec<GivenAnswer> {
     let easy = ("weather", json!({"city": "Rome", "days": 3}));
     let hard = ("weather", hard_arguments());
@@ -224,7 +229,7 @@ impl TemplateReading<'_> {
         self.template.render(messages, &options).ok()
     }
 
-    /// What is not read as it was given.
+    /// The answers that are not read back as given.
     fn unread(&self) -> Option<Value> {
         let with_calls = self
             .calls
@@ -233,7 +238,7 @@ impl TemplateReading<'_> {
         let before = self.render(&user, false)?;
         let prompt = self.render(&user, true)?;
         let plain = self.render(&[Message::user("?"), Message::assistant(SAID)], false);
-        // What stands behind an answer.
+        // The text after an answer.
         let closing = plain.and_then(|text| Some(text.rsplit_once(SAID)?.1.to_owned()));
         let closing = closing.unwrap_or_default();
         let mut unread = Vec::new();
@@ -244,7 +249,7 @@ impl TemplateReading<'_> {
                 let all = given.calls.iter().all(|(name, _)| answer.contains(name));
                 all.then_some(answer)
             });
-            // What a template leaves out is not to be read of it.
+            // Parts that a template leaves out are not expected.
             let Some(answer) = rendered else {
                 continue;
             };
@@ -266,11 +271,11 @@ impl TemplateReading<'_> {
         Some(unread.into())
     }
 
-    /// What was read instead, in words. `opening` is what a prompt has at its end, where `answer` begins.
+    /// A description of the wrong result, if there is one. `opening` is the end of the prompt, where `answer` begins.
     fn misread(&self, given: &GivenAnswer, opening: &str, answer: &str) -> Option<String> {
         let rest = behind(opening, answer);
         let n_same = answer.len() - rest.len();
-        // A prompt that begins what the answer has not (a thought, say) is not that answer's.
+        // If the prompt begins something that the answer lacks (a thought, say), it is not that answer's prompt.
         let header = answer[..n_same].rfind(['\n', '>', ']', ':']);
         let n_header = header.map_or(0, |at| at + 1);
         let (begun, behind_header) = answer.split_at(n_header);
@@ -280,10 +285,10 @@ impl TemplateReading<'_> {
         };
         let is_thought = self.thoughts.is_some_and(is_thinking);
         let (prompt, written) = match n_same == opening.len() {
-            // A thought that begins and does not end is no answer to anything.
+            // A thought that begins and does not end is not an answer.
             true if given.thought.is_none() && self.is_unclosed(opening, rest) => return None,
             true => (opening, rest),
-            // The beginning of a thought, which the template leaves out of earlier ones.
+            // The beginning of a thought, which the template leaves out of earlier answers.
             false if given.thought.is_some() && is_thought => (opening, behind_header),
             false => (begun, behind_header),
         };
@@ -303,7 +308,7 @@ impl TemplateReading<'_> {
             .iter()
             .fold(at_once.text.clone(), |text, token| text.replace(token, ""));
         let (text, thought) = (text.trim(), &*at_once.thought);
-        // What is said before a call is a thought to some.
+        // Some templates turn the text before a call into a thought.
         let is_said = (thought, text) == (given.thought.unwrap_or_default(), given.said)
             || (given.thought.is_none() && (thought, text) == (given.said, ""));
         let is_same = is_said && calls.eq(given.calls.iter().map(|(name, value)| (*name, value)));
@@ -317,7 +322,7 @@ impl TemplateReading<'_> {
         self.thoughts.is_some_and(is_it)
     }
 
-    /// Reads an answer behind a prompt, so many characters at a time.
+    /// Reads an answer after a prompt, `n_chars` characters at a time.
     fn read(&self, prompt: &str, answer: &str, n_chars: usize) -> ReadAnswer {
         let names = [
             ("weather", schema()),

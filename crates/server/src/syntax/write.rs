@@ -1,4 +1,4 @@
-//! Calls as a way writes them.
+//! Writes calls in a syntax.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use super::calls::{Arguments, CallSyntax, GEMMA_QUOTE, Tags};
 use super::tagged::CDATA;
 
 impl CallSyntax {
-    /// Calls of functions with arguments, as a model writes them in an answer. `own` gives what stands for a text of the way itself. `None` of
-    /// ways in which calls are messages of their own.
+    /// Calls of functions with arguments, as a model writes them in an answer. `own` replaces each text of the syntax
+    /// itself. `None` for syntaxes in which calls are separate messages.
     pub(crate) fn written(
         &self,
         calls: &[(&str, &Value)],
@@ -23,7 +23,7 @@ impl CallSyntax {
             if i > 0 {
                 out += &own(self.between);
             }
-            // Identifiers and numbers say which call a result is of, where there is more than one.
+            // If there are several calls, identifiers and numbers link results to their calls.
             let filled = |text: &str| {
                 own(&text
                     .replace("⟨n⟩", &i.to_string())
@@ -63,7 +63,7 @@ impl CallSyntax {
     }
 }
 
-/// Words for false, true and nothing.
+/// The words for false, true and null.
 const JSON: [&str; 3] = ["false", "true", "null"];
 const PYTHON: [&str; 3] = ["False", "True", "None"];
 
@@ -98,7 +98,7 @@ fn tagged(tags: &Tags, name: &str, value: &Value, own: &dyn Fn(&str) -> String) 
         Value::Object(_) => "object",
     };
     let (mark, text) = match value {
-        // What would end it, or begin what is read otherwise.
+        // Texts that contain the closing tag or the CDATA mark.
         Value::String(text)
             if tags.has_cdata
                 && [CDATA[0], tags.end.trim()]

@@ -17,7 +17,7 @@ const COMPLETIONS: &str = "/v1/completions";
 const ADAPTERS: &str = "/lora-adapters";
 const RANK: usize = 2;
 
-/// An adapter for the feed-forward of every block of the demo, which changes what it says.
+/// An adapter for the feed-forward layer of every block of the demo, which changes its output.
 fn write(path: &Path, seed: usize, model: &LoadedModel) {
     let base = model.checkpoint();
     let down = |info: &&millrace_format::TensorInfo| info.name.ends_with("ffn_down.weight");
@@ -27,7 +27,7 @@ fn write(path: &Path, seed: usize, model: &LoadedModel) {
             halves.push((format!("{}.lora_{half}", info.name), shape));
         }
     }
-    // Norms are of f32.
+    // Norms are stored as f32.
     let norm = base.tensor("output_norm.weight").unwrap().info;
     let spec = |(name, shape): &(String, [usize; 2])| TensorSpec {
         name: name.clone(),
@@ -97,7 +97,7 @@ fn body(fields: Value) -> Value {
     with(body, fields)
 }
 
-/// Text and log-probabilities, bit for bit.
+/// Text and log-probabilities, compared bit for bit.
 fn said(answer: &Value) -> (String, String) {
     let choice = &answer["choices"][0];
     let text = choice["text"]
@@ -119,7 +119,7 @@ fn an_adapter_is_chosen_by_name_or_by_number_and_shares_batches() {
     let other = ask(json!({"model": "other"}));
     let base = ask(json!({"lora": []}));
     assert!(style != other && style != base && other != base);
-    // The base is what a server without adapters says.
+    // The base equals the output of a server without adapters.
     assert_eq!(
         base,
         said(&crate::shared().ask(COMPLETIONS, &body(json!({}))))
@@ -136,7 +136,7 @@ fn an_adapter_is_chosen_by_name_or_by_number_and_shares_batches() {
         ),
         (json!({"lora": [{"id": 0, "scale": 0}]}), &base),
     ];
-    // All at once: rows of several adapters and of none share passes.
+    // All at once: rows with different adapters and with none share passes.
     std::thread::scope(|scope| {
         let asked = ways.iter().map(|(fields, expected)| {
             let asked = scope.spawn(move || ask(fields.clone()));
@@ -195,7 +195,7 @@ fn adapters_are_listed_and_what_is_none_is_refused() {
 
 #[test]
 fn factors_of_requests_that_name_none_can_be_set() {
-    // A server of its own: others' requests must not see the change.
+    // A separate server: other requests must not see the change.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.gguf");
     write(&path, 3, &model());
@@ -236,7 +236,7 @@ fn factors_of_requests_that_name_none_can_be_set() {
     );
     assert_eq!(server.get(ADAPTERS).json()[0]["scale"], 1.0);
     assert_eq!(ask(json!({})), style);
-    // A request's own word goes before it.
+    // The field of a request takes precedence.
     assert_eq!(ask(json!({"lora": []})), base);
     assert_eq!(server.post(ADAPTERS, &json!([])).status, 200);
     assert_eq!(ask(json!({})), base);
@@ -267,7 +267,7 @@ fn adapters_of_a_folder_are_loaded_by_who_shows_a_key() {
         (told.status, told.body.as_str()),
         (200, "Success: LoRA adapter 'late' added successfully.")
     );
-    // It is the one that another server was started with.
+    // It equals the adapter that another server was started with.
     for name in ["late", "demo:late"] {
         let answer = ask(COMPLETIONS, "key", &body(json!({"model": name}))).json();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What Claude Code and other agents send to Anthropic's API.
+//! Requests as Claude Code and other agents send them to Anthropic's API.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn count(body: &Value) -> u64 {
     answer["input_tokens"].as_u64().unwrap()
 }
 
-/// Tokens of a conversation as OpenAI's API has it.
+/// Number of tokens of a conversation through OpenAI's API.
 fn count_plain(messages: &Value) -> u64 {
     let template = shared().ask("/apply-template", &json!({"messages": messages}));
     template["tokens"].as_array().unwrap().len() as u64
@@ -55,8 +55,8 @@ fn instructions_amid_a_conversation_stay_where_they_are() {
     );
 }
 
-/// Templates that take instructions at the first place only, that leave others out, and that refuse or drop all; and what a
-/// conversation becomes in each.
+/// Templates that accept instructions only in the first place, that drop others, and that refuse or drop all; with
+/// the conversation rendered by each.
 const TEMPLATES: [(&str, &str); 4] = [
     (
         "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first!') }}{% endif %}\
@@ -99,7 +99,7 @@ fn templates_that_refuse_instructions_get_them_elsewhere() {
         let counted = server.ask("/v1/messages/count_tokens", &body);
         assert_eq!(counted["input_tokens"], n_tokens, "{template}");
     }
-    // A template that refuses whatever is done says why, in its first words.
+    // If a template refuses every arrangement, the error has its first message.
     let server = native::server("{{ raise_exception('never ' ~ (messages | length)) }}");
     let reply = server.post("/apply-template", &json!({"messages": with_first}));
     assert_eq!(reply.status, 400);
@@ -253,7 +253,7 @@ fn chat(arguments: &Value) -> Value {
 fn arguments_that_were_cut_do_not_end_a_conversation() {
     let prompt =
         |arguments: &Value| shared().ask("/apply-template", &chat(arguments))["prompt"].clone();
-    // A template that goes through the arguments takes no text.
+    // A template that iterates over the arguments does not accept a text.
     let items = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}\
                  {% for k, v in c.function.arguments | items %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}\
                  {{ tools | tojson if tools }}";

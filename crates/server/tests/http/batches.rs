@@ -24,7 +24,7 @@ fn line(id: &str, fields: Value) -> String {
     json!({"custom_id": id, "method": "POST", "url": "/v1/completions", "body": body}).to_string()
 }
 
-/// As one who shows this key asks.
+/// Sends a request with this API key.
 fn with_key(server: &Running, method: &str, path: &str, key: &str, body: &str) -> Reply {
     let key = format!("Bearer {key}");
     let headers = [
@@ -114,7 +114,7 @@ fn a_batch_from_its_file_to_its_answers() {
     assert_eq!(server.get(&path).status, 404);
 }
 
-/// The two prompts of a batch have the answers that they have alone.
+/// The two prompts of a batch get the same answers as alone.
 fn assert_answers_of_single_requests(server: &Running, batch: &Value) {
     let told = answers(server, &batch["output_file_id"]);
     assert_eq!(told.len(), 2);
@@ -195,7 +195,7 @@ fn files_of_one_key_are_not_anothers() {
     assert_eq!(reply.status, 400, "{}", reply.body);
 }
 
-/// A server that ends amid a batch, and one that begins in its folder.
+/// A server ends during a batch, and another one continues in its folder.
 #[test]
 fn a_batch_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn a_batch_goes_on_where_it_was() {
         .collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..60).collect::<Vec<u32>>());
-    // One that is cancelled ends.
+    // A cancelled batch ends.
     let id = second.ask("/v1/batches", &request)["id"]
         .as_str()
         .unwrap()

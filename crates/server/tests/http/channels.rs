@@ -9,7 +9,7 @@ use crate::{Running, question, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A turn as the demo knows it, and then an answer whose thought is begun.
+/// A turn in the demo's form, and then an answer whose thought has begun.
 const GPT_OSS: &str = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>{{m.content}}<|return|>{% endfor %}<|assistant|>\
     {% if tools %}{{tools|tojson}}<|start|>assistant{% else %}<|start|>assistant<|channel|>analysis<|message|>{% endif %}{#<|end|>#}";
 
@@ -20,7 +20,7 @@ fn gpt_oss() -> &'static Running {
     static SERVER: OnceLock<Running> = OnceLock::new();
     SERVER.get_or_init(|| {
         let mut bytes = demo_bytes();
-        // What ends the demo's turns is what ends an answer; a message has its own end.
+        // The token that ends the demo's turns ends an answer; messages have a separate end token.
         let names = [
             ("<|end|>", "<|return|>"),
             ("<|reserved_0|>", "<|start|>"),
@@ -50,7 +50,7 @@ fn gemma_4() -> &'static Running {
     })
 }
 
-/// A question, with a budget of three tokens of thought, and an answer as long as it may be.
+/// A question, with a budget of three thought tokens, and an answer of maximum length.
 fn asked(fields: Value) -> Value {
     let options = json!({"thinking_budget": 3, "max_tokens": 40, "ignore_eos": true});
     with(with(question("What is 7 plus 5?"), options), fields)

@@ -1,4 +1,4 @@
-//! A client that does what it is told and no more: it shares no code with the server.
+//! A simple client that shares no code with the server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ impl Reply {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Of server-sent events the names and data; comments are left out.
+    /// Names and data of server-sent events; comments are left out.
     pub(crate) fn events(&self) -> Vec<(Option<String>, String)> {
         let blocks = self.body.split("\n\n").filter(|block| !block.is_empty());
         let event = |block: &str| {
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// An answer that is being read.
+/// A response that is being read.
 pub(crate) struct Open {
     pub(crate) stream: BufReader<TcpStream>,
     pub(crate) status: u16,
@@ -92,7 +92,7 @@ impl Client {
         }
         head += &format!("content-length: {}\r\n\r\n", body.len());
         stream.write_all(head.as_bytes()).unwrap();
-        // A server that refuses at once may not read it all.
+        // A server that refuses at once may not read everything.
         let _ = stream.write_all(body);
         let mut stream = BufReader::new(stream);
         let (status, headers) = read_head(&mut stream);
@@ -122,14 +122,14 @@ impl Client {
         self.request("POST", path, &headers, body.to_string().as_bytes())
     }
 
-    /// Expects success.
+    /// Sends a request and expects success.
     pub(crate) fn ask(&self, path: &str, body: &Value) -> Value {
         let reply = self.post(path, body);
         assert_eq!(reply.status, 200, "{}", reply.body);
         reply.json()
     }
 
-    /// A stream of which the headers are read.
+    /// Begins a stream and reads its headers.
     pub(crate) fn begin(&self, path: &str, body: &Value) -> Open {
         let headers = [("content-type", "application/json")];
         self.open("POST", path, &headers, body.to_string().as_bytes())

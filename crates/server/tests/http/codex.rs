@@ -1,4 +1,4 @@
-//! What Codex CLI and other agents send to OpenAI's APIs.
+//! Requests as Codex CLI and other agents send them to OpenAI's APIs.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn tools_that_a_server_would_run_are_left_out() {
     assert_eq!((reply.status, reply.header(LEFT_OUT)), (200, None));
 }
 
-/// A bias by which a text of a call ends.
+/// A bias that makes a call's text end.
 fn towards_an_end() -> Value {
     let comma = shared().ask("/tokenize", &json!({"content": "\"}}"}))["tokens"][0].to_string();
     json!({"logit_bias": {comma: 50}})
@@ -167,7 +167,7 @@ fn functions_of_a_namespace_are_called_by_both_names() {
                 .contains("tools[0].tools[1].type: this server runs no `web_search`")
         );
     }
-    // One of the same name outside comes first.
+    // A function of the same name outside the namespace comes first.
     let reply = ask(
         json!({"tools": [space(), shell()], "tool_choice": {"type": "function", "name": "shell"},
                            "parallel_tool_calls": false, "max_output_tokens": 200}),
@@ -229,7 +229,7 @@ fn only_allowed_tools_are_called() {
     );
 }
 
-/// Tokens of an input.
+/// Number of tokens of an input.
 fn n_tokens(input: &Value) -> u64 {
     let reply = ask(json!({"input": input}));
     assert_eq!(reply.status, 200, "{input}: {}", reply.body);
@@ -243,7 +243,7 @@ fn with_call(call: Value, output: Value) -> Value {
     json!([{"role": "user", "content": "hi"}, call, output])
 }
 
-/// Tokens of a history with a function's call.
+/// Number of tokens of a history with a function call.
 fn n_plain(name: &str, arguments: Value, output: &str) -> u64 {
     let call = json!({"type": "function_call", "name": name, "arguments": arguments.to_string()});
     let output = json!({"type": "function_call_output", "output": output});

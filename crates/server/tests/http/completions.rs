@@ -22,7 +22,7 @@ fn text_goes_on() {
         .map(|chunk| chunk["choices"][0]["text"].as_str().unwrap());
     assert_eq!(parts.collect::<String>(), text);
 
-    // The default is 16 tokens, as in the original.
+    // The default is 16 tokens, as in OpenAI's API.
     let mut short = body;
     short.as_object_mut().unwrap().remove("max_tokens");
     let answer = shared().ask("/v1/completions", &short);
@@ -58,7 +58,7 @@ fn several_prompts_have_their_places() {
         assert_eq!(alone[..2], together[2 * i..2 * i + 2]);
         assert_eq!(alone[0], alone[1], "greedy answers are equal");
     }
-    // Token ids are prompts too.
+    // Token ids are accepted as prompts.
     let tokenized = shared().ask(
         "/tokenize",
         &json!({"content": prompts[0], "add_special": true}),
@@ -84,7 +84,7 @@ fn logprobs_have_offsets() {
 #[test]
 fn what_is_not_supported_is_refused() {
     for (fields, param) in [
-        // The demo was not trained to fill in.
+        // The demo was not trained for infill.
         (json!({"suffix": "x"}), "suffix"),
         (json!({"best_of": 3, "stream": true}), "best_of"),
         (json!({"n": 3, "best_of": 2}), "best_of"),
@@ -117,7 +117,7 @@ fn tokens_go_there_and_back() {
         .collect();
     let back = shared().ask("/detokenize", &json!({"tokens": ids}));
     assert_eq!(back["content"], text);
-    // What a user writes is not a control token unless told so.
+    // Control tokens in a user's text are plain text unless requested.
     let control = shared().ask(
         "/tokenize",
         &json!({"content": "<|user|>", "parse_special": true}),

@@ -1,4 +1,4 @@
-//! Calls of earlier answers, and functions, for templates that take not all of them as they came.
+//! Calls in earlier answers, and functions, for templates that do not accept all of them unchanged.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::native::{self, demo_bytes, rename, serve, set_template};
 
 const PROMPT: &str = "/apply-template";
 
-/// A conversation in which an answer had two calls, whose results came in another order.
+/// A conversation with an answer of two calls, whose results came in another order.
 fn conversation() -> Value {
     let call = |name: &str, arguments: Value| json!({"id": name, "type": "function", "function": {"name": name, "arguments": arguments.to_string()}});
     json!([
@@ -46,7 +46,7 @@ fn templates_that_write_no_calls_get_them_as_the_model_writes_them() {
     set_template(&mut bytes, template);
     let server = serve(&bytes);
     let mut messages = conversation();
-    // What the user spells is text, and so is what looks like a stand-in.
+    // Control tokens spelled by the user are text, and so are lookalikes of a stand-in.
     messages[4]["content"] = "<|tool_call_start|> zqmark0q0q".into();
     let given = server.ask(PROMPT, &json!({"messages": messages}));
     let expected = "[user]hi[assistant]look<|tool_call_start|>[aa(x=[1, True]), bb()]<|tool_call_end|>[tool]B[tool]A\

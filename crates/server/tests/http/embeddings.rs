@@ -1,4 +1,4 @@
-//! Embeddings over HTTP: those that the engine's hidden states give, in every API's shape.
+//! Embeddings over HTTP equal the pooled hidden states of an engine, in the form of every API.
 
 use millrace_runtime::{BatchItem, CpuEngine, Embedder, Engine, EngineOptions, LogitsFor, Pooling};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{Running, engine_options, options, question, shared, with};
 
 const PATH: &str = "/v1/embeddings";
 
-/// What an engine with nothing else to do gives, all tokens in one step.
+/// Result of an idle engine, with all tokens in one step.
 fn expected(text: &str, pooling: Pooling) -> Vec<f32> {
     let content = json!({"content": text, "add_special": true});
     let tokens = shared().ask("/tokenize", &content)["tokens"].clone();
@@ -102,7 +102,7 @@ fn base64_and_tokens_say_the_same() {
 #[test]
 fn company_and_a_small_cache_change_no_bit() {
     let mut options = options();
-    // Room for two of the texts: others are preempted, and computed again from their first token.
+    // Room for two of the texts: the others are preempted, and computed again from their first token.
     let engine = EngineOptions {
         kv_tokens: Some(320),
         n_ctx: Some(256),
@@ -143,7 +143,7 @@ fn ollama_has_them_too() {
         &json!({"model": "demo", "prompt": TEXTS[0]}),
     );
     assert_eq!(old["embedding"], answer["embeddings"][0]);
-    // Too long is cut, unless that is refused.
+    // A text that is too long is cut, unless the request forbids it.
     let long = "dog ".repeat(3000);
     let cut = json!({"model": "demo", "input": long});
     shared().ask("/api/embed", &cut);

@@ -1,4 +1,4 @@
-//! Clients that go away, wait, or lose patience; many at once, each with its own answer.
+//! Clients that disconnect, wait, or time out; many at once, each with the right answer.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn a_client_that_goes_away_frees_its_place() {
 #[test]
 fn first_bytes_come_at_once_and_silence_is_filled() {
     let mut options = options();
-    // So that the second has to wait.
+    // One sequence, so that the second has to wait.
     options.models = vec![crate::slow(1)];
     let server = Running::start(options);
     let mut first = server.begin(CHAT, &endless(900));
@@ -112,7 +112,8 @@ fn deadlines_are_kept() {
 #[test]
 fn deadlines_are_kept_while_a_model_loads() {
     let mut options = options();
-    // The model is opened when the test says so; or in the end, so that a request which waits for it fails the test.
+    // The test decides when the model is opened. After 10 s it opens anyway, so that a request that waits for it
+    // fails the test.
     let (open, opened) = std::sync::mpsc::channel::<()>();
     let (opened, ready) = (Mutex::new(opened), options.models[0].open.clone());
     options.models[0].open = Arc::new(move || {
@@ -140,7 +141,7 @@ fn deadlines_are_kept_while_a_model_loads() {
 #[test]
 fn many_at_once_get_their_own_answers() {
     let server = Running::start(options());
-    // What each gets when it is alone.
+    // The answer of each request when it runs alone.
     let body = |i: usize| {
         let (a, b) = (1 + i % 9, 1 + (i * 7) % 9);
         with(
@@ -159,7 +160,7 @@ fn many_at_once_get_their_own_answers() {
                 for round in 0..12 {
                     let i = (thread * 5 + round * 3) % 24;
                     match (thread + round) % 4 {
-                        // Some go away amid.
+                        // Some disconnect during the answer.
                         0 => {
                             let mut open = server.begin(CHAT, &endless(300));
                             let _ = (open.piece(), open.piece());
@@ -181,7 +182,7 @@ fn seeded(i: usize) -> Value {
     with(question, json!({"seed": i}))
 }
 
-/// Requests that are cut off, wrong, too long, left alone, or none at all.
+/// Requests that are cut off, invalid, too long, abandoned, or not HTTP at all.
 fn misuse(server: &Client, kind: usize, round: usize) {
     use std::io::Write;
     match kind {
@@ -204,14 +205,14 @@ fn misuse(server: &Client, kind: usize, round: usize) {
         }
         3 => drop(server.begin(CHAT, &endless(400))),
         _ => {
-            // Bytes that are no HTTP at all.
+            // Bytes that are not HTTP.
             let mut stream = server.connect();
             let _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n");
         }
     }
 }
 
-/// A reader that takes its time, of a stream that is whole all the same.
+/// A slow reader still gets the whole stream.
 fn read_slowly(server: &Client, body: &Value) {
     let mut open = server.begin(CHAT, &with(body.clone(), json!({"stream": true})));
     let mut text = String::new();
@@ -253,7 +254,7 @@ fn abuse_costs_others_nothing() {
     assert_eq!(counters(&server)["failed"], 0);
 }
 
-/// A server whose engine fails on sequences that hold this word.
+/// A server whose engine fails on sequences that contain this word.
 fn poisoned(fault: Fault) -> (Running, &'static str) {
     let word = "hedgehog";
     let tokens = crate::shared().ask("/tokenize", &json!({"content": word}))["tokens"].clone();

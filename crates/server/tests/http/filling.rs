@@ -1,4 +1,4 @@
-//! Texts that are filled in between two others: the demo with tokens renamed as models of code have them.
+//! Infill between two texts: the demo with tokens renamed as in code models.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn tokens(server: &Running, text: &str, special: bool) -> Vec<Value> {
         .clone()
 }
 
-/// All routes that fill in, beside the model that goes on with the family's prompt, given as tokens.
+/// All infill routes give the same text as the family's prompt given as tokens.
 fn assert_filled(server: &Running, order: &[&str]) {
     let (before, behind) = ("The dog went to", "and ran home.");
     let bos = json!({"content": "", "add_special": true});

@@ -1,4 +1,4 @@
-//! Forms of answers and calls of functions in chat completions.
+//! Output forms and function calls in chat completions.
 
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ fn a_required_call_is_made_and_told() {
         .iter()
         .filter_map(|c| c["choices"][0]["delta"]["tool_calls"].get(0))
         .collect();
-    // The name comes first, and arguments in pieces behind it.
+    // The name comes first, and then the arguments in pieces.
     assert_eq!(calls[0]["function"]["name"], call["function"]["name"]);
     assert_eq!(calls[0]["function"]["arguments"], "");
     assert!(calls[0]["id"].is_string());
@@ -120,7 +120,7 @@ fn a_call_that_is_cut_is_never_complete() {
         question("Weather?"),
         json!({"tools": tools(), "tool_choice": "required", "stream": true}),
     );
-    // With some of these numbers the call has begun and not ended.
+    // With some of these limits, the call has begun but not ended.
     let mut n_begun = 0;
     for max_tokens in [20, 30, 40, 50, 60] {
         let ask = with(ask.clone(), json!({"max_tokens": max_tokens}));
@@ -242,7 +242,7 @@ fn sum_schema() -> Value {
            "required": ["sum"], "additionalProperties": false})
 }
 
-/// An answer is of the form or calls a function.
+/// An answer either has the form or calls a function.
 #[test]
 fn functions_and_a_form_go_together() {
     let chat = with(
@@ -314,7 +314,7 @@ fn every_api_takes_functions_with_a_form() {
     }
 }
 
-/// An error names the field that the request has.
+/// An error names the field as written in the request.
 #[test]
 fn forms_that_are_wrong_are_named_as_they_came() {
     let bad = json!({"type": "object", "propertyNames": {"maxLength": 3}});
@@ -355,7 +355,7 @@ fn forms_that_are_wrong_are_named_as_they_came() {
             );
         }
     }
-    // Other forms than JSON cannot stand beside calls.
+    // Forms other than JSON cannot be combined with calls.
     let body = json!({"tools": tools(), "structured_outputs": {"regex": "[0-9]+"}});
     let reply = shared().post(CHAT, &with(question("x"), body));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Answers that are messages to somebody: the demo with a template in the manner of Functionary 3.2.
+//! Answers as messages to recipients: the demo with a template in the style of Functionary 3.2.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use crate::{Running, question, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A prompt ends with the mark of a message. Arguments of earlier calls must be texts.
+/// A prompt ends with the mark of a message. Arguments of earlier calls must be text.
 const TEMPLATE: &str = "{{bos_token}}{{tools|tojson if tools}}{%for m in messages%}<|{{m.role}}|>{%if m.role=='assistant'%}\
     {{'>>>all\n'+m.content if m.content}}{%for c in m.tool_calls or []%}{{'>>>'+c.function.name+'\n'+c.function.arguments}}\
     {%endfor%}{%else%}{{m.content}}{%endif%}<|end|>{%endfor%}{%if add_generation_prompt%}<|assistant|>>>>{%endif%}\
@@ -48,7 +48,7 @@ fn without_functions_the_prompt_says_that_the_user_is_spoken_to() {
     assert!(offered.ends_with("<|assistant|>>>>"), "{offered}");
     assert!(offered.contains("\"name\": \"lamp\""), "{offered}");
 
-    // A form is the whole answer then.
+    // The form is then the whole answer.
     let schema =
         json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}});
     let answer = served().ask(
@@ -80,7 +80,7 @@ fn calls_are_messages_to_functions() {
     assert_eq!(told.collect::<String>(), arguments);
     assert!(deltas().all(|delta| delta["content"].as_str().unwrap_or_default().is_empty()));
 
-    // The call comes back as the template wants it.
+    // A call in the history is rendered as the template expects it.
     let body = json!({"tools": tools("lamp"), "messages": [
         {"role": "user", "content": "Light!"}, {"role": "assistant", "content": "Yes.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call["id"], "content": "done"}]});

@@ -1,4 +1,4 @@
-//! Images for models that take them in any size, in requests of every API.
+//! Images of any size in requests of every API, for models that support it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::images::{base64, image, resized};
 use crate::{Running, options, spec};
 
-/// A server of a golden's model.
+/// A server with the model of a golden.
 fn serve(name: &'static str) -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     VisionGolden::named(name).copy_with_chat(folder.path());
@@ -48,11 +48,11 @@ fn openai(images: &[&str]) -> Value {
         "messages": [{"role": "user", "content": content}]})
 }
 
-/// Rows of an image are as many as its size asks for, and known before it is read.
+/// The number of an image's rows depends on its size, and is known before it is encoded.
 #[test]
 fn images_of_any_size_mean_the_same_in_every_api() {
     let chat = "/v1/chat/completions";
-    // With what stands between the lines of an image of Mistral; before one there is nothing.
+    // With the tokens between the lines of an image of Mistral; there are none before an image.
     for (name, n_around, rows) in [
         ("qwen3vl-vision", 2, [15, 6, 12]),
         ("qwen35-vision", 2, [18, 2, 21]),
@@ -68,7 +68,7 @@ fn images_of_any_size_mean_the_same_in_every_api() {
         let data = ["wide.png", "small.png", "tall.png"].map(image);
         let [wide, small, tall] = data.each_ref().map(|data| {
             let seen = server.ask(chat, &openai(&[data]));
-            // Again, from what was kept.
+            // Again, from the cache.
             assert_eq!(
                 logprobs(&server.ask(chat, &openai(&[data]))),
                 logprobs(&seen)
@@ -122,13 +122,13 @@ fn refused(server: &Running, data: &str, words: &str) {
 fn images_that_the_encoder_does_not_take_are_refused() {
     let (server, _folder) = serve("qwen3vl-vision");
     let refused = |data: &str, words: &str| refused(&server, data, words);
-    // By their heads, before anything is decoded.
+    // Refused by their headers, before anything is decoded.
     refused(&base64(&resized(300, 1)), "200 times");
     refused(&base64(&resized(1, 201)), "200 times");
     refused(&base64(&resized(8192, 8192)), "24 million");
     refused(&image("broken.png"), "broken PNG");
     refused(&base64(b"GIF89a"), "PNG, JPEG or WebP");
-    // A name of an image in a text is text.
+    // The name of an image within a text is plain text.
     let mut body = openai(&[]);
     body["messages"][0]["content"] = "<|vision_start|><|image_pad|><|vision_end|>".into();
     let told = server.ask("/v1/chat/completions", &body);
@@ -138,14 +138,14 @@ fn images_that_the_encoder_does_not_take_are_refused() {
     );
 }
 
-/// An image of no pixel's width is no grid.
+/// An image less than a pixel wide after resizing has no grid.
 #[test]
 fn lines_are_refused_where_nothing_would_be_left_of_them() {
     let (server, _folder) = serve("mistral3-vision");
     refused(&server, &base64(&resized(300, 1)), "48 times");
     refused(&server, &base64(&resized(1, 300)), "48 times");
     refused(&server, &base64(&resized(8192, 8192)), "24 million");
-    // A line of as many rows as there may be.
+    // A single line of the maximum number of rows.
     let (server, _folder) = serve("gemma4-vision");
     let seen = server.ask(
         "/v1/chat/completions",

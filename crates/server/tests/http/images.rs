@@ -1,4 +1,4 @@
-//! Images in requests of every API, on a random model that sees.
+//! Images in requests of every API, on a random model with vision.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -41,14 +41,14 @@ pub(crate) fn image(name: &str) -> String {
     base64(&std::fs::read(folder.join(name)).unwrap())
 }
 
-/// The head of a PNG of so many pixels, which is all of it that may be read.
+/// The header of a PNG with this number of pixels; nothing after it may be read.
 pub(crate) fn resized(width: u32, height: u32) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/vision/images");
     let mut bytes = std::fs::read(folder.join("wide.png")).unwrap();
     let (start, end) = (12, 29);
     bytes[16..20].copy_from_slice(&width.to_be_bytes());
     bytes[20..24].copy_from_slice(&height.to_be_bytes());
-    // The CRC of ISO 3309, as PNG has it, over the chunk's type and data.
+    // The CRC of ISO 3309, as used in PNG, over the chunk's type and data.
     let crc = bytes[start..end].iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
             crc >> 1 ^ (0xEDB8_8320 & (crc & 1).wrapping_neg())
@@ -58,14 +58,14 @@ pub(crate) fn resized(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A server with a random model of 16 tokens an image, in a folder with its vision encoder.
+/// A server with a random model that uses 16 tokens for an image, in a folder with its vision encoder.
 fn server() -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     (serve(&path, &path, None), folder)
 }
 
-/// A server of a random model that is written to `out`, as of `model`, with the vision encoder in `mmproj`.
+/// A server with a random model written to `out`, based on `model`, with the vision encoder in `mmproj`.
 fn serve(out: &Path, model: &Path, mmproj: Option<PathBuf>) -> Running {
     let options_of = SynthOptions {
         recipe: Recipe::parse("F32").unwrap(),
@@ -125,7 +125,7 @@ fn every_api_takes_images_and_means_the_same() {
     let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
     let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
     let logprobs = |answer: &Value| answer["choices"][0]["logprobs"].clone();
-    // The vision encoder has seen it, and the cache kept its rows: the same bits.
+    // The image is encoded and its rows are cached: the same bits.
     assert_eq!(
         logprobs(&server.ask(chat, &openai(&["wide.png"]))),
         logprobs(&wide)
@@ -178,7 +178,7 @@ fn a_encoder_in_a_file_of_its_own_is_named() {
     );
     assert!(show(&server).as_array().unwrap().contains(&json!("vision")));
     drop(server);
-    // The same model without: nothing lies beside it under the usual name.
+    // The same model without vision: no file of the usual name is beside it.
     let server = serve(&folder.path().join("other.gguf"), &model, None);
     std::fs::remove_file(folder.path().join("mmproj-other.gguf")).unwrap();
     let reply = server.post(chat, &openai(&["wide.png"]));
@@ -212,7 +212,7 @@ fn images_that_cannot_be_read_are_refused() {
     let url = &mut body["messages"][0]["content"][0]["image_url"]["url"];
     *url = "https://example.org/a.png".into();
     refused(&body, "opens no connections");
-    // A text model says that it is one.
+    // A text model reports that it has no vision.
     let mut body = openai(&["wide.png"]);
     body["model"] = "demo".into();
     let reply = shared().post(chat, &body);
@@ -220,7 +220,7 @@ fn images_that_cannot_be_read_are_refused() {
     assert!(reply.json().to_string().contains("no vision encoder"));
 }
 
-/// Images in results of calls are the user's, whichever API has them.
+/// Images in results of calls become the user's, in every API.
 #[test]
 fn results_of_calls_have_images() {
     let (server, _folder) = server();
@@ -242,7 +242,7 @@ fn results_of_calls_have_images() {
     let n_prompt = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
     assert!(n_prompt(&seen) >= n_prompt(&blind) + 16, "{seen} {blind}");
     let text = seen["choices"][0]["message"]["content"].clone();
-    // As a text, too.
+    // In the form of a string, too.
     let same = server.ask(
         path,
         &chat(json!([{"type": "text", "text": "here"}, {"type": "image_url", "image_url": url}])),

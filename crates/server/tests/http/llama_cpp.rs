@@ -1,4 +1,4 @@
-//! What clients of llama.cpp's server ask.
+//! Requests as clients of llama.cpp's server send them.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn grammars_of_its_kind_are_held() {
         message,
         "grammar: line 2 of the grammar: there is no rule `b`"
     );
-    // As older clients of vLLM have it.
+    // In the form of older clients of vLLM.
     for (fields, among) in [
         (
             json!({"guided_choice": ["blue", "red"]}),

@@ -1,4 +1,4 @@
-//! Log-probabilities in every dialect: those of chat completions.
+//! Log-probabilities in every dialect equal those of chat completions.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const RESPONSES: &str = "/v1/responses";
 const QUESTION: &str = "What is 7 plus 5?";
 const INCLUDE: &str = "message.output_text.logprobs";
 
-/// Of chat completions, which other tests compare with the engine's.
+/// Log-probabilities of chat completions, which other tests compare with the engine's.
 fn of_chat() -> Vec<Value> {
     let body = with(
         question(QUESTION),
@@ -47,7 +47,7 @@ fn responses_have_those_of_chat() {
         match name.as_deref().unwrap() {
             "response.output_text.delta" => told.extend(list(&data["logprobs"])),
             "response.output_text.done" => {
-                // The token that ends the answer has no text, and comes here.
+                // The token that ends the answer has no text, and is reported here.
                 let all = list(&data["logprobs"]);
                 assert_eq!(all[..told.len()], told);
                 assert_eq!(all, of_chat());
@@ -61,7 +61,7 @@ fn responses_have_those_of_chat() {
         }
     }
     assert!(told.len() + 1 >= of_chat().len(), "{told:?}");
-    // Who does not ask gets none, and who asks for what is not there hears of it.
+    // Without a request for them there are none, and invalid values are refused.
     let plain = shared().ask(
         RESPONSES,
         &json!({"model": "demo", "temperature": 0, "input": QUESTION}),
@@ -81,7 +81,7 @@ fn responses_have_those_of_chat() {
             (400, &json!(param))
         );
     }
-    // Encrypted thoughts are null here, and asked for by every agent.
+    // Encrypted thoughts are null here, although every agent requests them.
     let agent = with(
         body,
         json!({"include": ["reasoning.encrypted_content"], "top_logprobs": 0}),

@@ -12,7 +12,7 @@ mod completions;
 mod earlier;
 mod embeddings;
 #[path = "../scheduler/engines.rs"]
-#[allow(dead_code)] // Only what is slow is used here.
+#[allow(dead_code)] // Only its slow engines are used here.
 mod engines;
 mod failures;
 mod filling;
@@ -51,7 +51,7 @@ use serde_json::{Value, json};
 use client::Client;
 use engines::{Watched, model};
 
-/// Four sequences of 1,024 tokens: more than the model was trained for, so that prompts with functions fit.
+/// Four sequences of 1,024 tokens: more than the model's trained context, so that prompts with functions fit.
 fn engine_options() -> EngineOptions {
     EngineOptions {
         n_threads: Some(1),
@@ -77,7 +77,7 @@ fn spec(id: &str, options: EngineOptions) -> ModelSpec {
     }
 }
 
-/// The demo with steps so slow that answers of hundreds of tokens take seconds.
+/// The demo with slow steps: answers of hundreds of tokens take seconds.
 fn slow(max_sequences: usize) -> ModelSpec {
     let options = EngineOptions {
         max_sequences,
@@ -104,7 +104,7 @@ fn options() -> ServerOptions {
     }
 }
 
-/// A server with the threads it runs on.
+/// A server with its threads.
 struct Running {
     runtime: tokio::runtime::Runtime,
     server: Option<Server>,
@@ -122,7 +122,7 @@ impl Running {
         running
     }
 
-    /// Does not wait for the models.
+    /// Starts a server without waiting for its models.
     fn start_loading(options: ServerOptions) -> Running {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).enable_all().build().unwrap();
@@ -156,7 +156,7 @@ impl Drop for Running {
     }
 }
 
-/// A server that most tests share: they ask it different things at the same time.
+/// A server shared by most tests, with different requests at the same time.
 fn shared() -> &'static Client {
     static SERVER: OnceLock<Running> = OnceLock::new();
     SERVER.get_or_init(|| Running::start(options()))

@@ -1,4 +1,5 @@
-//! A model whose own template shows functions, in the way of Llama 3: the demo with another template and a token renamed.
+//! A model whose own template shows functions, in the syntax of Llama 3: the demo with another template and a renamed
+//! token.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ const TEMPLATE: &str = "{{ bos_token }}{% if tools %}<|system|>{% for t in tools
     {{ m.tool_calls | tojson if m.tool_calls else m.content }}<|end|>{% endfor %}\
     {% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-/// Replaces a text of the file by one of the same length.
+/// Replaces a text in the file by one of the same length.
 pub(crate) fn patch(bytes: &mut [u8], old: &[u8], new: &[u8]) {
     assert_eq!(old.len(), new.len());
     let at = bytes.windows(old.len()).position(|window| window == old);
@@ -31,7 +32,7 @@ pub(crate) fn demo_bytes() -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// The demo with another template, which may be as long as its own.
+/// The demo with another template, at most as long as its own.
 pub(crate) fn server(template: &str) -> Running {
     let mut bytes = demo_bytes();
     patch(&mut bytes, b"<|reserved_0|>", b"<|python_tag|>");
@@ -39,7 +40,7 @@ pub(crate) fn server(template: &str) -> Running {
     serve(&bytes)
 }
 
-/// Gives the demo another template, which may be as long as its own.
+/// Gives the demo another template, at most as long as its own.
 pub(crate) fn set_template(bytes: &mut [u8], template: &str) {
     let start = b"{{ bos_token }}{% for message in messages %}";
     let end = b"{{ '<|assistant|>' }}{% endif %}";
@@ -57,7 +58,7 @@ pub(crate) fn set_template(bytes: &mut [u8], template: &str) {
     bytes[from..to].copy_from_slice(template.as_bytes());
 }
 
-/// Renames tokens. Another takes up what their names are shorter by in all, so that nothing else moves.
+/// Renames tokens to shorter names. The `filler` token takes up the difference, so that nothing else moves.
 pub(crate) fn rename(bytes: &mut Vec<u8>, names: &[(&str, &str)], filler: &str) {
     let entry = |text: &str| [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat();
     let mut replace = |old: &str, new: &str| {
@@ -72,7 +73,7 @@ pub(crate) fn rename(bytes: &mut Vec<u8>, names: &[(&str, &str)], filler: &str) 
     replace(filler, &format!("{filler}{}", "x".repeat(n_more)));
 }
 
-/// A server of a file in memory.
+/// A server with a model file from memory.
 pub(crate) fn serve(bytes: &[u8]) -> Running {
     let checkpoint = Checkpoint::from_static("native", aligned(bytes)).unwrap();
     let model = Arc::new(LoadedModel::from_checkpoint(checkpoint).unwrap());
@@ -84,7 +85,7 @@ pub(crate) fn serve(bytes: &[u8]) -> Running {
     Running::start(options)
 }
 
-/// Tensors lie on multiples of 64 bytes of the file.
+/// Tensors need an alignment of 64 bytes in the file.
 fn aligned(bytes: &[u8]) -> &'static [u8] {
     let buffer = vec![0; bytes.len() + 64].leak();
     let offset = buffer.as_ptr().align_offset(64);
@@ -102,7 +103,7 @@ fn tools() -> Value {
 #[test]
 fn an_end_token_stands_behind_whole_texts_alone() {
     let mut bytes = demo_bytes();
-    // The key, the number of the type bool, and the value.
+    // The key, the type number of bool, and the value.
     let entry = |value: u8| [b"tokenizer.ggml.add_eos_token\x07\0\0\0", &[value][..]].concat();
     patch(&mut bytes, &entry(0), &entry(1));
     let server = serve(&bytes);
@@ -111,7 +112,7 @@ fn an_end_token_stands_behind_whole_texts_alone() {
         let body = json!({"content": text, "add_special": special});
         server.ask("/tokenize", &body)["count"].as_u64().unwrap()
     };
-    // Begin and end token.
+    // The BOS and EOS tokens.
     let (bare, whole) = (tokenized(false), tokenized(true));
     assert_eq!(whole, bare + 2);
     let prompt = |path: &str, body: Value, pointer: &str| {
@@ -145,7 +146,7 @@ fn an_end_token_stands_behind_whole_texts_alone() {
     ] {
         assert_eq!(prompt(path, body, pointer), want, "{path}");
     }
-    // A chat begins as its template or its file says, once, and does not end.
+    // A chat begins as its template or its file says, only once, and has no end token.
     let chat = json!({"messages": [{"role": "user", "content": text}]});
     let tokens = server.ask("/apply-template", &chat)["tokens"].clone();
     let tokens: Vec<u32> = serde_json::from_value(tokens).unwrap();
@@ -183,7 +184,7 @@ fn its_template_and_its_way_of_writing_are_used() {
     let call = choice["message"]["tool_calls"][0].clone();
     assert_eq!(call["function"]["name"], "lamp");
 
-    // Calls reach the template as objects, results as messages of their own.
+    // Calls reach the template as objects, results as separate messages.
     let body = json!({"messages": [
         {"role": "user", "content": "Light!"}, {"role": "assistant", "content": null, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": call["id"], "content": "done"},
@@ -196,7 +197,7 @@ fn its_template_and_its_way_of_writing_are_used() {
         "{prompt}"
     );
 
-    // A free answer is free, and a form needs no functions.
+    // Answers are unconstrained by default, and a form needs no functions.
     let free = with(
         question("What is 7 plus 5?"),
         json!({"tools": tools(), "max_tokens": 30, "stream": true}),

@@ -1,4 +1,4 @@
-//! A model on a virtual NPU: what it says of itself, what it cannot, and a device that fails amid answers.
+//! A model on a virtual NPU: its description, its unsupported features, and a device that fails during answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft/demo-draft.gguf")
 }
 
-/// The smaller demo on a device of its own, with three sequences of 256 tokens.
+/// The smaller demo on its own device, with three sequences of 256 tokens.
 fn server() -> (Running, Arc<VirtualDevice>) {
     let planner = || {
         let profile = Profile::builtin(Profile::DEFAULT).unwrap();
@@ -72,12 +72,12 @@ fn a_device_that_fails_amid_answers_ends_one_of_them() {
         .map(|i| text(&server.post(CHAT, &ask(i)).events()))
         .collect();
     let mut streams: Vec<_> = (0..3).map(|i| server.begin(CHAT, &ask(i))).collect();
-    // The comment, the role, and some text: all three are being written.
+    // The comment, the role, and some text: all three are being generated.
     let begun: Vec<String> = streams
         .iter_mut()
         .map(|stream| (0..4).filter_map(|_| stream.piece()).collect())
         .collect();
-    // The pass that they share, and the first that one of them has to itself.
+    // The pass that they share, and the first one that each runs alone.
     device.inject(Injection::Timeout);
     device.inject(Injection::Timeout);
     let mut n_failed = 0;
@@ -96,7 +96,7 @@ fn a_device_that_fails_amid_answers_ends_one_of_them() {
         assert!(alone.starts_with(&text(&events)));
     }
     assert_eq!(n_failed, 1);
-    // The device goes on, and so does the server.
+    // The device continues, and so does the server.
     assert_eq!(text(&server.post(CHAT, &ask(1)).events()), alone[1]);
     let counters = server.get("/v1/system").json()["models"][0]["counters"].clone();
     assert_eq!(counters["failed"], 1);
@@ -119,7 +119,7 @@ fn answers_say_that_times_are_modelled_and_embeddings_that_there_are_none() {
         "{placement}"
     );
     assert!(placement["device_ms"].as_f64().unwrap() > 0.0);
-    // What the device takes and leaves, op by op, is all of the model.
+    // The device's ops and the host's together are the whole model.
     let graph = LoadedModel::open(&demo())
         .unwrap()
         .model()

@@ -1,4 +1,4 @@
-//! Numbers as clients write them: -1, nulls, and ids of tokens.
+//! Numbers in the forms that clients send: -1, nulls, and token ids.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::{question, shared, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A request whose answers differ unless they are drawn with one seed.
+/// A request whose answers differ unless they have the same seed.
 fn hot(fields: Value) -> Value {
     let hot = json!({"temperature": 5, "top_p": 1, "min_p": 0, "top_k": -1, "max_tokens": 8});
     with(with(question("hi"), hot), fields)
@@ -116,7 +116,7 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
     }
 }
 
-/// None reaches the step that all share.
+/// None reaches the step that all requests share.
 #[test]
 fn tokens_that_the_vocabulary_lacks_are_refused() {
     let faults = || shared().get("/v1/system").json()["models"][0]["counters"].clone();

@@ -1,4 +1,4 @@
-//! Bodies that no client should send: each is answered in the dialect's words, at once, and costs nobody anything.
+//! Malformed bodies: each is answered at once in the dialect's form, and affects no other request.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{shared, with};
 
-/// What a dialect's errors have, beside a status.
+/// Extracts the message of a dialect's error, in addition to its status.
 type ErrorOf = fn(&Value) -> Option<&str>;
 
 const OPENAI: ErrorOf = |body| {
@@ -21,7 +21,7 @@ const ANTHROPIC: ErrorOf = |body| {
 };
 const OLLAMA: ErrorOf = |body| body["error"].as_str();
 
-/// Routes that write, the least that each takes, and how its errors look.
+/// Routes that generate, the minimal body of each, and the form of its errors.
 fn routes() -> Vec<(&'static str, Value, ErrorOf)> {
     [chats(), others()].concat()
 }
@@ -109,7 +109,7 @@ fn start_of(text: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// A body's answer is no fault of the server's, and if it is an error it says why.
+/// The response to a body is not a server error, and an error has a message.
 fn assert_answered(route: (&str, ErrorOf), what: &str, body: &[u8]) {
     let (path, error_of) = route;
     let start = Instant::now();
@@ -125,7 +125,7 @@ fn assert_answered(route: (&str, ErrorOf), what: &str, body: &[u8]) {
     }
 }
 
-/// Values of every kind, among them what no field takes.
+/// Values of every type, including values that no field accepts.
 fn odd_values() -> Vec<Value> {
     vec![
         Value::Null,
@@ -150,7 +150,7 @@ fn odd_values() -> Vec<Value> {
     ]
 }
 
-/// Fields of any dialect.
+/// Fields of all dialects.
 const FIELDS: [&str; 58] = [
     "model",
     "messages",
@@ -214,7 +214,7 @@ const FIELDS: [&str; 58] = [
 
 #[test]
 fn every_field_of_every_route_takes_odd_values_or_says_why_not() {
-    // A seventh of them, unless all are asked for: each field of each route has some.
+    // A seventh of them, unless all are requested: each field of each route is tried with some.
     let mut n = 0_usize;
     for (path, body, error_of) in routes() {
         for field in FIELDS {
@@ -225,7 +225,7 @@ fn every_field_of_every_route_takes_odd_values_or_says_why_not() {
                 }
                 let mut body = body.clone();
                 body[field] = value;
-                // An answer of any length is no hang.
+                // A limit, so that a long answer does not look like a hang.
                 let limits = [
                     "max_tokens",
                     "max_completion_tokens",
@@ -335,7 +335,7 @@ fn odd_conversations_are_answered_or_refused_by_place() {
     }
 }
 
-/// Schemas without an end, without a value, and of no sense.
+/// Schemas that are recursive without end, have no valid value, or make no sense.
 fn odd_schemas() -> Vec<Value> {
     let mut nested = json!({"type": "string"});
     for _ in 0..60 {
@@ -401,6 +401,6 @@ fn odd_functions_and_schemas_are_answered_or_refused_by_name() {
             }
         }
     }
-    // The server is as it was.
+    // The server still works.
     assert_eq!(shared().get("/ready").status, 200);
 }

@@ -1,4 +1,4 @@
-//! The API of Ollama.
+//! Ollama's API.
 
 use serde_json::{Value, json};
 

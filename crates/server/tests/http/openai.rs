@@ -6,7 +6,7 @@ use crate::{question, shared, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// The contents of a stream put together, by answer; with the reasons.
+/// The joined contents of a stream for each answer, with the finish reasons.
 fn collected(chunks: &[Value]) -> Vec<(String, Option<String>)> {
     let mut answers: Vec<(String, Option<String>)> = Vec::new();
     for choice in chunks
@@ -130,7 +130,7 @@ fn logprobs_are_those_of_the_tokens() {
         assert!(logprob <= 0.0);
         let top = token["top_logprobs"].as_array().unwrap();
         assert_eq!(top.len(), 3);
-        // Greedy: the drawn one is the likeliest.
+        // With greedy sampling, the drawn token is the likeliest.
         assert_eq!(
             (&top[0]["token"], &top[0]["logprob"]),
             (&token["token"], &token["logprob"])
@@ -142,7 +142,7 @@ fn logprobs_are_those_of_the_tokens() {
             token["token"].as_str().unwrap()
         );
     }
-    // In a stream they come with the chunks.
+    // In a stream they arrive with the chunks.
     let chunks = shared()
         .post(CHAT, &with(body, json!({"stream": true})))
         .chunks();
@@ -173,7 +173,7 @@ fn biases_and_penalties_reach_the_sampler() {
     assert!(!banned.contains('7'), "{banned}");
     let chosen = ask(json!({"logit_bias": {token("7"): 100}, "max_tokens": 4}));
     assert_eq!(chosen, "7777");
-    // Each 7 makes the next one less likely, until something else is likelier.
+    // Each 7 makes the next one less likely, until another token is likelier.
     let biased = json!({"logit_bias": {token("7"): 40}, "max_tokens": 30});
     assert_eq!(ask(biased.clone()), "7".repeat(30));
     let penalties = json!({"frequency_penalty": 2, "presence_penalty": 2});
@@ -200,7 +200,7 @@ fn parts_and_developers_are_understood() {
     assert_eq!(prompt("developer"), prompt("system"));
 }
 
-/// Asks with these fields, and expects that one of them is named with those words.
+/// Sends these fields, and expects an error that names one of them with these words.
 fn assert_refused(fields: &Value, status: u16, (param, words): (&str, &str)) {
     let reply = shared().post(CHAT, &with(question("Hi"), fields.clone()));
     let error = &reply.json()["error"];
@@ -287,7 +287,7 @@ fn wrong_options_are_told_which_field() {
     ] {
         assert_refused(&fields, status, (param, words));
     }
-    // What has no bearing is left alone.
+    // Fields without effect are ignored.
     let body = with(
         question("Hi"),
         json!({"user": "me", "store": true, "metadata": {}, "x": [1]}),

@@ -1,4 +1,4 @@
-//! Health, readiness, metrics, loading and unloading, going down.
+//! Health, readiness, metrics, loading and unloading, shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn loading_is_seen_and_waited_for() {
     let ready = server.get("/ready");
     assert_eq!(ready.status, 503);
     assert_eq!(ready.json()["models"]["demo"]["status"], "loading");
-    // A request waits instead of failing.
+    // A request waits for loading instead of failing.
     let answer = server.ask(CHAT, &question("What is 7 plus 5?"));
     assert_eq!(
         answer["choices"][0]["message"]["content"],
@@ -50,7 +50,7 @@ fn a_model_that_cannot_be_opened_is_told() {
     );
 }
 
-/// The value of the first line that begins so.
+/// The value of the first line that begins with this name.
 fn metric(metrics: &str, name: &str) -> f64 {
     let line = metrics.lines().find(|line| line.starts_with(name));
     let line = line.unwrap_or_else(|| panic!("no {name} in\n{metrics}"));
@@ -109,7 +109,7 @@ fn metrics_count_what_happened() {
     );
 }
 
-/// Each name of a metric has its help and type once, before its values.
+/// The help and type of each metric come once, before its values.
 #[test]
 fn metrics_have_help_and_a_type() {
     let metrics = shared().get("/metrics").body;
@@ -156,13 +156,13 @@ fn the_description_names_every_route_and_no_other() {
                 "delete" => shared().request("DELETE", path, &[], b"").status,
                 _ => shared().post(path, &json!({"x": 1})).status,
             };
-            // A server that keeps no files says so.
+            // A server without files reports that.
             assert!(![404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
 }
 
-/// Routes that are others by another address, or take nothing from a body.
+/// Routes that are aliases of others, or that do not read a body.
 const UNFUZZED: [&str; 7] = [
     "/chat/completions",
     "/completions",
@@ -208,7 +208,7 @@ fn models_come_and_go() {
         (status("demo"), status("second")),
         (json!("ready"), json!("unloaded"))
     );
-    // Asking for the other takes the idle one's place.
+    // A request for the other model replaces the idle one.
     let ask = with(question("What is 7 plus 5?"), json!({"model": "second"}));
     assert_eq!(server.ask(CHAT, &ask)["model"], "second");
     assert_eq!(
@@ -231,7 +231,7 @@ fn models_come_and_go() {
 #[test]
 fn a_budget_of_memory_holds_what_was_used_last() {
     let mut options = options();
-    // 20, 20 and 25 MB in 45.
+    // 20, 20 and 25 MB, with a budget of 45.
     options.models.push(spec("second", engine_options()));
     options.models.push(ModelSpec {
         memory_bytes: 25_000_000,
@@ -265,7 +265,7 @@ fn a_budget_of_memory_holds_what_was_used_last() {
     assert_eq!(status(), ["ready", "unloaded", "ready"]);
     ask("second");
     assert_eq!(status(), ["unloaded", "ready", "ready"]);
-    // Whatever comes when: what is open together fits, and nobody's answer is lost for it.
+    // In any order of requests, the loaded models fit, and no answer is lost.
     std::thread::scope(|scope| {
         for name in ["demo", "second", "third"] {
             let server = &*server;
@@ -273,7 +273,7 @@ fn a_budget_of_memory_holds_what_was_used_last() {
                 for _ in 0..5 {
                     let body = with(question("What is 7 plus 5?"), json!({"model": name}));
                     let reply = server.post(CHAT, &body);
-                    // Busy, at most: whoever has found its model keeps it until it is answered.
+                    // At most "busy": a request that has found its model keeps it until it is answered.
                     assert!([200, 429].contains(&reply.status), "{}", reply.body);
                 }
             });
@@ -283,7 +283,7 @@ fn a_budget_of_memory_holds_what_was_used_last() {
     assert!(gauge.most() > 25_000_000, "never two together");
 }
 
-/// Whoever waits for a model that somebody has unloaded meanwhile waits for it to be loaded anew.
+/// A request that waits for a model that is unloaded meanwhile waits for it to be loaded again.
 #[test]
 fn what_is_unloaded_while_it_loads_is_loaded_anew() {
     let mut options = options();
@@ -295,7 +295,7 @@ fn what_is_unloaded_while_it_loads_is_loaded_anew() {
     let server = Running::start_loading(options);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| server.ask(CHAT, &question("What is 7 plus 5?")));
-        // In time: while the first attempt loads.
+        // A delay, so that this happens while the first attempt loads.
         std::thread::sleep(Duration::from_millis(100));
         let unloaded = server.ask("/v1/models/unload", &json!({"model": "demo"}));
         assert_eq!(unloaded["unloaded"], true);
@@ -359,14 +359,14 @@ fn before_it_goes_down_a_proxy_has_time_to_notice() {
     while client.get("/ready").status == 200 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It is not ready any more, and answers all the same.
+    // It is no longer ready, but still answers.
     assert_eq!(client.get("/ready").json()["draining"], true);
     client.ask(CHAT, &question("What is 7 plus 5?"));
     going.join().unwrap();
     assert!(std::net::TcpStream::connect(client.address).is_err());
 }
 
-/// Returns when the scheduler has taken a request that it cannot run yet.
+/// Returns when the scheduler has accepted a request that it cannot run yet.
 fn until_one_waits(server: &Running) {
     let waits = "vllm:num_requests_waiting{model_name=\"demo\"} 1";
     for _ in 0..2000 {

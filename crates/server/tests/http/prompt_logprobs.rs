@@ -1,4 +1,4 @@
-//! What a model thinks of the prompt: vLLM's `prompt_logprobs`, and `echo` beside `logprobs`.
+//! Log-probabilities of the prompt: vLLM's `prompt_logprobs`, and `echo` with `logprobs`.
 
 use millrace_runtime::sampling::log_softmax;
 use millrace_runtime::{BatchItem, CpuEngine, Engine, LogitsFor};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::engines::model;
 use crate::{engine_options, question, shared, with};
 
-/// By token but the first: its log-probability and its rank, by the engine itself.
+/// For each token but the first: its log-probability and its rank, computed with the engine directly.
 fn expected(tokens: &[u32]) -> Vec<(f64, usize)> {
     let mut engine = CpuEngine::new(model(), engine_options()).unwrap();
     let seq = engine.create().unwrap();
@@ -29,7 +29,7 @@ fn tokens_of(text: &str) -> Vec<u32> {
     serde_json::from_value(tokens).unwrap()
 }
 
-/// vLLM's list beside what the engine computes.
+/// Compares vLLM's list with the engine's results.
 fn check(found: &Value, tokens: &[u32], n_top: usize) {
     let found = found.as_array().unwrap();
     assert_eq!(found.len(), tokens.len());
@@ -61,7 +61,7 @@ fn check(found: &Value, tokens: &[u32], n_top: usize) {
 
 #[test]
 fn prompts_have_log_probabilities() {
-    // One of more tokens than a pass takes, twice, so that the cache has it.
+    // A prompt of more tokens than a pass, sent twice, so that the cache has it.
     let long = "The dog and the cat went to the house. ".repeat(20);
     let prompts = ["Once upon a time there was", long.as_str(), long.as_str()];
     for (n_top, max_tokens) in [(0, 1), (2, 4), (2, 0)] {
@@ -82,7 +82,7 @@ fn prompts_have_log_probabilities() {
             assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
         }
     }
-    // The answer is the one that comes without.
+    // The answer is the same as without.
     let body = json!({"model": "demo", "prompt": prompts[0], "max_tokens": 8, "temperature": 0});
     let alone = shared().ask("/v1/completions", &body)["choices"][0]["text"].clone();
     let body = with(body, json!({"prompt_logprobs": 1}));
@@ -140,7 +140,7 @@ fn repeated_prompts_have_those_of_both() {
                 assert_eq!(*found, offset);
                 offset += text.chars().count();
             }
-            // Streamed, the pieces make the same lists.
+            // In a stream, the pieces add up to the same lists.
             let of_choice: Vec<&Value> = chunks
                 .iter()
                 .map(|chunk| &chunk["choices"][0])
@@ -182,7 +182,7 @@ fn what_cannot_be_told_is_refused() {
                 reply.body
             );
         }
-        // What it is not asked for is no error.
+        // `null` counts as not requested.
         let reply = shared().post(
             route,
             &with(body, json!({"prompt_logprobs": null, "max_tokens": 1})),

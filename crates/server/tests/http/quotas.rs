@@ -1,4 +1,4 @@
-//! What API keys may use, what they have used, and the audit log.
+//! Limits of API keys, their usage, and the audit log.
 
 use millrace_server::{HttpOptions, KeyLimits};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn a_key_has_its_quotas_and_others_are_not_held_up() {
     );
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=30).contains(&seconds), "{seconds}");
-    // Tokens are counted when they are known: the first answer overdraws the quota.
+    // Tokens are counted once they are known: the first answer overdraws the quota.
     assert_eq!(ask(&server, "little", json!({"max_tokens": 8})).status, 200);
     let refused = ask(&server, "little", json!({}));
     assert!(
@@ -76,7 +76,7 @@ fn a_key_has_its_quotas_and_others_are_not_held_up() {
         "{}",
         refused.body
     );
-    // What is no work for a model is not counted.
+    // Requests that need no model are not counted.
     let key = [("authorization", "Bearer few")];
     assert_eq!(server.request("GET", "/v1/models", &key, b"").status, 200);
     assert_eq!(ask(&server, "plain", json!({})).status, 200);
@@ -92,7 +92,7 @@ fn a_key_has_its_quotas_and_others_are_not_held_up() {
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
-    // Names tell nothing of keys.
+    // Names reveal nothing about keys.
     assert!(!metrics.contains("\"plain\""));
 }
 
@@ -115,7 +115,7 @@ fn a_request_runs_until_its_answer_is_written() {
     );
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(ask(&server, "two", json!({})).status, 200);
-    // A client that leaves makes room.
+    // A client that disconnects makes room.
     drop(first);
     let mut tries = 0;
     while ask(&server, "one", json!({})).status == 429 {

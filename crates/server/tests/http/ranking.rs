@@ -1,4 +1,4 @@
-//! Encoders over HTTP: embeddings, and pairs ranked by a classifier, as the engine computes them.
+//! Encoders over HTTP: embeddings, and pairs ranked by a classifier, compared with the engine's results.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn server() -> Running {
     })
 }
 
-/// The scores of the texts, as the engine gives them.
+/// The scores of the texts, from the engine.
 fn scores() -> Vec<f32> {
     let mut engine = engine();
     let model = Arc::clone(engine.model());
@@ -84,7 +84,7 @@ fn every_route_ranks_as_the_engine_does() {
         close(&result["relevance_score"], Ranker::relevance(scores[index]));
     }
     assert!(answer["usage"]["total_tokens"].as_u64().unwrap() > 30);
-    // text-embeddings-inference: another word for the texts, a plain list, raw numbers.
+    // text-embeddings-inference: another field for the texts, a plain list, unscaled numbers.
     let body = json!({"query": QUERY, "texts": TEXTS, "raw_scores": true, "top_n": 1});
     let answer = running.client.ask("/rerank", &body);
     assert_eq!(
@@ -101,7 +101,7 @@ fn every_route_ranks_as_the_engine_does() {
     assert_eq!(running.client.post("/v1/score", &uneven).status, 400);
 }
 
-/// More texts than sequences, of several lengths: each is read whole.
+/// More texts than sequences, of different lengths: each is read whole.
 #[test]
 fn an_encoder_embeds_and_writes_nothing() {
     let running = server();

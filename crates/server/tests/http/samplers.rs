@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{shared, with};
 
-/// A story with these fields, asked through the completions and through Ollama's options.
+/// A story with these fields, requested through completions and through Ollama's options.
 fn stories(fields: &Value) -> [String; 2] {
     let base = json!({"temperature": 0.9, "top_k": 0, "top_p": 1, "min_p": 0, "seed": 5});
     let fields = with(base, fields.clone());
@@ -43,7 +43,7 @@ fn each_has_an_effect_in_every_dialect() {
     for fields in [
         json!({"top_n_sigma": -1, "xtc_probability": 0, "dynatemp_range": 0, "dry_multiplier": 0, "mirostat": 0,
                "mirostat_tau": 3, "typ_p": 1, "repeat_penalty": 1, "adaptive_target": -1, "min_keep": 0}),
-        // Off by its window, or not in the order.
+        // Disabled by its window, or missing from the order.
         json!({"dry_multiplier": 50, "dry_penalty_last_n": 0}),
         json!({"repeat_penalty": 3, "repeat_last_n": 0}),
         json!({"xtc_probability": 1, "samplers": "edskypmt"}),
@@ -78,7 +78,7 @@ fn banned_texts_are_not_written() {
     }
 }
 
-/// Asks two APIs with these fields, and expects an error that begins so.
+/// Sends these fields to two APIs, and expects an error that begins with these words.
 fn assert_refused(fields: &Value, named: &str) {
     let body = json!({"model": "demo", "prompt": "hi", "max_tokens": 1});
     let reply = shared().post("/v1/completions", &with(body, fields.clone()));

@@ -17,7 +17,7 @@ fn ask(tools: Value) -> Reply {
     shared().post(CHAT, &with(question("hi"), body))
 }
 
-/// What an argument may be, and the keyword that the grammar goes without.
+/// The schema of an argument, and the keyword that the grammar leaves out.
 fn cases() -> Vec<(Value, &'static str)> {
     vec![
         (
@@ -55,7 +55,7 @@ fn what_only_narrows_is_left_out_and_told() {
         assert_eq!(reply.status, 200, "{schema}: {}", reply.body);
         let told = format!("tools[0].function.parameters (odd): `{keyword}` at /properties/x");
         assert_eq!(reply.header("x-millrace-left-out"), Some(told.as_str()));
-        // One that nobody may call narrows nothing.
+        // A function that may not be called is not constrained.
         let body = json!({"tools": [function("odd", &schema, true)], "tool_choice": "none", "max_tokens": 2});
         let reply = shared().post(CHAT, &with(question("hi"), body));
         assert_eq!(
@@ -117,7 +117,7 @@ fn forms_are_still_refused_by_name() {
     }
 }
 
-/// Each keyword is one a grammar can hold, and all together are none.
+/// A grammar can enforce each keyword alone, but not all of them together.
 #[test]
 fn a_schema_that_fails_whole_is_any_object() {
     let nothing = json!({"allOf": [{"type": "string"}, {"type": "integer"}]});
@@ -182,7 +182,7 @@ fn many_described_functions_fit() {
     let tools: Vec<Value> = (0..100).map(tool).collect();
     let body = json!({"model": "demo", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}], "tools": tools});
     let reply = shared().post("/v1/messages", &body);
-    // What is left to refuse is the prompt that describes them.
+    // The only possible refusal is about the prompt that describes them.
     assert_eq!(reply.status, 400);
     assert!(reply.body.contains("prompt is too long"), "{}", reply.body);
     let one = with(
@@ -192,7 +192,7 @@ fn many_described_functions_fit() {
     assert_eq!(shared().post("/v1/messages", &one).status, 200);
 }
 
-/// Whoever sends two cannot tell their calls apart.
+/// Calls of two functions with the same name could not be distinguished.
 #[test]
 fn two_functions_of_one_name_are_refused_by_name() {
     let schema = json!({"type": "object", "properties": {}});
@@ -242,7 +242,7 @@ fn two_functions_of_one_name_are_refused_by_name() {
             assert!(reply.body.contains(words), "{path}: {}", reply.body);
         }
     }
-    // One name in a namespace and outside it is two.
+    // The same name in a namespace and outside it is two functions.
     let reply = ask(
         "/v1/responses",
         &json!([of_response, space(["lamp", "door"])]),

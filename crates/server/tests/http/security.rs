@@ -1,4 +1,4 @@
-//! Who may ask, and how much.
+//! Access control and limits.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -46,7 +46,7 @@ fn keys_are_asked_for_in_each_clients_way() {
     assert_eq!(models(&[("authorization", "Basic first")]), 401);
     assert_eq!(models(&[("authorization", "Bearer first")]), 200);
     assert_eq!(models(&[("x-api-key", "second")]), 200);
-    // Each dialect's shape; what lives and the page are open.
+    // Errors in each dialect's form; liveness and the page are public.
     let reply = server.post("/v1/messages", &json!({}));
     assert_eq!(reply.json()["error"]["type"], "authentication_error");
     assert!(server.post("/api/chat", &json!({})).json()["error"].is_string());
@@ -105,7 +105,7 @@ fn pages_of_strangers_may_not_ask() {
             .contains("authorization")
     );
     assert_eq!(before.header("access-control-allow-private-network"), None);
-    // What a client wants to send is its own affair.
+    // Clients may send any headers.
     let wanted = "authorization,x-stainless-os,x-stainless-arch,openai-beta,x-anything";
     let asked = [
         good,
@@ -123,7 +123,7 @@ fn pages_of_strangers_may_not_ask() {
     for name in ["x-request-id", "retry-after", "x-millrace-left-out"] {
         assert!(exposed.contains(name), "{exposed}");
     }
-    // A stranger gets none of it.
+    // A foreign origin gets none of it.
     let mut asked = asked;
     asked[0] = evil;
     let before = listed.request("OPTIONS", "/v1/chat/completions", &asked, b"");
@@ -159,7 +159,7 @@ fn names_that_are_not_the_servers_are_refused() {
     ] {
         assert_eq!(health(&server, host), status, "{host}");
     }
-    // Which of two is meant depends on who reads them.
+    // It is ambiguous which of two is meant.
     let two = [("host", "localhost"), ("host", "evil.example")];
     assert_eq!(server.request("GET", "/health", &two, b"").status, 400);
     for (target, status) in [
@@ -173,7 +173,7 @@ fn names_that_are_not_the_servers_are_refused() {
     }
 }
 
-/// What old proxies send to see whether the server lives.
+/// Requests as old proxies send them to check that the server is alive.
 #[test]
 fn probes_need_no_name() {
     let ask = |head: &str| {
@@ -209,7 +209,7 @@ fn slashes_too_many_change_nothing() {
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
     }
     assert_eq!(shared().get("/v1/models/demo/?a=1").status, 200);
-    // Errors have the shape of the API that is meant, and keys are asked for.
+    // Errors have the form of the intended API, and keys are required.
     let reply = shared().post("//v1/messages/", &json!({}));
     assert_eq!(reply.json()["type"], "error");
     let server = running(|http| http.api_keys = vec!["secret".into()]);
@@ -239,7 +239,7 @@ fn errors_below_the_apis_have_their_shape_too() {
     );
 }
 
-/// What follows a request on its connection is the next request, whatever the first was.
+/// The bytes after a request on its connection are the next request, whatever the first one was.
 #[test]
 fn requests_may_follow_each_other_unasked() {
     let body = question("What is 7 plus 5?").to_string();
@@ -269,7 +269,7 @@ fn bodies_have_a_limit_and_must_be_json() {
     let server = running(|http| http.max_body_bytes = 4096);
     let reply = server.request("POST", "/v1/chat/completions", &[], &[b' '; 5000]);
     assert_eq!(reply.status, 413, "{}", reply.body);
-    // Announced, it is refused before it comes.
+    // An announced length is refused before the body arrives.
     let mut stream = server.connect();
     let head =
         "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99999999\r\n\r\n";
@@ -277,7 +277,8 @@ fn bodies_have_a_limit_and_must_be_json() {
     let mut answer = [0; 64];
     let n = stream.read(&mut answer).unwrap();
     assert!(String::from_utf8_lossy(&answer[..n]).starts_with("HTTP/1.1 413"));
-    // Whoever sends it all the same, and reads only then, finds the answer: more than sockets hold on their way.
+    // A client that still sends everything before it reads gets the response: the body is larger than the socket
+    // buffers.
     let body = vec![b' '; 64 << 20];
     for kept in ["close", "keep-alive"] {
         let mut stream = server.connect();
@@ -293,7 +294,7 @@ fn bodies_have_a_limit_and_must_be_json() {
         assert!(answer.starts_with("HTTP/1.1 413"), "{kept}: {answer}");
         assert!(answer.contains("--max-body"), "{kept}: {answer}");
     }
-    // Not announced, it is read up to the limit.
+    // Without an announced length, the body is read up to the limit.
     let mut stream = server.connect();
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n",
@@ -323,7 +324,7 @@ fn bodies_have_a_limit_and_must_be_json() {
 
 #[test]
 fn nothing_of_a_request_is_opened() {
-    // Paths are names of models, and no more.
+    // Paths are only names of models.
     for path in [
         "/v1/models/../../etc/passwd",
         "/v1/models/%2e%2e%2fetc",
@@ -354,7 +355,7 @@ fn answers_carry_a_name_and_no_sniffing() {
     );
 }
 
-/// Tokens of a prompt that a key finds in the cache.
+/// Number of prompt tokens that a key finds in the cache.
 fn n_cached(server: &Running, key: &str) -> u64 {
     let question = json!({"model": "demo", "max_tokens": 1, "messages": [
         {"role": "user", "content": "Tell me a story of a squirrel and a stone. ".repeat(12)},

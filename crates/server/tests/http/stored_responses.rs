@@ -1,4 +1,4 @@
-//! Responses that are kept.
+//! Stored responses.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn a_response_is_kept_and_gone_on_from() {
     );
     let second = server.ask(RESPONSES, &next);
     assert_eq!(second["previous_response_id"], first["id"]);
-    // The same as the conversation sent whole, without the instructions of the first.
+    // Equal to sending the conversation whole, without the instructions of the first request.
     let whole = json!([{"role": "user", "content": "What is 7 plus 5?"}, first["output"][0], {"role": "user", "content": "And 2 plus 2?"}]);
     let whole = server.ask(RESPONSES, &with(body(""), json!({"input": whole})));
     let text = |response: &Value| response["output"][0]["content"][0]["text"].clone();
@@ -73,7 +73,7 @@ fn a_response_is_kept_and_gone_on_from() {
     let counted = server.ask(&format!("{RESPONSES}/input_tokens"), &next);
     assert_eq!(counted["input_tokens"], second["usage"]["input_tokens"]);
 
-    // A stream is kept as it was told last, and goes on from a response too.
+    // A stream is kept as reported at its end, and can also continue a response.
     let events = server
         .post(RESPONSES, &with(next, json!({"stream": true})))
         .events();
@@ -125,7 +125,7 @@ fn a_response_is_kept_and_gone_on_from() {
     );
     assert_eq!(server.get(&path).status, 404);
     assert_eq!(server.request("DELETE", &path, &[], b"").status, 404);
-    // What went on from it has its conversation still.
+    // The response that continues it still has its conversation.
     let third = with(body("And?"), json!({"previous_response_id": id(&second)}));
     assert!(
         server.ask(RESPONSES, &third)["usage"]["input_tokens"].as_u64()
@@ -137,7 +137,7 @@ fn a_response_is_kept_and_gone_on_from() {
     );
     assert_eq!(gone.status, 400);
     assert_eq!(gone.json()["error"]["code"], "previous_response_not_found");
-    // Who does not want it kept says so.
+    // A request can opt out.
     let unkept = server.ask(RESPONSES, &with(body("hi"), json!({"store": false})));
     assert_eq!(unkept["store"], false);
     assert_eq!(

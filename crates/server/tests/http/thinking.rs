@@ -1,4 +1,4 @@
-//! Models that think: the demo with templates that begin a thought for it, which a budget ends.
+//! Models that think: the demo with templates that begin a thought for it, and a budget that ends the thought.
 
 use std::sync::OnceLock;
 
@@ -10,12 +10,12 @@ use crate::{Running, question, with};
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 
-/// It begins a thought, unless told not to, and shows earlier ones.
+/// A template that begins a thought, unless told not to, and shows earlier ones.
 const TEMPLATE: &str = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>\
     {% if m.reasoning_content %}<think>{{m.reasoning_content}}</think>{% endif %}{{m.content}}<|end|>{% endfor %}\
     <|assistant|>{% if enable_thinking is not defined or enable_thinking %}<think>{% else %}<think></think>{% endif %}";
 
-/// It begins a thought whatever is said, which it tells.
+/// A template that always begins a thought, and shows its variables.
 const STUBBORN: &str = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>{{m.content}}<|end|>{% endfor %}\
     {{enable_thinking}}{{thinking}}{{reasoning_effort}}<|assistant|><think>{#</think>#}";
 
@@ -24,7 +24,7 @@ fn thinker() -> &'static Running {
     SERVER.get_or_init(|| server(TEMPLATE))
 }
 
-/// A question, with a budget of three tokens of thought.
+/// A question, with a budget of three thought tokens.
 fn asked(fields: Value) -> Value {
     let options = json!({"thinking_budget": 3, "max_tokens": 40});
     with(with(question("What is 7 plus 5?"), options), fields)
@@ -49,7 +49,7 @@ fn chat_tells_thoughts_apart() {
     let n_thought = usage["completion_tokens_details"]["reasoning_tokens"]
         .as_u64()
         .unwrap();
-    // Three, and those of the mark that ends them.
+    // Three tokens, and those of the closing mark.
     assert!(
         n_thought > 3 && n_thought < usage["completion_tokens"].as_u64().unwrap(),
         "{usage}"
@@ -70,7 +70,7 @@ fn chat_tells_thoughts_apart() {
     assert_eq!(told, [thought, said]);
     let hidden = thinker().ask(CHAT, &asked(json!({"include_reasoning": false})));
     assert_eq!(hidden["choices"][0]["message"]["reasoning"], Value::Null);
-    // Log-probabilities are the answer's.
+    // Log-probabilities are those of the answer only.
     let logprobs = thinker().ask(CHAT, &asked(json!({"logprobs": true})));
     let tokens = logprobs["choices"][0]["logprobs"]["content"]
         .as_array()
@@ -99,7 +99,7 @@ fn thinking_can_be_switched_off() {
             "{off}"
         );
     }
-    // A template that does not listen begins a thought, which ends at once.
+    // A template that ignores the option begins a thought, which is ended at once.
     let server = server(STUBBORN);
     let answer = server.ask(CHAT, &asked(json!({"reasoning_effort": "none"})));
     let message = &answer["choices"][0]["message"];
@@ -110,7 +110,7 @@ fn thinking_can_be_switched_off() {
     let answer = server.ask("/api/chat", &ollama);
     assert_eq!(answer["message"]["thinking"], Value::Null, "{answer}");
     assert!(!text(&answer["message"]["content"]).is_empty(), "{answer}");
-    // What templates hear.
+    // The variables that templates get.
     for (fields, heard) in [
         (json!({}), ""),
         (json!({"reasoning_effort": "low"}), "TrueTruelow"),
@@ -155,14 +155,14 @@ fn forms_and_calls_come_behind_thoughts() {
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
 }
 
-/// A question of Anthropic's API with these fields.
+/// A question through Anthropic's API with these fields.
 fn anthropics(fields: Value) -> Value {
     let body = json!({"model": "demo", "max_tokens": 40, "temperature": 0,
                       "messages": [{"role": "user", "content": "What is 7 plus 5?"}]});
     with(body, fields)
 }
 
-/// The same with thoughts.
+/// The same question with thoughts enabled.
 fn anthropics_with_thoughts() -> Value {
     anthropics(json!({"thinking": {"type": "enabled", "budget_tokens": 3}}))
 }
@@ -194,12 +194,12 @@ fn anthropics_thoughts_are_signed() {
     assert_eq!(kinds, ["thinking_delta", "signature_delta", "text_delta"]);
     let expected = [&thought["thinking"], &thought["signature"], &said["text"]].map(text);
     assert_eq!(told, expected);
-    // Who does not ask for thoughts gets none.
+    // A request without thoughts gets none.
     let plain = thinker().ask(MESSAGES, &anthropics(json!({})));
     assert_eq!(plain["content"][0]["type"], "text", "{plain}");
 }
 
-/// What comes back is told to the template, if it is as it was.
+/// A returned thought is passed to the template, if it is unchanged.
 #[test]
 fn anthropics_thoughts_come_back_as_they_were() {
     let message = thinker().ask(MESSAGES, &anthropics_with_thoughts());
@@ -300,7 +300,7 @@ fn responses_have_items_of_reasoning() {
     assert_eq!(output[0]["content"], thought["content"]);
     assert_eq!(output[1]["content"], message["content"]);
 
-    // An item that comes back is told to the template with the message behind it.
+    // A returned item is passed to the template together with the message after it.
     let n_input = |items: Value| {
         let body = with(
             body.clone(),

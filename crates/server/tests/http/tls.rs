@@ -1,4 +1,4 @@
-//! TLS by a certificate of the tests' own.
+//! TLS with a test certificate.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn files(certificate: &str, key: &str) -> TlsFiles {
     }
 }
 
-/// What comes back over TLS, whole; trusts the certificate and nothing else.
+/// Sends a request over TLS and returns the whole response; trusts only the test certificate.
 fn ask(server: &Running, request: &str) -> String {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(file("certificate.pem")).unwrap();
@@ -59,7 +59,7 @@ fn answers_and_streams_come_over_tls() {
     );
     let reply = ask(&server, &chat);
     assert!(reply.contains("data: [DONE]"), "{reply}");
-    // Whoever speaks plainly, or says nothing, is let go; others are not held up.
+    // Clients that speak plain HTTP, or nothing, are dropped without delaying others.
     let mut plain = server.connect();
     plain.write_all(health.as_bytes()).unwrap();
     let mut reply = Vec::new();

@@ -1,4 +1,4 @@
-//! Drafts change how many rows a pass computes, and nothing that anyone is told.
+//! Drafts change the number of rows that a pass computes, but no result.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::faults::poisoned;
 use crate::same_bits::check_with;
 use crate::{alone, chat, job, sampled, start, start_watched, tokens, wait};
 
-/// The small model of the demo, drafting so many tokens whatever they cost: no clock decides what is tested.
+/// The small demo model, which always drafts `n` tokens: timing does not affect the test.
 fn by_model(options: EngineOptions, n: usize) -> Speculator {
     let engine = CpuEngine::new(embedded("demo-draft.gguf"), options).unwrap();
     let speculator = Speculator::model(Box::new(engine), &model());
@@ -29,7 +29,7 @@ fn drafted(options: EngineOptions, n: usize) -> (Scheduler, Watched) {
     start_drafted(Watched::new(options).drafted(move |options| by_model(options, n)))
 }
 
-/// Some drafts were drawn, some were not, and no pass was wider than it may be.
+/// Checks that some drafts were drawn, some were not, and no pass was too wide.
 fn was_tested(scheduler: &Scheduler, watched: &Watched) {
     let counted = scheduler.metrics().snapshot();
     assert!(counted.accepted_tokens > 0, "{counted:?}");
@@ -55,8 +55,8 @@ fn answers_have_the_bits_that_they_have_without() {
     was_tested(&scheduler, &watched);
 }
 
-/// The model's own layer follows prompts in parts and shared passes, in a cache too small for all: who gives way to whom is up to
-/// the clock.
+/// The model's own MTP layer drafts with chunked prompts and shared passes, in a cache too small for all. Which
+/// answers are preempted depends on timing.
 #[test]
 fn so_they_do_with_the_models_own_layer() {
     let path = concat!(
@@ -101,7 +101,7 @@ fn so_they_do_with_the_models_own_layer() {
     assert_eq!(counted.draft_failures, 0);
 }
 
-/// As it is served: the clock decides how many are drafted.
+/// The configuration of a real server: timing decides how many tokens are drafted.
 #[test]
 fn so_they_do_where_drafts_follow_their_times() {
     let watched = Watched::new(options()).drafted(|options| {
@@ -138,7 +138,7 @@ fn so_they_do_where_answers_must_give_way() {
     was_tested(&scheduler, &watched);
 }
 
-/// The end of a context, a stop text amid drafts, a limit: each ends an answer where it did.
+/// The end of a context, a stop text among drafts, a limit: each ends an answer at the same token as without drafts.
 #[test]
 fn so_they_do_at_every_end() {
     let (scheduler, _) = drafted(options(), 31);
@@ -173,7 +173,7 @@ fn so_they_do_at_every_end() {
     }
 }
 
-/// The grammar acts before the draw, whoever guessed.
+/// The grammar is applied before the draw, also with drafts.
 #[test]
 fn a_form_is_kept_and_the_same() {
     let schema = json!({
@@ -229,7 +229,7 @@ fn what_was_drafted_is_told() {
     assert_eq!(wait(&mut receiver).unwrap().receipt.drafts, None);
 }
 
-/// All answers of a pass share what it may check.
+/// All answers of a pass share the maximum number of drafts.
 #[test]
 fn a_pass_is_no_wider_than_it_may_be() {
     let (scheduler, watched) = drafted(options(), 31);
@@ -245,7 +245,7 @@ fn a_pass_is_no_wider_than_it_may_be() {
     for mut receiver in receivers {
         wait(&mut receiver).unwrap();
     }
-    // Prompts are new to their sequence.
+    // Only steps that write: the sequence of a new prompt is empty.
     let writes = |step: &&Vec<(usize, usize)>| step.iter().all(|(n_held, _)| *n_held > 0);
     let steps = watched.steps();
     let rows = steps
@@ -259,7 +259,7 @@ fn a_pass_is_no_wider_than_it_may_be() {
     );
 }
 
-/// The answers that a broken draft model was to speed up are complete, and it is counted.
+/// With a broken draft model, the answers still complete, and the failure is counted.
 #[test]
 fn a_draft_model_that_fails_fails_no_answer() {
     let watched = Watched::new(options()).drafted(|options| {
@@ -276,7 +276,7 @@ fn a_draft_model_that_fails_fails_no_answer() {
     assert_eq!((counted.draft_failures, counted.drafted_tokens), (1, 0));
 }
 
-/// Steps that fail amid their work are taken back, drafts and all.
+/// Failed steps are rolled back, drafts included.
 #[test]
 fn a_fault_of_the_engine_stays_with_its_cause() {
     let watched = Watched::new(options()).drafted(|options| by_model(options, 4));

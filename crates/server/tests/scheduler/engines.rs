@@ -1,4 +1,4 @@
-//! The demo model, and an engine that records its steps and fails where it is told to.
+//! The demo model, and an engine that records its steps and fails on request.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -35,32 +35,32 @@ pub(crate) fn options() -> EngineOptions {
     }
 }
 
-/// How a step fails when a sequence holds the poison.
+/// How a step fails if a sequence contains the poison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// Before anything is computed.
     AtOnce,
-    /// When the items before the poisoned one are computed.
+    /// After the items before the poisoned one are computed.
     Amid,
     /// By a panic.
-    #[allow(dead_code)] // The tests over HTTP have it.
+    #[allow(dead_code)] // Used by the tests over HTTP.
     Panic,
 }
 
-/// One step: for each item the tokens held before, and those appended.
+/// One step: for each item, the number of tokens held before and the number appended.
 pub(crate) type Step = Vec<(usize, usize)>;
 
 #[derive(Default)]
 struct Shared {
     steps: Vec<Step>,
     poison: Option<(u32, Fault)>,
-    /// Steps to fail whatever they hold.
+    /// Number of next steps that fail regardless of their tokens.
     n_failures: usize,
-    /// Whether one of the ranks that share the model is lost.
+    /// Whether a rank that shares the model is lost.
     has_lost_rank: bool,
 }
 
-/// Makes what drafts for an engine with these options.
+/// Creates the speculator for an engine with these options.
 type Drafter = Arc<dyn Fn(EngineOptions) -> Speculator + Send + Sync>;
 
 /// Opens engines that record and fail together.
@@ -69,25 +69,25 @@ pub(crate) struct Watched {
     model: Arc<LoadedModel>,
     drafter: Option<Drafter>,
     options: EngineOptions,
-    /// What each step takes beside its work.
+    /// Additional time of each step.
     delay: Duration,
-    /// What each engine adds to while it is open.
+    /// The gauge that each open engine adds to.
     gauge: Option<(Arc<Gauge>, usize)>,
     shared: Arc<Mutex<Shared>>,
 }
 
-/// Bytes of engines that are open, and the most that ever were.
+/// Bytes of open engines: the current sum, and the maximum so far.
 #[derive(Default)]
 pub(crate) struct Gauge(Mutex<(usize, usize)>);
 
 impl Gauge {
-    #[allow(dead_code)] // The tests over HTTP look.
+    #[allow(dead_code)] // Read by the tests over HTTP.
     pub(crate) fn most(&self) -> usize {
         self.0.lock().unwrap().1
     }
 }
 
-/// An engine's part of a gauge.
+/// An engine's share of a gauge.
 struct Held(Option<(Arc<Gauge>, usize)>);
 
 impl Held {
@@ -114,7 +114,7 @@ impl Watched {
         Watched::of(model(), options)
     }
 
-    /// The same of another model.
+    /// The same with another model.
     pub(crate) fn of(model: Arc<LoadedModel>, options: EngineOptions) -> Watched {
         Watched {
             model,
@@ -126,7 +126,7 @@ impl Watched {
         }
     }
 
-    /// Engines whose steps take this much longer, so that what they do does not end before it is looked at.
+    /// Engines whose steps take this much longer, so that tests can observe work under way.
     pub(crate) fn slow(options: EngineOptions, delay: Duration) -> Watched {
         Watched {
             delay,
@@ -134,8 +134,8 @@ impl Watched {
         }
     }
 
-    /// Engines that are counted with so many bytes each while they are open.
-    #[allow(dead_code)] // The tests over HTTP have it.
+    /// Engines that count as `bytes` each while they are open.
+    #[allow(dead_code)] // Used by the tests over HTTP.
     pub(crate) fn counted(options: EngineOptions, gauge: &Arc<Gauge>, bytes: usize) -> Watched {
         Watched {
             gauge: Some((Arc::clone(gauge), bytes)),
@@ -144,7 +144,7 @@ impl Watched {
     }
 
     /// The same with drafts.
-    #[allow(dead_code)] // The tests over HTTP have none.
+    #[allow(dead_code)] // Not used by the tests over HTTP.
     pub(crate) fn drafted(
         self,
         drafter: impl Fn(EngineOptions) -> Speculator + Send + Sync + 'static,
@@ -174,24 +174,24 @@ impl Watched {
         })
     }
 
-    /// Steps whose sequences hold this token fail.
+    /// Lets steps fail if a sequence contains this token.
     pub(crate) fn poison(&self, token: u32, fault: Fault) {
         self.shared.lock().unwrap().poison = Some((token, fault));
     }
 
-    /// The next steps fail whatever they hold.
+    /// Lets the next steps fail regardless of their tokens.
     pub(crate) fn fail(&self, n_steps: usize) {
         self.shared.lock().unwrap().n_failures = n_steps;
     }
 
-    /// From here on no sequence is made and no step computed, as where a rank is lost.
-    #[allow(dead_code)] // The tests over HTTP lose none.
+    /// From here on, no sequence is created and no step computed, as after the loss of a rank.
+    #[allow(dead_code)] // Not used by the tests over HTTP.
     pub(crate) fn lose_rank(&self) {
         self.shared.lock().unwrap().has_lost_rank = true;
     }
 
-    /// Holds all steps up until what it returns is dropped.
-    #[allow(dead_code)] // The tests over HTTP hold none.
+    /// Blocks all steps until the returned guard is dropped.
+    #[allow(dead_code)] // Not used by the tests over HTTP.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.shared.lock().unwrap()
     }
@@ -208,7 +208,7 @@ struct WatchedEngine {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// What a device's failure looks like to the scheduler: any error but a full cache.
+/// A device's failure as the scheduler sees it: any error but a full cache.
 const BROKEN: Error = Error::NotFinite { position: 0 };
 
 fn lost() -> Error {

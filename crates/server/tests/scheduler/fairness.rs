@@ -1,4 +1,4 @@
-//! Who is served when: bounded delay, clients in turn, priorities, limits, cancellation.
+//! The order of service: bounded delay, fairness between clients, priorities, limits, cancellation.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use millrace_server::scheduler::{
 use crate::engines::{Watched, options};
 use crate::{chat, job, start, start_watched, wait};
 
-/// Goes on for this many tokens whatever the model would like.
+/// A job that continues for this many tokens, past the model's end tokens.
 fn endless(prompt: Vec<u32>, n_tokens: usize) -> Job {
     let mut job = job(prompt, n_tokens);
     job.params.ignore_end = true;
@@ -52,7 +52,7 @@ fn a_long_prompt_does_not_stall_answers() {
     wait(&mut reader).unwrap();
     wait(&mut writer).unwrap();
     let steps = watched.steps();
-    // While both run, every pass has a token of the answer, and no more of the prompt than the least.
+    // While both run, every pass has a token of the answer, and only the minimum number of prompt tokens.
     let shared: Vec<_> = steps.iter().filter(|step| step.len() == 2).collect();
     assert!(
         shared.len() >= n_long / 16,
@@ -64,7 +64,7 @@ fn a_long_prompt_does_not_stall_answers() {
         sizes.sort_unstable();
         assert!(sizes[0] == 1 && sizes[1] <= 16, "{sizes:?}");
     }
-    // Alone, a prompt may take whole chunks.
+    // Alone, a prompt takes whole chunks.
     let (scheduler, watched) = start(options(), SchedulerOptions::default());
     let long = chat(&"Ben went to the lake. ".repeat(40));
     wait(&mut scheduler.submit(job(long, 1)).unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn prompts_that_many_wait_for_are_read_in_larger_parts() {
     let sizes = watched.steps();
     let sizes = sizes.iter().map(|step| step.iter().map(|(_, n)| n).sum());
     let sizes: Vec<usize> = sizes.collect();
-    // A token of the answer and as much of the prompts as is least where three wait and one reads; 16 where one waits.
+    // A token of the answer and 48 prompt tokens while more answers wait than are written; 16 while one waits.
     assert!(sizes.contains(&49), "{sizes:?}");
     assert!(sizes.iter().any(|n| (17..=20).contains(n)), "{sizes:?}");
 }
@@ -222,7 +222,7 @@ fn whoever_goes_away_leaves_nothing() {
         .collect();
     until_running(&scheduler, 4);
     assert!(scheduler.metrics().snapshot().kv_used_bytes > 0);
-    // From the queue while others run.
+    // Cancelled in the queue while others run.
     let waiting = || scheduler.metrics().snapshot().n_waiting;
     until("all seen", || waiting() == 5);
     let gone = scheduler.submit(endless(chat("Hello!"), 450)).unwrap();
@@ -235,7 +235,7 @@ fn whoever_goes_away_leaves_nothing() {
     let snapshot = scheduler.metrics().snapshot();
     assert_eq!((snapshot.n_waiting, snapshot.kv_used_bytes), (0, 0));
     assert_eq!(snapshot.aborted, 10);
-    // Answers to one prompt go together.
+    // Cancelling a job drops all answers to its prompt.
     let mut several = endless(chat("Hello!"), 450);
     several.n = 6;
     let several = scheduler.submit(several).unwrap();
@@ -260,7 +260,7 @@ fn draining_completes_what_was_accepted_and_refuses_what_was_not() {
     }
     until("stopped", || scheduler.loaded().is_err());
 
-    // Without patience the rest is told.
+    // Without a grace period, the rest fails.
     let scheduler = start_slow(options(), SchedulerOptions::default());
     let mut receiver = scheduler.submit(endless(chat("Hello!"), 450)).unwrap();
     scheduler.drain(Duration::ZERO);

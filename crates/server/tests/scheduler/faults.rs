@@ -1,4 +1,4 @@
-//! A device that fails takes down the request that made it fail, and no other.
+//! A failing device fails only the request that caused it.
 
 use millrace_server::scheduler::{JobFailure, SchedulerOptions};
 
@@ -7,7 +7,7 @@ use crate::{alone, chat, sampled, start_watched, wait};
 
 pub(crate) fn poisoned(watched: &Watched, fault: Fault) {
     let scheduler = start_watched(watched, SchedulerOptions::default());
-    // A token that the questions do not hold and the answers do not draw.
+    // A token that neither the questions nor the answers contain.
     let poison = crate::tokens("hedgehog")[1];
     watched.poison(poison, fault);
     let mut good: Vec<_> = (0..6)
@@ -54,7 +54,7 @@ fn a_fault_that_does_not_return_costs_nobody_an_answer() {
         .iter()
         .map(|job| scheduler.submit(job.clone()).unwrap())
         .collect();
-    // Once they are in one batch.
+    // Wait until all are in one batch.
     while !watched.steps().iter().any(|step| step.len() == 4) {
         assert!(
             scheduler.metrics().snapshot().passes < 500,
@@ -70,7 +70,7 @@ fn a_fault_that_does_not_return_costs_nobody_an_answer() {
     }
 }
 
-/// More jobs than are computed together: those that wait could wait for ever.
+/// More jobs than are computed together: waiting ones could otherwise wait for ever.
 #[test]
 fn a_lost_rank_ends_every_job_and_is_named() {
     let watched = Watched::new(options());
@@ -81,7 +81,7 @@ fn a_lost_rank_ends_every_job_and_is_named() {
         std::thread::yield_now();
     }
     watched.lose_rank();
-    // And one that comes later.
+    // And one that is submitted later.
     receivers.extend(jobs().take(1).map(|job| scheduler.submit(job).unwrap()));
     let mut n_lost = 0;
     for receiver in &mut receivers {

@@ -1,4 +1,4 @@
-//! Forms are kept by answers that a model would never give by itself.
+//! Answers keep to forms that the model would never produce itself.
 
 use millrace_runtime::{Finish, Phase, Thinking};
 use millrace_server::grammar::Grammar;
@@ -33,7 +33,7 @@ fn json_of_a_schema_is_of_the_schema_at_any_temperature() {
             scheduler.submit(job).unwrap()
         })
         .collect();
-    // Beside one that is free.
+    // Beside an unconstrained one.
     let mut free = scheduler
         .submit(crate::job(chat("What is 7 plus 5?"), 40))
         .unwrap();
@@ -100,7 +100,7 @@ fn what_cannot_be_a_form_is_refused_with_the_reason() {
     }
 }
 
-/// A thought begins with a control token that nothing but a bias makes likely, and the form behind it never has that token.
+/// A thought begins with a control token that only a bias makes likely. The form after it never contains that token.
 #[test]
 fn a_form_begins_behind_a_thought_whatever_begins_it() {
     let (scheduler, _) = start(options(), SchedulerOptions::default());
@@ -108,7 +108,7 @@ fn a_form_begins_behind_a_thought_whatever_begins_it() {
     let tokenizer = model.tokenizer().unwrap();
     let id = |text: &str| tokenizer.id_of(text).unwrap();
     let (open, close) = (id("<|user|>"), id("<|assistant|>"));
-    // One token, and two.
+    // A mark of one token, and one of two.
     for mark in ["<|user|>", "<|user|>The"] {
         for start in [Phase::Begin, Phase::Thought, Phase::Answer] {
             let mut job = crate::job(chat("What is 7 plus 5?"), 60);
@@ -143,7 +143,7 @@ fn a_form_begins_behind_a_thought_whatever_begins_it() {
     }
 }
 
-/// The model would end its answer; within a thought it may not, since the form has not begun.
+/// The model would end its answer. Within a thought it may not, since the form has not begun.
 #[test]
 fn an_answer_does_not_end_before_its_form_begins() {
     let (scheduler, _) = start(options(), SchedulerOptions::default());

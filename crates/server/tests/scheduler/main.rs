@@ -1,5 +1,5 @@
-//! The scheduler on the demo model, without HTTP: whatever shares the engine, comes, goes or fails, an
-//! answer is the one that an engine of its own would give.
+//! The scheduler on the demo model, without HTTP. Whatever shares the engine, arrives, leaves or fails, an answer
+//! equals that of a separate engine.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod drafts;
@@ -33,7 +33,7 @@ struct Answer {
     finish: Finish,
 }
 
-/// Everything a job gave.
+/// The whole result of a job.
 #[derive(Clone, Debug)]
 struct Outcome {
     answers: Vec<Answer>,
@@ -102,7 +102,7 @@ fn wait(receiver: &mut UnboundedReceiver<JobEvent>) -> Result<Outcome, JobFailur
     }
 }
 
-/// What an engine that keeps nothing writes when it has nothing else to do.
+/// The answers of an idle engine without a cache.
 fn alone(job: &Job) -> Vec<Answer> {
     let options = EngineOptions {
         keep_prefixes: false,
@@ -144,7 +144,7 @@ fn alone(job: &Job) -> Vec<Answer> {
     choices.map(answer).collect()
 }
 
-/// By sorting everything: no code of the scheduler's.
+/// By sorting all tokens, without code of the scheduler.
 fn logprob(row: &[f32], token: u32, n_top: usize) -> TokenLogprob {
     let of = millrace_runtime::sampling::log_softmax(row);
     let mut ids: Vec<u32> = (0..row.len() as u32).collect();
@@ -225,7 +225,7 @@ fn what_cannot_be_done_is_refused_where_it_is_asked() {
     let mut bad = job(vec![1], 1);
     bad.params.sampling.temperature = -1.0;
     assert!(refused(bad).contains("temperature is -1"));
-    // Nothing to write is no error, and needs no pass.
+    // Nothing to write is not an error, and needs no pass.
     let outcome = wait(&mut scheduler.submit(job(vec![1], 0)).unwrap()).unwrap();
     assert_eq!(outcome.answers[0].finish, Finish::Length);
 }

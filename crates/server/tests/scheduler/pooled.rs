@@ -1,4 +1,4 @@
-//! Embeddings that have to begin again.
+//! Embeddings that must restart.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use millrace_server::scheduler::{Job, JobEvent, SchedulerOptions};
 use crate::engines::{Watched, model, options};
 use crate::{chat, job, start_watched, wait};
 
-/// What an engine with nothing else to do gives, all tokens in one step.
+/// Result of an idle engine, with all tokens in one step.
 fn expected(tokens: &[u32], pooling: Pooling) -> Vec<f32> {
     let mut engine = CpuEngine::new(model(), options()).unwrap();
     let embedder = Embedder::new(&model()).unwrap();
@@ -23,7 +23,7 @@ fn expected(tokens: &[u32], pooling: Pooling) -> Vec<f32> {
     embedding.finish().unwrap()
 }
 
-/// One sequence, and someone of an earlier priority who takes it amid the text.
+/// One sequence, and a job of an earlier priority that takes it during the text.
 #[test]
 fn one_that_gives_way_amid_its_text_is_the_same() {
     let engine = EngineOptions {

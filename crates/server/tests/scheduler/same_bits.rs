@@ -18,7 +18,7 @@ const QUESTIONS: [&str; 6] = [
     "What rhymes with cat?",
 ];
 
-/// A long beginning that some prompts share, so that the cache has something to keep.
+/// A long beginning that some prompts share, so that the cache has pages to keep.
 fn shared() -> String {
     let names = ["Ben", "Lucy", "Rosie", "Hugo", "Wendy", "Rusty"];
     let places = ["lake", "farm", "meadow", "river", "woods"];
@@ -55,14 +55,15 @@ fn check(engine: EngineOptions, n_jobs: usize, seed: u64) -> usize {
     check_with(&scheduler, n_jobs, seed)
 }
 
-/// Jobs of which some leave, each answered as if it were alone. Returns the tokens found in the cache.
+/// Runs jobs, some of which are cancelled; each other answer must equal that of the job alone. Returns the number of
+/// tokens found in the cache.
 pub(crate) fn check_with(scheduler: &Scheduler, n_jobs: usize, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let jobs = jobs(&mut rng, n_jobs);
     let receivers: Vec<_> = jobs
         .iter()
         .map(|job| {
-            // Some are given up before, some amid.
+            // Some are cancelled before, some during their run.
             let gone = scheduler.submit(job.clone()).unwrap();
             match rng.next_u64() % 3 {
                 0 => drop(gone),
@@ -102,7 +103,7 @@ fn with_several_threads() {
     check(threads, 12, 7);
 }
 
-/// Twelve pages, for four answers that want four each and prompts of up to nine.
+/// Twelve pages, for four answers that need four each and prompts of up to nine.
 #[test]
 fn with_a_cache_so_small_that_answers_must_give_way() {
     let small = EngineOptions {
@@ -134,7 +135,7 @@ fn with_a_cache_so_small_that_answers_must_give_way() {
     assert!(n_preempted > 0, "nothing gave way, so nothing was tested");
 }
 
-/// What a job hears of its prompt's tokens, each time it hears something.
+/// The prompt scores in each of a job's events.
 fn prompt_scores(receiver: &mut UnboundedReceiver<JobEvent>) -> (Vec<String>, Receipt) {
     let mut heard = Vec::new();
     loop {
@@ -147,7 +148,7 @@ fn prompt_scores(receiver: &mut UnboundedReceiver<JobEvent>) -> (Vec<String>, Re
     }
 }
 
-/// A prompt that is computed again is scored once, with the bits that it has alone.
+/// A prompt that is computed again is scored once, with the same bits as alone.
 #[test]
 fn scores_of_prompts_that_give_way() {
     let small = EngineOptions {
@@ -202,7 +203,7 @@ fn a_retry_finds_its_prompt_cached() {
     let second = wait(&mut scheduler.submit(job.clone()).unwrap()).unwrap();
     assert_eq!(first.answers, second.answers);
     assert_eq!(first.receipt.n_cached, 0);
-    // All but the last token, to the last full page.
+    // All but the last token, up to the last full page.
     let n_cached = second.receipt.n_cached;
     assert!(
         n_cached >= job.prompt.len() - 64 && n_cached.is_multiple_of(64),
@@ -210,7 +211,7 @@ fn a_retry_finds_its_prompt_cached() {
     );
 }
 
-/// A prompt of seven pages or more, and another that goes on differently behind six of them.
+/// A prompt of seven pages or more, and another that differs after six of them.
 fn two_of_a_kind() -> [Job; 2] {
     let beginning = shared().repeat(2);
     QUESTIONS[..2]
@@ -225,7 +226,8 @@ fn two_of_a_kind() -> [Job; 2] {
         .unwrap()
 }
 
-/// Prompts that begin alike and come together are read once: who comes second waits for the beginning, and others do not wait.
+/// Prompts with a common beginning that arrive together are read once: the second waits for the beginning, and others
+/// do not wait.
 #[test]
 fn a_beginning_that_is_being_read_is_not_read_twice() {
     let (scheduler, watched) = start(options(), SchedulerOptions::default());
@@ -252,7 +254,7 @@ fn a_beginning_that_is_being_read_is_not_read_twice() {
     assert!(n_before <= 1, "{:?}", watched.steps());
 }
 
-/// Nobody waits for what is less urgent.
+/// No answer waits for a less urgent one.
 #[test]
 fn an_urgent_answer_does_not_wait_for_another_s_beginning() {
     let (scheduler, watched) = start(options(), SchedulerOptions::default());
@@ -263,6 +265,6 @@ fn an_urgent_answer_does_not_wait_for_another_s_beginning() {
     drop(held);
     let [a, b] = receivers.each_mut().map(|receiver| wait(receiver).unwrap());
     assert_eq!((a.answers, b.answers), (alone(&first), alone(&second)));
-    // Both may have come before the first pass, or the second after it.
+    // Both may have arrived before the first pass, or the second after it.
     assert!(b.receipt.n_cached <= 128, "{}", b.receipt.n_cached);
 }

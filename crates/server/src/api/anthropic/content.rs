@@ -9,13 +9,13 @@ use crate::api::generation::BETWEEN_THOUGHTS;
 use crate::api::signature::is_signed;
 use crate::api::turns::{Texts, arguments};
 
-/// What begins a system block that Claude Code writes for its own service: it has another text in every request, so that
-/// nothing behind it would be found in the cache.
+/// Beginning of a system block that Claude Code writes for its own service. Its text differs in every request, so
+/// nothing after it would be found in the cache.
 const BILLING: &str = "x-anthropic-billing-header:";
 
 const EXPECTED: &str = "a string or a list of blocks";
 
-/// The text of `system`, without the line that is meant for the service.
+/// The text of `system`, without the line that is meant for Anthropic's service.
 pub(super) fn system(value: &Value, path: &str) -> Result<String, ApiError> {
     match value {
         Value::String(text) => Ok(without_billing(text).to_owned()),
@@ -47,7 +47,7 @@ fn not_read(block: &Fields<'_>, kind: &str) -> ApiError {
     ApiError::field(&block.path("type"), message)
 }
 
-/// One message can be several for the template: each result of a call is one of its own.
+/// One message can become several for the template: each result of a call is a separate message.
 pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Result<(), ApiError> {
     let fields = Fields::at(value, path.to_owned())?;
     let role = fields.need("role", fields.text("role")?)?;
@@ -82,7 +82,7 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
         let block = Fields::at(block, format!("{content_path}[{i}]"))?;
         match (block.need("type", block.text("type")?)?, role) {
             ("thinking", "assistant") => thoughts.push(thought(&block)?),
-            // What nobody can read.
+            // Encrypted, so it cannot be read.
             ("redacted_thinking", _) => {}
             ("tool_use", "assistant") => calls.push(call(&block)?),
             ("tool_result", "user") => out.push(result(&block)?),
@@ -108,7 +108,7 @@ pub(super) fn message(value: &Value, path: &str, out: &mut Vec<Message>) -> Resu
     Ok(())
 }
 
-/// What blocks say beside results of calls.
+/// The parts of a message beside results of calls.
 struct MessageParts<'a> {
     text: String,
     images: Vec<String>,
@@ -117,7 +117,7 @@ struct MessageParts<'a> {
 }
 
 impl MessageParts<'_> {
-    /// Whether nothing would be left without thoughts.
+    /// Whether the message is empty apart from thoughts.
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.images.is_empty() && self.calls.is_empty()
     }
@@ -137,7 +137,7 @@ impl MessageParts<'_> {
     }
 }
 
-/// What the model thought before: as this server told it, and not as somebody else has it.
+/// An earlier thought of the model. It must carry this server's signature.
 fn thought<'a>(block: &Fields<'a>) -> Result<&'a str, ApiError> {
     let thought = block.need("thinking", block.text("thinking")?)?;
     let signature = block.need("signature", block.text("signature")?)?;
@@ -164,7 +164,7 @@ fn result(block: &Fields<'_>) -> Result<Message, ApiError> {
         None => Default::default(),
         Some(content) => contents(content, &block.path("content"))?,
     };
-    // Templates have no other place for it.
+    // Templates have no other place for the error flag.
     if block.bool("is_error")?.unwrap_or(false) && !text.to_ascii_lowercase().starts_with("error") {
         text = match text.is_empty() {
             true => "Error".to_owned(),
@@ -178,7 +178,7 @@ fn result(block: &Fields<'_>) -> Result<Message, ApiError> {
     Ok(message)
 }
 
-/// Text and images of a content.
+/// Text and images of a message's content.
 fn contents(value: &Value, path: &str) -> Result<(String, Vec<String>), ApiError> {
     let blocks = match value {
         Value::String(text) => return Ok((text.clone(), Vec::new())),
@@ -196,7 +196,7 @@ fn contents(value: &Value, path: &str) -> Result<(String, Vec<String>), ApiError
     Ok((text.joined(), images))
 }
 
-/// A block that says something.
+/// A block with text or an image.
 enum TextOrImage {
     Text(String),
     /// Base64.
@@ -220,7 +220,7 @@ fn content_of(block: &Fields<'_>, kind: &str) -> Result<TextOrImage, ApiError> {
                 Some(&found),
             ])))
         }
-        // A tool that was found: the request has its description.
+        // A tool that was found by a search: the request has its description.
         "tool_reference" => Ok(TextOrImage::Text(text("tool_name")?.to_owned())),
         other => Err(not_read(block, other)),
     }
@@ -232,7 +232,7 @@ fn lines(texts: &[Option<&str>]) -> String {
     texts.join("\n")
 }
 
-/// A document of text, with its title and what else is said of it.
+/// A document of text, with its title and context.
 fn document(block: &Fields<'_>) -> Result<String, ApiError> {
     let source = block.need("source", block.object("source")?)?;
     let text = match source.need("type", source.text("type")?)? {

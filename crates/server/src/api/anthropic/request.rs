@@ -63,7 +63,8 @@ pub(super) fn conversation(fields: &Fields<'_>) -> Result<Conversation, ApiError
     })
 }
 
-/// Tools that the server would have to run itself are left out beside others: clients that offer them go on without.
+/// Reads the tools. Tools that the server itself would have to run are left out, if there are others: clients that
+/// offer them work without.
 fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
     let given = fields.list("tools")?.unwrap_or_default();
     if given.len() > MAX_TOOLS {

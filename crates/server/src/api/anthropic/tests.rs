@@ -1,4 +1,4 @@
-//! Whatever a model writes: the events of a message are of its form.
+//! For any output of a model, the events of a message are well-formed.
 
 use proptest::prelude::*;
 

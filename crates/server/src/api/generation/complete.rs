@@ -1,13 +1,13 @@
-//! Answers that are waited for as a whole.
+//! Waiting for complete answers.
 
 use super::{AnswerPiece, FunctionCall, Generation, Reason};
 use crate::api::error::ApiError;
 use crate::scheduler::{PromptToken, Receipt, TokenLogprob};
 
-/// All that a job gives.
+/// All results of a job.
 pub(crate) struct CompleteAnswers {
     pub(crate) answers: Vec<Answer>,
-    /// What the model thinks of the prompt; empty where nobody asked.
+    /// Log-probabilities of the prompt; empty if they were not requested.
     pub(crate) prompt: Vec<PromptToken>,
     pub(crate) receipt: Receipt,
 }
@@ -15,7 +15,7 @@ pub(crate) struct CompleteAnswers {
 /// A complete answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
-    /// What the model thought.
+    /// Text of the model's thoughts.
     pub(crate) thought: String,
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenLogprob>,
@@ -25,13 +25,13 @@ pub(crate) struct Answer {
 }
 
 impl Generation {
-    /// Waits for all of it.
+    /// Waits for all answers.
     pub(crate) async fn complete(self) -> Result<(Vec<Answer>, Receipt), ApiError> {
         let complete = self.complete_scored().await?;
         Ok((complete.answers, complete.receipt))
     }
 
-    /// As [`Generation::complete`], with what the model thinks of the prompt.
+    /// As [`Generation::complete`], with log-probabilities of the prompt.
     pub(crate) async fn complete_scored(mut self) -> Result<CompleteAnswers, ApiError> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut prompt = Vec::new();

@@ -1,4 +1,4 @@
-//! Answers that nobody should write, for tests of what streams make of them.
+//! Malformed answers, for tests of streams.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use millrace_runtime::Finish;
 /// Part of an answer: a thought or not, and its text.
 pub(crate) type Part = (bool, String);
 
-/// Whole calls, parts of calls, marks and texts, cut anywhere, between thoughts.
+/// Whole calls, parts of calls, marks and texts, cut anywhere, among thoughts.
 pub(crate) fn answers() -> impl Strategy<Value = Vec<Part>> {
     const GOOD: &str =
         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"é\\n\"}}\n</tool_call>";
@@ -39,7 +39,7 @@ pub(crate) fn answers() -> impl Strategy<Value = Vec<Part>> {
     prop::collection::vec((prop::bool::weighted(0.2), text), 0..7)
 }
 
-/// Whether calls are written in channels, and how the answer ends.
+/// A generation of these parts. The arguments say whether calls are written in channels, and how the answer ends.
 pub(crate) fn generation(
     is_harmony: bool,
     parts: &[Part],
@@ -107,7 +107,7 @@ fn receipt() -> Receipt {
     }
 }
 
-/// The events that a stream writes: their names and data.
+/// The events that a stream writes, as names and data.
 pub(crate) fn events<F>(stream: impl FnOnce(StreamWriter) -> F) -> Vec<(String, Value)>
 where
     F: Future<Output = Result<(), ClientGone>>,
@@ -128,7 +128,7 @@ fn next(reader: &mut Receiver<Bytes>) -> Option<(String, Value)> {
     Some((name.to_owned(), serde_json::from_str(data).unwrap()))
 }
 
-/// How often properties are tried.
+/// Configuration of property tests: the number of cases.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,

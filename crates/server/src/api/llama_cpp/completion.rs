@@ -27,7 +27,7 @@ use crate::http::stream::{ClientGone, StreamWriter, events};
 use crate::models::ServedModel;
 use crate::scheduler::{Job, Receipt, TokenLogprob};
 
-/// What they have and this server has not.
+/// Fields of llama.cpp's server that this server does not support.
 const REFUSED: &[(&str, &str)] = &[
     (
         "post_sampling_probs",
@@ -40,17 +40,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("image_data", "ask /v1/chat/completions"),
 ];
 
-/// `POST /completion`: a text goes on.
+/// `POST /completion`: continues a text.
 pub(crate) async fn completion(State(app): State<Arc<App>>, request: Request) -> Response {
     Dialect::OpenAi.answer(answer(app, request, false).await)
 }
 
-/// `POST /infill`: a text between `input_prefix` and `input_suffix`.
+/// `POST /infill`: writes a text between `input_prefix` and `input_suffix`.
 pub(crate) async fn fill(State(app): State<Arc<App>>, request: Request) -> Response {
     Dialect::OpenAi.answer(answer(app, request, true).await)
 }
 
-/// How completions are told.
+/// How completions are reported.
 struct CompletionContext {
     model: String,
     tokenizer: Arc<Tokenizer>,
@@ -100,7 +100,7 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
     }
     let mut bodies = Vec::with_capacity(generations.len());
     for (index, generation) in generations.into_iter().enumerate() {
-        // All run; this only waits for one after the other.
+        // All of them run; this only waits for them one after the other.
         let (mut answers, receipt) = generation.complete().await?;
         let answer = answers.pop().unwrap_or_default();
         bodies.push(context.last(index, &answer, &receipt));
@@ -112,7 +112,7 @@ async fn answer(app: Arc<App>, request: Request, is_infill: bool) -> Result<Resp
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// How much is written, and how tokens are drawn.
+/// How much is generated, and how tokens are sampled.
 fn params(fields: &Fields<'_>, served: &ServedModel) -> Result<GenerateParams, ApiError> {
     Ok(GenerateParams {
         sampling: sampling(fields, &served.loaded)?,
@@ -126,14 +126,14 @@ fn params(fields: &Fields<'_>, served: &ServedModel) -> Result<GenerateParams, A
     })
 }
 
-/// The prompts, and whether they came as a list of prompts.
+/// The prompts, and whether the request had a list of them.
 async fn prompts(
     fields: &Fields<'_>,
     served: &ServedModel,
 ) -> Result<(Vec<Vec<u32>>, bool), ApiError> {
     let value = fields.need("prompt", fields.get("prompt"))?;
     let list = match value {
-        // Of numbers alone, or with texts among them, it is one prompt.
+        // A list of numbers alone, or mixed with texts, is one prompt.
         Value::Array(list) if !list.iter().any(Value::is_number) => list,
         _ => return Ok((vec![one_prompt(value, "prompt", served).await?], false)),
     };
@@ -185,7 +185,8 @@ async fn one_prompt(value: &Value, path: &str, served: &ServedModel) -> Result<V
     Ok(tokens)
 }
 
-/// Further files come before the text in front of the gap, and `prompt` at its end.
+/// The prompt of an infill request. Further files come before the text before the gap, and `prompt` comes at the end
+/// of that text.
 async fn gap(fields: &Fields<'_>, served: &ServedModel) -> Result<Vec<u32>, ApiError> {
     let before = fields.need("input_prefix", fields.text("input_prefix")?)?;
     let behind = fields.need("input_suffix", fields.text("input_suffix")?)?;
@@ -202,7 +203,7 @@ async fn gap(fields: &Fields<'_>, served: &ServedModel) -> Result<Vec<u32>, ApiE
 }
 
 impl CompletionContext {
-    /// Part of an answer.
+    /// JSON of a part of an answer.
     fn part(&self, index: usize, text: &str, tokens: &[TokenLogprob]) -> Value {
         let ids: Vec<u32> = match self.with_tokens {
             true => tokens.iter().map(|token| token.token).collect(),
@@ -232,7 +233,7 @@ impl CompletionContext {
         tokens.iter().map(token).collect()
     }
 
-    /// What an answer ends with.
+    /// JSON of the end of an answer.
     fn last(&self, index: usize, answer: &Answer, receipt: &Receipt) -> Value {
         let stop_type = match answer.reason {
             Some(Reason::Stop | Reason::Calls) => "eos",
@@ -253,7 +254,7 @@ impl CompletionContext {
     }
 }
 
-/// How long reading and writing took, measured: `prompt_n` are the tokens of the prompt that were computed.
+/// Measured times of prompt and answer; `prompt_n` is the number of prompt tokens that were computed.
 fn timings(receipt: &Receipt) -> Value {
     let read = receipt.first_token.saturating_sub(receipt.queued);
     let written = receipt.total.saturating_sub(receipt.first_token);
@@ -287,7 +288,7 @@ async fn stream(
         };
         let end = &mut ends[index];
         match piece {
-            // Tokens whose text is held back come with the next text, or at the end.
+            // Tokens whose text is held back are reported with the next text, or at the end.
             AnswerPiece::Delta { text, tokens, .. } => {
                 end.tokens.extend(tokens);
                 if !text.is_empty() {

@@ -1,4 +1,5 @@
-//! `POST /v1/load_lora_adapter` and `/v1/unload_lora_adapter`, as vLLM spells them: adapters of one folder, added while the server runs.
+//! `POST /v1/load_lora_adapter` and `/v1/unload_lora_adapter`, with vLLM's names: adapters from one folder, added
+//! while the server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::api::fields::Fields;
 use crate::app::{App, Dialect, Incoming};
 use crate::models::{AdapterSpec, AddedAdapter, MAX_ADDED, ModelEntry};
 
-/// Bytes of a name at most.
+/// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
 pub(crate) async fn load(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -85,12 +86,12 @@ pub(crate) async fn unload(State(app): State<Arc<App>>, request: Request) -> Res
     Dialect::OpenAi.answer(work.await)
 }
 
-/// vLLM answers with a text.
+/// vLLM answers with plain text.
 fn told(text: String) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
-/// The folder of adapters, where there is one and only those who show a key may load from it.
+/// The folder of adapters. Loading from it requires the folder to be configured, and clients to show a key.
 fn folder(app: &App) -> Result<PathBuf, ApiError> {
     let Some(folder) = &app.options.lora_dir else {
         let message =
@@ -114,7 +115,7 @@ fn name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-/// The model that an adapter is for: the one named, or the only one.
+/// The base model of an adapter: the one named, or the only one.
 fn entry(app: &App, fields: &Fields<'_>) -> Result<Arc<ModelEntry>, ApiError> {
     const NAME: &str = "base_model_name";
     let entries = app.registry.entries();
@@ -131,7 +132,7 @@ fn entry(app: &App, fields: &Fields<'_>) -> Result<Arc<ModelEntry>, ApiError> {
     found.cloned().ok_or_else(unknown)
 }
 
-/// Refuses names that are taken; that of an adapter of the same model that was added may be loaded again.
+/// Refuses names that are taken. An added adapter of the same model may be loaded again under its name.
 fn check_name(app: &App, entry: &ModelEntry, name: &str, is_again: bool) -> Result<(), ApiError> {
     let is_own = entry.added().iter().any(|added| added.spec.name == name);
     match app.registry.locate(name) {
@@ -144,7 +145,7 @@ fn check_name(app: &App, entry: &ModelEntry, name: &str, is_again: bool) -> Resu
     }
 }
 
-/// A path in the folder, once links are followed.
+/// A path that is in the folder after links are followed.
 fn within(folder: &Path, path: &str) -> Result<PathBuf, ApiError> {
     let folder = folder.canonicalize().map_err(|error| {
         let message = format!("--lora-dir {}: {error}", folder.display());
@@ -154,7 +155,7 @@ fn within(folder: &Path, path: &str) -> Result<PathBuf, ApiError> {
     let found = found
         .ok()
         .filter(|found| found.starts_with(&folder) && *found != folder);
-    // Whether something is outside is nobody's business.
+    // Does not reveal whether something exists outside.
     let message = format!("there is no `{path}` in the folder of adapters");
     found.ok_or_else(|| ApiError::field("lora_path", message))
 }

@@ -1,4 +1,4 @@
-//! What Ollama's API says of models.
+//! Information about models in Ollama's API.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::app::{App, Dialect, json as json_response};
 use crate::models::{ModelEntry, ServedModel};
 use crate::scheduler::LoadState;
 
-/// The version of Ollama's API that these answers follow; clients read it to know what they may ask.
+/// The version of Ollama's API that these answers follow. Clients read it to know which features they may use.
 const API_VERSION: &str = "0.12.0";
 
 fn details(entry: &ModelEntry) -> Value {
@@ -36,7 +36,7 @@ fn details(entry: &ModelEntry) -> Value {
     details
 }
 
-/// A name for what the model was made of: not of its bytes, which would take long to read.
+/// A digest that identifies the model's source. It is not of the file's bytes, which would take long to read.
 fn digest(entry: &ModelEntry) -> String {
     let text = format!("{}\n{}", entry.spec.source, entry.spec.weight_bytes);
     let digest = Sha256::digest(text.as_bytes());
@@ -62,7 +62,7 @@ pub(crate) async fn running(State(app): State<Arc<App>>) -> Response {
     let loaded = entries.filter_map(|entry| match entry.state() {
         Some(LoadState::Ready(loaded)) => {
             let mut model = describe(entry);
-            // What is loaded stays, as far as this API can say.
+            // A loaded model stays loaded, as far as this API can express it.
             model["expires_at"] = "9999-12-31T23:59:59Z".into();
             model["size_vram"] = 0.into();
             model["context_length"] = loaded.limits.n_ctx.into();

@@ -1,4 +1,4 @@
-//! `POST /api/embed`, and `/api/embeddings`, which was before it and takes one text.
+//! `POST /api/embed`, and its predecessor `/api/embeddings`, which takes one text.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::api::fields::{Fields, wrong};
 use crate::api::prompt;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 
-/// A text or a list of texts. What is longer than the context is cut at its end, unless `truncate` is false.
+/// A text or a list of texts. A text longer than the context is cut at its end, unless `truncate` is false.
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request) -> Response {
     Dialect::Ollama.answer(answer(app, request, "input").await)
 }

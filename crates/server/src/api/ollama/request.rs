@@ -17,7 +17,7 @@ use crate::api::turns::arguments;
 use crate::grammar::Grammar;
 use crate::scheduler::ModelInfo;
 
-/// The `options` of a request. `num_ctx` and what concerns memory is the server's affair and left alone.
+/// The `options` of a request. `num_ctx` and options about memory are left to the server, and ignored.
 pub(super) fn params(fields: &Fields<'_>, loaded: &ModelInfo) -> Result<GenerateParams, ApiError> {
     let mut params = GenerateParams {
         sampling: default_sampling(loaded),
@@ -56,7 +56,7 @@ pub(super) fn form(fields: &Fields<'_>) -> Result<Option<OutputForm>, ApiError> 
     Ok(Some(OutputForm { grammar, path }))
 }
 
-/// Whether `keep_alive` is no time: a number of seconds, or a text as Go has durations. Negative ones are for ever.
+/// Whether `keep_alive` is zero: a number of seconds, or a duration in Go's syntax. Negative ones mean for ever.
 pub(super) fn keeps_nothing(fields: &Fields<'_>) -> Result<bool, ApiError> {
     let Some(value) = fields.get("keep_alive") else {
         return Ok(false);
@@ -72,8 +72,8 @@ pub(super) fn keeps_nothing(fields: &Fields<'_>) -> Result<bool, ApiError> {
     }
 }
 
-/// Seconds of a duration as Go's `time.ParseDuration` has it: numbers with units, one after the other. A number alone is
-/// seconds.
+/// Seconds of a duration in the syntax of Go's `time.ParseDuration`: numbers with units, one after the other. A bare
+/// number is seconds.
 fn duration_s(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
@@ -163,7 +163,7 @@ fn images(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
     list.iter().map(read).collect()
 }
 
-/// A prompt is a conversation of one message, as Ollama has it unless `raw` says otherwise.
+/// A prompt becomes a conversation of one message, as in Ollama, unless `raw` is set.
 pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
     fields.refuse(&[
         (

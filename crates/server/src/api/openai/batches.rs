@@ -14,7 +14,7 @@ use crate::api::unique;
 use crate::app::{App, Dialect, Incoming, json as json_response};
 use crate::batch::{BatchError, BatchState, BatchStore, StoredBatch, StoredFile};
 
-/// What a batch may ask, as its requests' `url`.
+/// The endpoints that a batch may request, by `url`.
 const ENDPOINTS: [&str; 5] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -39,7 +39,7 @@ fn unknown(what: &str, id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, format!("there is no {what} `{id}`"))
 }
 
-/// Work on files, off the threads that carry bytes.
+/// Runs work on files outside the async threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -105,12 +105,12 @@ pub(crate) async fn files(State(app): State<Arc<App>>, request: Request) -> Resp
     Dialect::OpenAi.answer(work())
 }
 
-/// Whose files the sender of a request may see.
+/// The owner whose files the sender of a request may see.
 fn owner(app: &App, request: &Request) -> String {
     app.owner(&app.client(request))
 }
 
-/// The store, and a file that this owner may see.
+/// The store, and a file of it that this owner may see.
 fn file_of(app: &App, id: &str, owner: &str) -> Result<(Arc<BatchStore>, StoredFile), ApiError> {
     let store = Arc::clone(store(app)?);
     let file = store.file(id, owner).ok_or_else(|| unknown("file", id))?;
@@ -177,7 +177,7 @@ fn batch_json(batch: &StoredBatch) -> Value {
             json!({"code": "invalid_request", "message": message, "param": null, "line": line});
         json!({"object": "list", "data": [error]})
     });
-    // Files without a line are not told, as OpenAI does not.
+    // Empty files are not shown, as in OpenAI's API.
     let file = |id: &str, n: usize| match n {
         0 => Value::Null,
         _ => id.into(),
@@ -386,7 +386,7 @@ mod tests {
             assert_eq!(parts[1].filename.as_deref(), Some("in.jsonl"));
             assert_eq!(parts[1].content, b"{}\r\n--y\n");
         }
-        // Cut anywhere, it is refused.
+        // A body cut anywhere is refused.
         for n in 0..body.len() - 4 {
             assert!(
                 form(&headers("multipart/form-data; boundary=x"), &body[..n]).is_err(),

@@ -27,7 +27,7 @@ use crate::http::stream::{ClientGone, StreamWriter, events};
 use crate::models::ServedModel;
 use crate::scheduler::Job;
 
-/// What the API has and this server has not.
+/// Fields of the API that this server does not support.
 const REFUSED: &[(&str, &str)] = &[
     ("functions", "use tools"),
     ("function_call", "use tool_choice"),
@@ -40,7 +40,7 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     Dialect::OpenAi.answer(answer(app, request).await)
 }
 
-/// How a completion is told.
+/// How a completion is reported.
 struct ChatContext {
     id: String,
     created: u64,
@@ -157,7 +157,7 @@ fn complete_job(job: Job, fields: &Fields<'_>) -> Result<Job, ApiError> {
     })
 }
 
-/// By vLLM's name and sense: lower is earlier.
+/// The priority, by vLLM's name and meaning: lower is earlier.
 pub(crate) fn priority(fields: &Fields<'_>) -> Result<Option<i32>, ApiError> {
     let priority = fields.i64("priority")?.map(i32::try_from).transpose();
     priority.map_err(|_| ApiError::field("priority", "expected a whole number of 32 bits"))
@@ -209,7 +209,7 @@ impl ChatContext {
         chunk
     }
 
-    /// What a piece of the answer is in the stream, if anything.
+    /// The chunk for a piece of the answer, if it has one.
     fn piece_chunk(&self, piece: AnswerPiece) -> Option<Value> {
         let chunk = match piece {
             AnswerPiece::Progress { done, total } => {

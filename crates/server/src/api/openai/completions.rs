@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: text goes on, without a template.
+//! `POST /v1/completions`: continues a text, without a template.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,10 +29,10 @@ use crate::http::stream::{ClientGone, StreamWriter, events};
 use crate::models::ServedModel;
 use crate::scheduler::{Job, PromptToken, Receipt, TokenLogprob};
 
-/// Prompts of a request at most.
+/// Maximum number of prompts of a request.
 pub(crate) const MAX_PROMPTS: usize = 64;
 
-/// Tokens written where a request does not say, as in OpenAI's API.
+/// Tokens to generate if the request does not say, as in OpenAI's API.
 const DEFAULT_MAX_TOKENS: usize = 16;
 
 pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -43,12 +43,12 @@ struct CompletionContext {
     id: String,
     created: u64,
     served: ServedModel,
-    /// Answers to each prompt.
+    /// Number of answers to each prompt.
     n: usize,
     top_logprobs: Option<usize>,
-    /// By prompt, what its answers begin with, if they repeat it.
+    /// For each prompt, the beginning of its answers, if they repeat it.
     echo: Vec<String>,
-    /// How many tokens are told beside each of a prompt's, if prompts have log-probabilities of their own.
+    /// Number of likeliest tokens to report beside each prompt token, if prompts have log-probabilities.
     n_prompt_logprobs: Option<usize>,
     with_usage: bool,
     with_placement: bool,
@@ -95,7 +95,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     let mut choices = Vec::new();
     let mut receipts = Vec::new();
     for (prompt, generation) in generations.into_iter().enumerate() {
-        // All run; this only waits for one after the other.
+        // All of them run; this only waits for them one after the other.
         let mut complete = generation.complete_scored().await?;
         let answers = &mut complete.answers;
         if best_of.is_some() {
@@ -114,7 +114,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// The prompts, or, with a `suffix`, those behind which the model writes what belongs between.
+/// The prompts; with a `suffix`, the infill prompt instead.
 async fn prompts(fields: &Fields<'_>, served: &ServedModel) -> Result<Vec<Vec<u32>>, ApiError> {
     match fields.text("suffix")?.filter(|suffix| !suffix.is_empty()) {
         None => texts_or_tokens(fields, served, "prompt", MAX_PROMPTS, TextUse::Prompt).await,
@@ -126,7 +126,7 @@ async fn prompts(fields: &Fields<'_>, served: &ServedModel) -> Result<Vec<Vec<u3
     }
 }
 
-/// How many answers are written to choose from, if more than are wanted.
+/// Number of answers to generate and choose from, if more than are requested.
 fn best_of(fields: &Fields<'_>, is_stream: bool) -> Result<Option<usize>, ApiError> {
     let n = fields.usize_in("n", 1, MAX_ANSWERS)?.unwrap_or(1);
     let best_of = fields
@@ -141,7 +141,7 @@ fn best_of(fields: &Fields<'_>, is_stream: bool) -> Result<Option<usize>, ApiErr
     }
 }
 
-/// What answers begin with: the prompts' texts, if they are to be repeated.
+/// The texts of the prompts, if answers shall begin with them.
 fn echo(
     fields: &Fields<'_>,
     served: &ServedModel,
@@ -165,7 +165,7 @@ fn echo(
     Ok(prompts.iter().enumerate().map(text).collect())
 }
 
-/// Of an answer's tokens; an answer of none is the worst.
+/// Mean log-probability of an answer's tokens; an empty answer ranks worst.
 fn mean_logprob(answer: &Answer) -> f64 {
     let sum: f64 = answer.tokens.iter().map(|token| token.logprob).sum();
     match answer.tokens.len() {
@@ -174,16 +174,16 @@ fn mean_logprob(answer: &Answer) -> f64 {
     }
 }
 
-/// What becomes of a text.
+/// Purpose of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextUse<'a> {
-    /// The model goes on with it.
+    /// The model continues it.
     Prompt,
-    /// It is whole, behind this.
+    /// A complete text, after this prefix.
     Whole(&'a str),
 }
 
-/// A text, tokens, or a list of either, of which there may be `most`.
+/// A text, tokens, or a list of either, with at most `most` items.
 pub(crate) async fn texts_or_tokens(
     fields: &Fields<'_>,
     served: &ServedModel,
@@ -242,7 +242,7 @@ fn jobs(
         show_special: false,
     };
     let top_logprobs = fields.usize_in("logprobs", 0, MAX_TOP_LOGPROBS)?;
-    // A prompt that is repeated has log-probabilities as the answer does.
+    // A repeated prompt gets the same log-probabilities as the answer.
     let echoed = match fields.bool("echo")?.unwrap_or(false) {
         true => top_logprobs,
         false => None,
@@ -251,7 +251,7 @@ fn jobs(
     let priority = priority(fields)?.unwrap_or(caller.priority);
     let job = |prompt| Job {
         n: best_of.unwrap_or(n),
-        // The best are chosen by them.
+        // They rank the answers.
         top_logprobs: top_logprobs.or(best_of.map(|_| 0)),
         prompt_logprobs,
         priority,
@@ -268,7 +268,7 @@ impl CompletionContext {
         })
     }
 
-    /// One of a prompt's answers.
+    /// JSON of one of a prompt's answers.
     fn choice(
         &self,
         (prompt, index): (usize, usize),
@@ -303,7 +303,7 @@ impl CompletionContext {
         chunk
     }
 
-    /// Log-probabilities of more of an answer whose tokens so far have `offset` characters.
+    /// Log-probabilities of further tokens of an answer; the texts of its tokens so far have `offset` characters.
     fn more_logprobs(&self, tokens: &[TokenLogprob], offset: &mut usize) -> Value {
         if self.top_logprobs.is_none() || tokens.is_empty() {
             return Value::Null;
@@ -314,7 +314,7 @@ impl CompletionContext {
         logprobs.json()
     }
 
-    /// Begins the answers to a prompt with it, and with its log-probabilities where they are wanted.
+    /// Begins the answers to a prompt with the prompt, and with its log-probabilities if requested.
     async fn echo(
         &self,
         writer: &StreamWriter,
@@ -339,7 +339,7 @@ impl CompletionContext {
         Ok(())
     }
 
-    /// All prompts together.
+    /// Usage of all prompts together.
     fn usage(&self, receipts: &[Receipt]) -> Value {
         match total(receipts) {
             Some(total) => usage(&total, self.with_placement),
@@ -348,7 +348,7 @@ impl CompletionContext {
     }
 }
 
-/// The next piece of any of them, with its place.
+/// The next piece of any of the generations, with its index.
 pub(crate) async fn next_of(
     generations: &mut [(Generation, bool)],
 ) -> Result<Option<(usize, AnswerPiece)>, ApiError> {
@@ -414,7 +414,7 @@ async fn stream(
                 receipts.push(*receipt);
                 continue;
             }
-            // Prompts of texts have no thoughts.
+            // Plain prompts lead to no thoughts.
             AnswerPiece::Thought { .. } => continue,
             AnswerPiece::Progress { .. }
             | AnswerPiece::CallBegin { .. }

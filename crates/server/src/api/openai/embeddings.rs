@@ -65,7 +65,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(json_response(StatusCode::OK, &body))
 }
 
-/// As OpenAI's API has it: the base64 of f32, little-endian.
+/// The encoding of OpenAI's API: base64 of little-endian f32.
 fn encoded(vector: &[f32]) -> String {
     let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
     base64::encode(&bytes)

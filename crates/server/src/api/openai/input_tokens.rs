@@ -1,4 +1,4 @@
-//! How many tokens a request's prompt has: `/v1/chat/completions/input_tokens` and `/v1/responses/input_tokens`.
+//! Number of tokens in a request's prompt: `/v1/chat/completions/input_tokens` and `/v1/responses/input_tokens`.
 
 use std::sync::Arc;
 

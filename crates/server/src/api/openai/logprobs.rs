@@ -1,4 +1,5 @@
-//! Log-probabilities of answers and of prompts, as the two kinds of completions have them and other routes after them.
+//! Log-probabilities of answers and of prompts, in the forms of both kinds of completions, which other routes use
+//! too.
 
 use millrace_text::Tokenizer;
 use serde_json::{Map, Value, json};
@@ -7,10 +8,10 @@ use crate::api::error::ApiError;
 use crate::api::fields::Fields;
 use crate::scheduler::{PromptToken, TokenLogprob};
 
-/// Likeliest tokens that are told beside a token at most.
+/// Maximum number of likeliest tokens reported beside a token.
 pub(crate) const MAX_TOP_LOGPROBS: usize = 20;
 
-/// JSON has no infinity: OpenAI's documentation gives -9999 for what is very unlikely.
+/// A finite log-probability: JSON has no infinity. OpenAI's documentation gives -9999 for very unlikely tokens.
 fn finite(logprob: f64) -> f64 {
     logprob.max(-9999.0)
 }
@@ -19,12 +20,12 @@ fn text_of(tokenizer: &Tokenizer, token: u32) -> String {
     String::from_utf8_lossy(&tokenizer.token_bytes(token)).into_owned()
 }
 
-/// Tokens of an answer, as chat completions have them.
+/// Tokens of an answer, in the form of chat completions.
 pub(super) fn chat_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Value {
     json!({"content": token_logprobs(tokenizer, tokens), "refusal": null})
 }
 
-/// Tokens of an answer: of each `token`, `logprob`, `bytes`, and `top_logprobs` of the same.
+/// Tokens of an answer, each with `token`, `logprob`, `bytes`, and `top_logprobs` of the same form.
 pub(crate) fn token_logprobs(tokenizer: &Tokenizer, tokens: &[TokenLogprob]) -> Vec<Value> {
     let one = |token: &TokenLogprob| {
         let mut value = token_logprob(tokenizer, token.token, token.logprob);
@@ -44,19 +45,19 @@ pub(crate) fn token_logprob(tokenizer: &Tokenizer, token: u32, logprob: f64) -> 
     })
 }
 
-/// As the older API has them: lists side by side, of a prompt that is repeated and of what follows it.
+/// The form of the older API: parallel lists, for a repeated prompt and for the text after it.
 #[derive(Default)]
 pub(super) struct TextLogprobs {
     tokens: Vec<String>,
     logprobs: Vec<Value>,
     top: Vec<Value>,
     offsets: Vec<usize>,
-    /// Characters of the texts of all tokens so far.
+    /// Number of characters in the texts of all tokens so far.
     next_offset: usize,
 }
 
 impl TextLogprobs {
-    /// Lists whose first token stands behind so many characters.
+    /// Lists whose first token starts at this character offset.
     pub(super) fn from_offset(next_offset: usize) -> TextLogprobs {
         TextLogprobs {
             next_offset,
@@ -64,7 +65,7 @@ impl TextLogprobs {
         }
     }
 
-    /// Characters of the texts of all tokens so far.
+    /// Number of characters in the texts of all tokens so far.
     pub(super) fn next_offset(&self) -> usize {
         self.next_offset
     }
@@ -87,7 +88,7 @@ impl TextLogprobs {
         self.top.push(top);
     }
 
-    /// The tokens of a prompt, with up to `n_top` of the likeliest in the place of each.
+    /// Adds the tokens of a prompt, with up to `n_top` of the likeliest tokens at each position.
     pub(super) fn push_prompt(
         &mut self,
         tokenizer: &Tokenizer,
@@ -104,7 +105,7 @@ impl TextLogprobs {
         }
     }
 
-    /// Tokens of an answer.
+    /// Adds the tokens of an answer.
     pub(super) fn push_answer(&mut self, tokenizer: &Tokenizer, tokens: &[TokenLogprob]) {
         for token in tokens {
             self.push(tokenizer, token.token, Some((token.logprob, &token.top)));
@@ -119,7 +120,7 @@ impl TextLogprobs {
     }
 }
 
-/// `prompt_logprobs` of a request, which vLLM has beside OpenAI's fields. They are told with the whole answer.
+/// `prompt_logprobs` of a request, vLLM's addition to OpenAI's fields. They are reported with the whole answer.
 pub(super) fn prompt_logprobs_field(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     let wanted = fields.usize_in("prompt_logprobs", 0, MAX_TOP_LOGPROBS)?;
     match wanted.is_some() && fields.bool("stream")?.unwrap_or(false) {
@@ -131,7 +132,8 @@ pub(super) fn prompt_logprobs_field(fields: &Fields<'_>) -> Result<Option<usize>
     }
 }
 
-/// As vLLM has them: an object a token, `null` for those without, by token id the prompt's own and up to `n_top` of the likeliest.
+/// vLLM's form: an object for each token, keyed by token id, and `null` for tokens without. It has the prompt's own
+/// token and up to `n_top` of the likeliest.
 pub(super) fn prompt_logprobs(
     tokenizer: &Tokenizer,
     tokens: &[PromptToken],

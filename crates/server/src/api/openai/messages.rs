@@ -7,7 +7,7 @@ use crate::api::error::ApiError;
 use crate::api::fields::{Fields, wrong};
 use crate::api::turns::{Texts, arguments};
 
-/// Messages of a request at most.
+/// Maximum number of messages of a request.
 pub(crate) const MAX_MESSAGES: usize = 4096;
 
 pub(crate) fn messages(fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
@@ -56,7 +56,7 @@ fn message(value: &Value, path: &str) -> Result<Message, ApiError> {
     Ok(message)
 }
 
-/// What the model thought before, by whichever name the client has kept it.
+/// An earlier thought of the model, under any of the names that clients use.
 fn thought<'a>(fields: &Fields<'a>) -> Result<Option<&'a str>, ApiError> {
     for name in ["reasoning_content", "reasoning", "thinking"] {
         if let Some(text) = fields.text(name)?.filter(|text| !text.is_empty()) {
@@ -66,7 +66,7 @@ fn thought<'a>(fields: &Fields<'a>) -> Result<Option<&'a str>, ApiError> {
     Ok(None)
 }
 
-/// A call, of a function or of a custom tool, which is a function of one text.
+/// A call, either of a function or of a custom tool. A custom tool is a function with one string.
 fn call_of(value: &Value, path: String) -> Result<Value, ApiError> {
     let call = Fields::at(value, path)?;
     let (name, arguments) = match call.object("custom")? {
@@ -89,7 +89,7 @@ fn call_of(value: &Value, path: String) -> Result<Value, ApiError> {
     }))
 }
 
-/// A string, or parts that are text or images; images are their data URLs. What a model refused to say is what it said.
+/// A string, or parts that are text or images; images are their data URLs. A refusal of the model counts as its text.
 fn content(fields: &Fields<'_>) -> Result<(String, Vec<String>), ApiError> {
     match fields.get("content") {
         None => Ok((
@@ -100,7 +100,7 @@ fn content(fields: &Fields<'_>) -> Result<(String, Vec<String>), ApiError> {
     }
 }
 
-/// Content at some place: a string, or a list of parts.
+/// Content at a path: a string, or a list of parts.
 pub(crate) fn parts(value: &Value, path: &str) -> Result<(String, Vec<String>), ApiError> {
     let list = match value {
         Value::String(text) => return Ok((text.clone(), Vec::new())),
@@ -125,7 +125,7 @@ pub(crate) fn parts(value: &Value, path: &str) -> Result<(String, Vec<String>), 
     Ok((text.joined(), images))
 }
 
-/// The URL of an image, which clients write as a text or within an object, whichever of the two APIs they speak.
+/// The URL of an image, which clients write as a string or within an object, in either of the two APIs.
 fn image(part: &Fields<'_>) -> Result<String, ApiError> {
     let url = match part.get("image_url") {
         Some(Value::Object(_)) => {

@@ -15,7 +15,7 @@ use crate::app::{App, Dialect, json as json_response};
 use crate::models::{AdapterPlace, AdapterSpec, ModelEntry};
 use crate::scheduler::LoadState;
 
-/// How far a model is, in a word.
+/// The loading state of a model, as a word.
 pub(crate) fn status(entry: &ModelEntry) -> (&'static str, Option<String>) {
     match entry.state() {
         Some(LoadState::Ready(_)) => ("ready", None),
@@ -30,7 +30,7 @@ fn describe(entry: &ModelEntry) -> Value {
     let mut value = json!({
         "id": entry.spec.id, "object": "model", "created": entry.created_unix_s, "owned_by": "millrace",
         "status": status,
-        // As Anthropic's API has them.
+        // The fields of Anthropic's API.
         "type": "model", "display_name": entry.spec.id, "created_at": rfc3339(entry.created_unix_s, 0),
     });
     if let Some(reason) = reason {
@@ -43,7 +43,7 @@ fn describe(entry: &ModelEntry) -> Value {
     value
 }
 
-/// One of a model's adapters, as vLLM has them: a model with a parent.
+/// One of a model's adapters, as in vLLM: a model with a parent.
 fn describe_adapter(entry: &ModelEntry, adapter: &AdapterSpec) -> Value {
     let mut value = describe(entry);
     value["id"] = adapter.name.as_str().into();
@@ -62,7 +62,7 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
     });
     let data: Vec<Value> = described.collect();
     let id = |model: Option<&Value>| model.map_or(Value::Null, |model| model["id"].clone());
-    // The list is whole, which Anthropic's clients read from what follows it.
+    // The list is complete, which Anthropic's clients read from the paging fields.
     let body = json!({
         "object": "list", "has_more": false, "first_id": id(data.first()), "last_id": id(data.last()),
         "data": data,
@@ -97,7 +97,7 @@ pub(crate) async fn one(
     Dialect::OpenAi.answer(described)
 }
 
-/// `POST /v1/models/load`: begins, and waits until the model is there.
+/// `POST /v1/models/load`: starts loading, and waits until the model is loaded.
 pub(crate) async fn load(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
         let body = app.read(request).await?.body;
@@ -107,7 +107,7 @@ pub(crate) async fn load(State(app): State<Arc<App>>, request: Request) -> Respo
             .and_then(|name| app.registry.find(name))
             && matches!(entry.state(), Some(LoadState::Failed(_)))
         {
-            // Whoever asks for it by this call wants another attempt.
+            // This call requests another attempt.
             app.registry.unload(entry);
         }
         let served = app.served(&fields).await?;
@@ -116,7 +116,7 @@ pub(crate) async fn load(State(app): State<Arc<App>>, request: Request) -> Respo
     Dialect::OpenAi.answer(work.await)
 }
 
-/// `POST /v1/models/unload`: what was accepted is completed first.
+/// `POST /v1/models/unload`: accepted requests are completed first.
 pub(crate) async fn unload(State(app): State<Arc<App>>, request: Request) -> Response {
     let work = async {
         let body = app.read(request).await?.body;

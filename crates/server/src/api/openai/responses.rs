@@ -1,5 +1,5 @@
-//! `POST /v1/responses`: the newer form of chat. A conversation is sent whole, or goes on from a response that is
-//! [kept](super::stored).
+//! `POST /v1/responses`: the newer form of chat. A request sends the conversation whole, or continues from a response
+//! that is [kept](super::stored).
 
 use std::sync::Arc;
 
@@ -41,30 +41,30 @@ pub(crate) async fn handle(State(app): State<Arc<App>>, request: Request) -> Res
     Dialect::OpenAi.answer(answer(app, request).await)
 }
 
-/// How a response is told.
+/// How a response is reported.
 pub(super) struct ResponseContext {
     id: String,
     pub(super) item: String,
     pub(super) reasoning: String,
     created: u64,
     model: String,
-    /// What the request said and the response repeats.
+    /// Fields of the request that the response repeats.
     echo: Value,
-    /// Where the response is kept, if it is.
+    /// Where the response is kept, if at all.
     keeping: Option<Keeping>,
     with_logprobs: bool,
     tokenizer: Arc<Tokenizer>,
     with_placement: bool,
 }
 
-/// What is kept beside a response.
+/// Data that is kept with a response.
 struct Keeping {
     store: Arc<ResponseStore>,
     owner: String,
     input: Vec<Value>,
 }
 
-/// Whether a response is kept: where the server keeps any, unless the request says otherwise.
+/// Whether a response is kept: yes if the server keeps any, unless the request says otherwise.
 fn keeping(
     app: &App,
     fields: &Fields<'_>,
@@ -134,7 +134,7 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response, ApiError> {
     Ok(with_left_out(response, &left_out))
 }
 
-/// How the response to a request is told.
+/// The context for reporting the response to a request.
 fn context(
     fields: &Fields<'_>,
     body: &Value,
@@ -165,7 +165,7 @@ fn context(
     })
 }
 
-/// The response that a request goes on from, if it names one.
+/// The response that a request continues from, if it names one.
 fn previous(
     app: &App,
     fields: &Fields<'_>,
@@ -177,7 +177,7 @@ fn previous(
     id.map(|id| stored::previous(app, id, owner)).transpose()
 }
 
-/// The conversation of a request, with what it goes on from.
+/// The conversation of a request, including the one that it continues.
 pub(super) fn conversation_of(
     fields: &Fields<'_>,
     app: &App,
@@ -187,7 +187,8 @@ pub(super) fn conversation_of(
     conversation(fields, previous.as_deref())
 }
 
-/// What a response may include. All but the first are of tools that other services run, or are part of it anyway.
+/// Allowed values of `include`. All but the first concern tools that other services run, or data that is included
+/// anyway.
 const INCLUDES: [&str; 8] = [
     LOGPROBS,
     "reasoning.encrypted_content",
@@ -201,7 +202,7 @@ const INCLUDES: [&str; 8] = [
 
 const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// Whether log-probabilities are told, and how many of the likeliest beside each.
+/// Whether log-probabilities are reported, and for how many of the likeliest tokens.
 fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     let mut is_included = false;
     for (i, value) in fields
@@ -235,7 +236,7 @@ fn conversation(
     previous: Option<&StoredResponse>,
 ) -> Result<Conversation, ApiError> {
     let mut items = Items::default();
-    // Those of an earlier request are its own.
+    // Instructions of an earlier request apply to that request only.
     if let Some(text) = fields.text("instructions")? {
         items.messages.push(Message::system(text));
     }
@@ -274,7 +275,7 @@ fn conversation(
 }
 
 impl ResponseContext {
-    /// That of a response that nobody asked for.
+    /// A context without a request.
     #[cfg(test)]
     pub(super) fn for_tests() -> ResponseContext {
         ResponseContext {
@@ -304,7 +305,7 @@ impl ResponseContext {
         response
     }
 
-    /// Keeps a response that is complete, if it shall be.
+    /// Keeps a complete response, if it shall be kept.
     pub(super) fn keep(&self, response: &mut Value) {
         if let Some(Keeping {
             store,
@@ -353,7 +354,7 @@ impl ResponseContext {
         })
     }
 
-    /// The part of a message that is its text.
+    /// The text part of a message.
     pub(super) fn output_text(&self, text: &str, tokens: &[TokenLogprob]) -> Value {
         let mut part = json!({"type": "output_text", "text": text, "annotations": []});
         if self.with_logprobs {
@@ -362,7 +363,7 @@ impl ResponseContext {
         part
     }
 
-    /// Tokens with their log-probabilities; none where nobody asked.
+    /// Tokens with their log-probabilities; empty if not requested.
     pub(super) fn logprobs(&self, tokens: &[TokenLogprob]) -> Value {
         token_logprobs(&self.tokenizer, tokens).into()
     }

@@ -1,4 +1,4 @@
-//! The items of a conversation, as `/v1/responses` has them.
+//! The items of a conversation in `/v1/responses`.
 
 use millrace_text::Message;
 use serde_json::{Value, json};
@@ -11,18 +11,18 @@ use crate::api::fields::Fields;
 use crate::api::tools::CallKind;
 use crate::api::turns::{Texts, arguments};
 
-/// What items become.
+/// Result of reading the items.
 #[derive(Default)]
 pub(super) struct Items {
     pub(super) messages: Vec<Message>,
-    /// Items that this server goes without, in words.
+    /// Items that this server ignores, as phrases.
     pub(super) left_out: Vec<String>,
-    /// What the model thought before what it said or called next.
+    /// Thoughts of the model before its next message or call.
     thought: String,
 }
 
 impl Items {
-    /// Reads one.
+    /// Reads one item.
     pub(super) fn add(&mut self, value: &Value, path: &str) -> Result<(), ApiError> {
         let item = Fields::at(value, path.to_owned())?;
         match item.text("type")?.unwrap_or("message") {
@@ -39,9 +39,9 @@ impl Items {
                 self.call(&item, &name, json!({"input": input}))
             }
             "reasoning" => self.reasoning(&item),
-            // `function_call_output`, `custom_tool_call_output`, and those of tools that other services have.
+            // `function_call_output`, `custom_tool_call_output`, and outputs of other services' tools.
             kind if kind.ends_with("_call_output") => self.output(&item),
-            // Calls that the client made come with their outputs; others were made, and answered, elsewhere.
+            // Calls that the client made come with their outputs; others were made and answered elsewhere.
             kind if kind.ends_with("_call") && item.get("call_id").is_some() => {
                 let fields = ["arguments", "action", "operation", "input"];
                 let given = fields.iter().find_map(|name| item.get(name));
@@ -60,7 +60,7 @@ impl Items {
         }
     }
 
-    /// The same as a message of chat completions, whose reader names its place by itself.
+    /// Reads a message. It has the form of a message of chat completions, whose reader adds the path itself.
     fn message(&mut self, value: &Value, path: &str) -> Result<(), ApiError> {
         let one = [("messages".to_owned(), json!([value]))];
         let one = Value::Object(one.into_iter().collect());
@@ -81,7 +81,7 @@ impl Items {
         Ok(())
     }
 
-    /// What the model thought: its text, or what is told of it.
+    /// Reads a thought of the model: its text, else its summary.
     fn reasoning(&mut self, item: &Fields<'_>) -> Result<(), ApiError> {
         for name in ["content", "summary"] {
             let mut texts = Texts::default();
@@ -98,7 +98,7 @@ impl Items {
         Ok(())
     }
 
-    /// A message of the model, with what it thought before.
+    /// Adds a message of the model, with the thoughts before it.
     fn answered(&mut self, mut message: Message) {
         if !self.thought.is_empty() {
             let thought = std::mem::take(&mut self.thought);
@@ -108,7 +108,7 @@ impl Items {
         self.messages.push(message);
     }
 
-    /// A call the model made before: part of its message, or one of its own.
+    /// Adds an earlier call of the model: as part of its message, or as a separate one.
     fn call(&mut self, item: &Fields<'_>, name: &str, arguments: Value) -> Result<(), ApiError> {
         let id = match item.text("call_id")? {
             Some(id) => id,
@@ -130,7 +130,7 @@ impl Items {
         Ok(())
     }
 
-    /// What a call gave: a text, parts that are texts and images, or whatever JSON a client's tool has.
+    /// Adds the result of a call: a text, parts that are texts and images, or any JSON of a client's tool.
     fn output(&mut self, item: &Fields<'_>) -> Result<(), ApiError> {
         let path = item.path("output");
         let is_part = |value: &Value| value.get("type").is_some_and(Value::is_string);
@@ -151,7 +151,7 @@ impl Items {
     }
 }
 
-/// A call as an item, with this input.
+/// A call as an item, with the given input.
 pub(super) fn call_item(head: &CallHead, input: &str, status: &str) -> Value {
     let item = |kind: &str, id: &str| {
         json!({

@@ -10,23 +10,23 @@ use crate::api::tools::CallKind;
 use crate::http::stream::{ClientGone, StreamWriter};
 use crate::scheduler::{Receipt, TokenLogprob};
 
-/// What an item that is open is of.
+/// The kind of the open item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenItem {
     Message,
     Reasoning,
 }
 
-/// Numbers the events, and remembers which item is open.
+/// Numbers the events, and tracks the open item.
 struct Items {
     writer: StreamWriter,
     sequence: usize,
     /// Items that are complete.
     done: Vec<Value>,
     open: Option<OpenItem>,
-    /// What the open item, or the call, says so far.
+    /// Text so far of the open item, or input so far of the call.
     said: String,
-    /// Tokens of the open message that are told, and those that came since.
+    /// Reported tokens of the open message, and tokens not reported yet.
     tokens: Vec<TokenLogprob>,
     untold: Vec<TokenLogprob>,
     /// The call that has begun.
@@ -86,7 +86,7 @@ pub(super) async fn stream(
 }
 
 impl Items {
-    /// The end of the answer.
+    /// Writes the end of the answer.
     async fn finish(
         &mut self,
         context: &ResponseContext,
@@ -95,12 +95,12 @@ impl Items {
         let is_thought = |item: &Value| item["type"] == "reasoning";
         let is_empty = self.open != Some(OpenItem::Message) && self.done.iter().all(is_thought);
         if is_empty {
-            // An empty answer is a message too.
+            // An empty answer is a message as well.
             self.open(context, OpenItem::Message).await?;
         }
         self.close(context).await?;
         let mut response = context.complete(&self.answer, receipt);
-        // What was told, item by item: a call that was cut is one of them.
+        // The items as reported, including a call that was cut.
         response["output"] = self.done.clone().into();
         context.keep(&mut response);
         let status = response["status"].as_str().unwrap_or("completed");
@@ -117,7 +117,7 @@ impl Items {
         self.writer.event(kind, &event).await
     }
 
-    /// The item that is open, with what it says.
+    /// JSON of the open item, with its text so far.
     fn item(&self, context: &ResponseContext, open: OpenItem, status: &str) -> Value {
         let mut item = match open {
             OpenItem::Message => context.message(&self.said, &self.tokens, status),
@@ -132,13 +132,13 @@ impl Items {
         item
     }
 
-    /// Where the text of the open item stands.
+    /// Path fields of the open item's text.
     fn place(&self, context: &ResponseContext, open: OpenItem) -> Value {
         let id = self.item(context, open, "in_progress")["id"].take();
         json!({"item_id": id, "output_index": self.done.len(), "content_index": 0})
     }
 
-    /// Begins an item, if it is not begun.
+    /// Begins an item, if it is not open.
     async fn open(&mut self, context: &ResponseContext, open: OpenItem) -> Result<(), ClientGone> {
         if self.open == Some(open) {
             return Ok(());
@@ -169,7 +169,7 @@ impl Items {
 
     async fn thought(&mut self, context: &ResponseContext, text: &str) -> Result<(), ClientGone> {
         self.answer.thought += text;
-        // Each thought is an item of its own.
+        // Each thought is a separate item.
         let text = match self.open == Some(OpenItem::Reasoning) {
             true => text,
             false => text.strip_prefix(BETWEEN_THOUGHTS).unwrap_or(text),
@@ -220,7 +220,7 @@ impl Items {
         self.complete(item).await
     }
 
-    /// The part that the text of the open item is.
+    /// JSON of the text part of the open item.
     fn part(&self, context: &ResponseContext, open: OpenItem) -> Value {
         match open {
             OpenItem::Message => context.output_text(&self.said, &self.tokens),
@@ -239,7 +239,7 @@ impl Items {
         context: &ResponseContext,
         head: CallHead,
     ) -> Result<(), ClientGone> {
-        // The tokens since the last text are the call's.
+        // The tokens since the last text belong to the call.
         self.untold.clear();
         self.close(context).await?;
         self.said.clear();
@@ -276,7 +276,7 @@ impl Items {
     }
 }
 
-/// The field with what a call is called with, and the events that tell it.
+/// The field for a call's input, and the prefix of its events.
 fn called_with(head: &CallHead) -> (&'static str, &'static str) {
     match head.kind {
         CallKind::Custom => ("input", "response.custom_tool_call_input"),
@@ -285,7 +285,7 @@ fn called_with(head: &CallHead) -> (&'static str, &'static str) {
 }
 
 impl OpenItem {
-    /// What the events of its text are called.
+    /// Prefix of the events of its text.
     fn events(self) -> &'static str {
         match self {
             OpenItem::Message => "response.output_text",

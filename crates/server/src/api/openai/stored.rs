@@ -1,6 +1,7 @@
-//! Responses that are kept, so that the next request names one and need not send its conversation again.
+//! Stored responses: the next request can name one and need not send its conversation again.
 //!
-//! They are in memory, of one run, and seen by those alone who show the same key. What was used longest ago gives way.
+//! They are kept in memory, for one run, and are visible only to clients with the same key. The least recently used
+//! is dropped first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +15,15 @@ use crate::api::error::ApiError;
 use crate::api::unique;
 use crate::app::{App, Dialect, json as json_response};
 
-/// Responses that are kept at most, however small they are.
+/// Maximum number of responses kept, however small they are.
 const MAX_RESPONSES: usize = 16_384;
 
-/// Items of a page, unless a request says otherwise, and at most.
+/// Items of a page: the default, and the maximum.
 const PAGE: (usize, usize) = (20, 100);
 
 /// Responses of all clients.
 pub(crate) struct ResponseStore {
-    /// Of their JSON.
+    /// Maximum size of their JSON.
     most_bytes: usize,
     state: Mutex<StoreState>,
 }
@@ -30,25 +31,25 @@ pub(crate) struct ResponseStore {
 #[derive(Default)]
 struct StoreState {
     by_id: HashMap<String, (Arc<StoredResponse>, u64)>,
-    /// Their ids by when they were used last.
+    /// Their ids by time of last use.
     by_age: BTreeMap<u64, String>,
     n_bytes: usize,
-    /// The next age.
+    /// The next age to assign.
     next: u64,
 }
 
-/// A response with what it answers.
+/// A response with its input.
 #[derive(Debug, PartialEq)]
 pub(crate) struct StoredResponse {
     owner: String,
     response: Value,
-    /// All that the model saw as input, of earlier responses too.
+    /// The whole input of the model, including that of earlier responses.
     input: Vec<Value>,
     n_bytes: usize,
 }
 
 impl StoredResponse {
-    /// The conversation up to here, as items of input.
+    /// The conversation up to this response, as input items.
     pub(super) fn items(&self) -> impl Iterator<Item = &Value> {
         let output = self.response["output"].as_array().into_iter().flatten();
         self.input.iter().chain(output)
@@ -56,7 +57,7 @@ impl StoredResponse {
 }
 
 impl ResponseStore {
-    /// For so many bytes of JSON at most.
+    /// A store for at most this many bytes of JSON.
     pub(crate) fn new(most_bytes: usize) -> ResponseStore {
         ResponseStore {
             most_bytes,
@@ -68,7 +69,7 @@ impl ResponseStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a response of this owner. False if it alone is more than all may be.
+    /// Keeps a response of this owner. False if the response alone exceeds the limit.
     pub(super) fn put(&self, owner: &str, response: &Value, input: &[Value]) -> bool {
         let id = response["id"].as_str().unwrap_or_default().to_owned();
         let n_input: usize = input.iter().map(|item| item.to_string().len()).sum();
@@ -136,7 +137,7 @@ impl StoreState {
     }
 }
 
-/// Items of a request's input, each with a name of its own.
+/// Items of a request's input, each with a unique id.
 pub(super) fn named_items(input: &Value) -> Vec<Value> {
     let items = match input {
         Value::String(text) => vec![json!({
@@ -156,10 +157,10 @@ pub(super) fn named_items(input: &Value) -> Vec<Value> {
     items.into_iter().map(named).collect()
 }
 
-/// The response that a request goes on from.
+/// The response that a request continues from.
 ///
 /// # Errors
-/// No store; no such response of this owner.
+/// There is no store, or no such response of this owner.
 pub(super) fn previous(app: &App, id: &str, owner: &str) -> Result<Arc<StoredResponse>, ApiError> {
     const NAME: &str = "previous_response_id";
     let Some(store) = &app.responses else {
@@ -235,7 +236,8 @@ pub(crate) async fn delete(
     Dialect::OpenAi.answer(work())
 }
 
-/// `GET /v1/responses/{id}/input_items`: the newest first, or with `order=asc` the oldest; `limit` of them behind the item `after`.
+/// `GET /v1/responses/{id}/input_items`: the newest first, or with `order=asc` the oldest. Lists `limit` items after
+/// the item `after`.
 pub(crate) async fn input_items(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
@@ -293,13 +295,13 @@ mod tests {
         let store = ResponseStore::new(2 * n_bytes + 1);
         let has = |id: &str| store.get(id, "me").is_some();
         assert!(store.put("me", &one, &[]) && store.put("me", &response("b", "x"), &[]));
-        // Looked at, it is the younger.
+        // Reading it renews its age.
         assert!(has("a"));
         assert!(store.put("me", &response("c", "x"), &[]));
         assert_eq!((has("a"), has("b"), has("c")), (true, false, true));
-        // The same again takes no more room.
+        // Storing the same response again takes no more room.
         assert!(store.put("me", &response("a", "y"), &[]) && has("c"));
-        // What is too large pushes nobody out.
+        // A response that is too large evicts nothing.
         assert!(!store.put(
             "me",
             &response("d", &"x".repeat(n_bytes + 9)),

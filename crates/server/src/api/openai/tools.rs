@@ -5,8 +5,8 @@ use crate::api::fields::{Fields, wrong};
 use crate::api::tools::{CallKind, MAX_TOOLS, Tool, ToolChoice, Tools, name_of, too_many};
 use serde_json::{Value, json};
 
-/// `tools`, `tool_choice`, `parallel_tool_calls`. In responses a function's fields stand beside its type. Tools that the
-/// server itself would have to run are left out: clients name them in every request, and go on without.
+/// Reads `tools`, `tool_choice`, `parallel_tool_calls`. In responses, a function's fields are beside its type. Tools
+/// that the server itself would have to run are left out: clients name them in every request, and work without.
 pub(crate) fn tools(fields: &Fields<'_>) -> Result<Tools, ApiError> {
     let mut tools = Tools {
         parallel: fields.bool("parallel_tool_calls")?.unwrap_or(true),
@@ -46,7 +46,7 @@ fn not_run(tool: &Fields<'_>, kind: &str) -> String {
     format!("{}: this server runs no `{kind}`", tool.path("type"))
 }
 
-/// A tool that takes a text: a function of one string. A grammar of it is told to the model and not enforced.
+/// A tool that takes a text: a function of one string. Its grammar is described to the model and not enforced.
 fn custom_tool(custom: &Fields<'_>) -> Result<(Tool, Option<String>), ApiError> {
     let mut tool = Tool::new(custom, "")?;
     tool.kind = CallKind::Custom;
@@ -75,7 +75,7 @@ fn custom_tool(custom: &Fields<'_>) -> Result<(Tool, Option<String>), ApiError> 
     }
 }
 
-/// Functions under a common name: the model hears of each by both names.
+/// Functions in a namespace: the model gets each under its qualified name.
 fn namespace(tool: &Fields<'_>, tools: &mut Tools) -> Result<(), ApiError> {
     let namespace = name_of(tool)?;
     let inner = tool.need("tools", tool.list("tools")?)?;
@@ -100,7 +100,7 @@ fn namespace(tool: &Fields<'_>, tools: &mut Tools) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The name by which the model knows a function of a namespace.
+/// The model's name for a function of a namespace.
 pub(crate) fn qualified(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         None | Some("") => name.to_owned(),
@@ -149,7 +149,7 @@ fn by_word(word: &str, path: &str, tools: &mut Tools) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The function that a choice names, as the model knows it.
+/// The function that a choice names, by the model's name for it.
 fn named(choice: &Fields<'_>, tools: &Tools) -> Result<String, ApiError> {
     let inner = match choice.object("function")? {
         Some(inner) => Some(inner),
@@ -169,7 +169,7 @@ fn named(choice: &Fields<'_>, tools: &Tools) -> Result<String, ApiError> {
     Ok(found.map_or(name, |tool| &tool.name).to_owned())
 }
 
-/// Some of the tools may be called, of which the model hears beside the others.
+/// Allows only some of the tools to be called. The model is shown the others too.
 fn allow(choice: &Fields<'_>, tools: &mut Tools) -> Result<(), ApiError> {
     let inner = choice.object("allowed_tools")?;
     let inner = inner.unwrap_or_else(|| choice.clone());

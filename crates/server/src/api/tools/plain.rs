@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Tools;
 
-/// What a model without functions in its template is told of them.
+/// Explanation of the functions, for a model without functions in its template.
 fn explanation(tools: &Tools) -> String {
     let mut text = String::from("You may call these functions:\n<tools>\n");
     for tool in &tools.list {
@@ -18,8 +18,8 @@ fn explanation(tools: &Tools) -> String {
     text
 }
 
-/// Messages for a template that knows no functions: the explanation goes to the system message, calls and
-/// results become text.
+/// Messages for a template that knows no functions: the explanation goes into the system message, calls and results
+/// become text.
 pub(crate) fn as_plain_messages(messages: &[Message], tools: &Tools) -> Vec<Message> {
     let mut plain: Vec<Message> = Vec::new();
     if tools.are_offered() {
@@ -59,7 +59,7 @@ pub(crate) fn as_plain_messages(messages: &[Message], tools: &Tools) -> Vec<Mess
                 }
                 plain.push(message_of_text);
             }
-            // Many templates want the user and the model to take turns.
+            // Many templates require user and model to alternate.
             ("user", Some(result)) if is_result(result) => {
                 if !message.content.is_empty() {
                     result.content = format!("{}\n{}", result.content, message.content);
@@ -72,7 +72,7 @@ pub(crate) fn as_plain_messages(messages: &[Message], tools: &Tools) -> Vec<Mess
     plain
 }
 
-/// Whether it is made of results of calls, and nothing after them.
+/// Whether the message consists of results of calls only.
 fn is_result(message: &Message) -> bool {
     message.role == "user" && message.content.ends_with("</tool_response>")
 }

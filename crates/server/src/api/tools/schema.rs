@@ -1,9 +1,9 @@
-//! Schemas of functions as a grammar can hold them.
+//! Reduces schemas of functions to forms that a grammar can enforce.
 //!
-//! Whoever writes a function's schema is seldom the one who sends it, and a schema may say more than a grammar can. What
-//! only narrows the arguments is left out, and named: every value that the schema allows stays allowed. Prose goes without
-//! a word, since the template shows the schema as it came. What is built here has keywords of
-//! [`llguidance`] only, so that what comes from outside meets its compiler in one form.
+//! The author of a function's schema is seldom the client that sends it, and a schema may say more than a grammar
+//! can. Keywords that only narrow the arguments are left out, and reported: every value that the schema allows stays
+//! allowed. Prose is dropped silently, since the template shows the schema unchanged. The result has only keywords of
+//! [`llguidance`], so its compiler gets untrusted schemas in one form.
 
 mod keywords;
 mod opposite;
@@ -20,21 +20,21 @@ pub(crate) use patterns::Patterns;
 
 use crate::grammar::MAX_GRAMMAR_BYTES;
 
-/// Schemas within one that are read at most: some five times what a grammar of the largest size has.
+/// Maximum number of subschemas read: about five times as many as in a grammar of the largest size.
 const MAX_SCHEMAS: usize = 65_536;
 
-/// What is told at most.
+/// Maximum number of omissions reported.
 const MAX_LEFT_OUT: usize = 64;
 
-/// Characters of a value that are shown.
+/// Number of characters shown of a value.
 const MAX_SHOWN: usize = 80;
 
-/// What the grammar goes without.
+/// A keyword that the grammar leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     /// The keyword.
     pub(crate) keyword: String,
-    /// The JSON pointer of the schema that has it.
+    /// The JSON pointer of the schema that contains it.
     pub(crate) at: String,
 }
 
@@ -48,7 +48,8 @@ impl fmt::Display for LeftOut {
 }
 
 impl LeftOut {
-    /// The keyword and its place, and what is wrong with the value that `root` has there, if it is that and not the keyword.
+    /// The keyword and its position. If its value in `root` is the problem, not the keyword, also a description of
+    /// that.
     pub(crate) fn told(&self, root: &Value) -> String {
         let value = root
             .pointer(&self.at)
@@ -86,17 +87,17 @@ impl LeftOut {
     }
 }
 
-/// A schema that a grammar can hold.
+/// A schema that a grammar can enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GrammarSchema {
-    /// It allows whatever the given one allows.
+    /// Allows every value that the given one allows.
     pub(crate) schema: Value,
-    /// In the order of the given one.
+    /// In the order of the given schema.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// The schema of a function's arguments without what a grammar cannot say. Arguments are an object, whether the schema says
-/// so or not.
+/// The schema of a function's arguments without the parts that a grammar cannot express. Arguments are an object,
+/// whether the schema says so or not.
 pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> GrammarSchema {
     let mut walk = SchemaWalk::new(schema, patterns);
     let root = match walk.schema(schema, "") {
@@ -110,10 +111,10 @@ pub(crate) fn relaxed(schema: &Value, patterns: &mut Patterns) -> GrammarSchema 
     walk.finish(with_type(root))
 }
 
-/// A schema as a grammar holds it, whole: a grammar of it allows what the schema allows, and nothing else.
+/// The whole schema in a form for a grammar: it allows exactly the same values.
 ///
 /// # Errors
-/// The first keyword that no grammar holds, and the pointer of the schema that has it.
+/// The first keyword that no grammar supports, and the pointer of the schema that contains it.
 pub fn whole(schema: &Value) -> Result<Value, String> {
     let mut patterns = Patterns::default();
     let mut walk = SchemaWalk {
@@ -133,7 +134,7 @@ pub fn whole(schema: &Value) -> Result<Value, String> {
     }
 }
 
-/// Says that the schema is an object's, unless a reference says what it is.
+/// Adds the object type, unless a reference determines the type.
 fn with_type(mut root: Map<String, Value>) -> Map<String, Value> {
     let of_objects = match root.get("type") {
         None => !root.contains_key("$ref"),
@@ -146,19 +147,19 @@ fn with_type(mut root: Map<String, Value>) -> Map<String, Value> {
     root
 }
 
-/// A walk over a schema.
+/// A traversal of a schema.
 struct SchemaWalk<'a, 'p> {
     root: &'a Value,
     left_out: Vec<LeftOut>,
-    /// What references lead to: each with its pointer, in the order of their numbers.
+    /// Targets of references: each with its pointer, in the order of their numbers.
     targets: Vec<(&'a Value, String)>,
     numbers: HashMap<String, usize>,
-    /// Schemas read.
+    /// Number of schemas read.
     n_schemas: usize,
-    /// Nothing may be left out, so that what only llguidance can tell is left to it.
+    /// Nothing may be left out, so checks that only llguidance can make are left to it.
     is_whole: bool,
     patterns: &'p mut Patterns,
-    /// What has an identifier or an anchor, once it was asked for.
+    /// Schemas with an identifier or an anchor, once they were needed.
     names: Option<refs::SchemaNames<'a>>,
 }
 
@@ -183,7 +184,7 @@ impl<'a, 'p> SchemaWalk<'a, 'p> {
             root.insert("$defs".to_owned(), definitions.into());
         }
         let mut schema = Value::Object(root);
-        // What is too large for a grammar is refused, whatever it says.
+        // A schema too large for a grammar is refused anyway.
         if schema.to_string().len() <= MAX_GRAMMAR_BYTES {
             self.break_loops(&mut schema);
         }
@@ -203,7 +204,7 @@ impl<'a, 'p> SchemaWalk<'a, 'p> {
         }
     }
 
-    /// A schema anywhere. Documents nest 128 deep at most, by `serde_json`; references are followed by
+    /// Any subschema. `serde_json` limits documents to a depth of 128; references are followed by
     /// [`SchemaWalk::definitions`], not from here.
     fn schema(&mut self, value: &'a Value, at: &str) -> Value {
         self.n_schemas += 1;
@@ -223,7 +224,7 @@ impl<'a, 'p> SchemaWalk<'a, 'p> {
         for (key, value) in object {
             self.keyword(key, value, object, at, &mut out);
         }
-        // OpenAPI 3.0: null is allowed beside what the schema says.
+        // OpenAPI 3.0: null is allowed in addition.
         let is_nullable = object.get("nullable") == Some(&Value::Bool(true));
         match is_nullable && !out.is_empty() {
             true => json!({"anyOf": [out, {"type": "null"}]}),
@@ -249,7 +250,7 @@ impl<'a, 'p> SchemaWalk<'a, 'p> {
         Value::Object(out)
     }
 
-    /// The schemas that references lead to, and those to which these lead.
+    /// The targets of references, and the targets reachable from them.
     fn definitions(&mut self) -> Map<String, Value> {
         let mut definitions = Map::new();
         let mut number = 0;

@@ -1,7 +1,7 @@
-//! Schemas as every template takes them that shows functions.
+//! Schemas in a form that every template with functions accepts.
 //!
-//! Some read more of a schema than schemas need have: a type that is one word, a description, properties of every object. They fail
-//! where it is missing, and nobody who sends functions of others can mend that.
+//! Some templates read more of a schema than it must contain: a type that is one word, a description, properties of
+//! every object. They fail if it is missing, and users of other authors' functions cannot fix that.
 
 use std::cell::Cell;
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use crate::syntax::resolved;
 
-/// Schemas in each other that are followed.
+/// Maximum depth of nested schemas.
 const MAX_DEPTH: usize = 12;
 
-/// Schemas of all functions together. References that lead back have no end, and each may lead to several.
+/// Limit on the schemas of all functions together. Recursive references never end, and each may lead to several.
 const MAX_SCHEMAS: usize = 20_000;
 
-/// Functions, as templates get them, whose schemas have all that templates read.
+/// Functions as shown to templates; their schemas have every field that templates read.
 pub(crate) fn simple_functions(functions: &Value) -> Value {
     let n_left = Cell::new(MAX_SCHEMAS);
     let of_one = |function: &Value| {
@@ -32,7 +32,7 @@ pub(crate) fn simple_functions(functions: &Value) -> Value {
         .collect()
 }
 
-/// A schema within another: its kind in one word, its prose, and what is in it.
+/// A subschema: its type in one word, its prose, and its contents.
 fn simple(schema: &Value, root: &Value, depth: usize, n_left: &Cell<usize>) -> Value {
     let given = resolved(schema, root);
     let several = ["anyOf", "oneOf"]
@@ -70,7 +70,7 @@ fn simple(schema: &Value, root: &Value, depth: usize, n_left: &Cell<usize>) -> V
     out
 }
 
-/// What a schema describes, in one word.
+/// The type that a schema describes, in one word.
 fn kind(schema: &Value) -> &str {
     let listed = schema["type"].as_array().into_iter().flatten();
     let mut words = listed.chain([&schema["type"]]).filter_map(Value::as_str);
@@ -107,7 +107,7 @@ mod tests {
         });
         let found = simple_functions(&functions);
         assert_eq!(found[0]["function"]["parameters"], expected);
-        // Ones without an end.
+        // Recursive ones without end.
         let wide: Map<String, Value> = (0..50)
             .map(|i| (format!("p{i}"), json!({"$ref": "#"})))
             .collect();

@@ -5,7 +5,7 @@ use millrace_text::{Message, Tokenizer};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// The ways of Hermes and of Llama 3.
+/// The call syntaxes of Hermes and of Llama 3.
 fn syntaxes() -> (CallSyntax, CallSyntax) {
     let llama = by_template("", |token| token == "<|python_tag|>").unwrap();
     (GENERIC, *llama)
@@ -44,7 +44,7 @@ fn tools(choice: ToolChoice, parallel: bool) -> Tools {
     tools
 }
 
-/// The demo's vocabulary, with what compiles grammars for it.
+/// The demo's vocabulary, with a grammar compiler for it.
 pub(crate) fn demo() -> &'static (Arc<Tokenizer>, usize, GrammarFactory) {
     static MODEL: OnceLock<(Arc<Tokenizer>, usize, GrammarFactory)> = OnceLock::new();
     MODEL.get_or_init(|| {
@@ -57,7 +57,7 @@ pub(crate) fn demo() -> &'static (Arc<Tokenizer>, usize, GrammarFactory) {
     })
 }
 
-/// Whether an answer of these bytes may be complete, by the demo's vocabulary.
+/// Whether an answer of these bytes can be complete, with the demo's vocabulary.
 pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
     let (tokenizer, vocab_size, factory) = demo();
     let vocab_size = *vocab_size;
@@ -77,7 +77,7 @@ pub(crate) fn accepts(grammar: &Grammar, answer: &str) -> bool {
     logits[end as usize] == 0.0
 }
 
-/// A choice of tools, whether calls may be several, an answer, and whether it is one.
+/// A choice of tools, whether several calls are allowed, an answer, and whether it is accepted.
 type ToolAnswer = (ToolChoice, bool, String, bool);
 
 fn assert_held(syntax: &CallSyntax, answers: impl IntoIterator<Item = ToolAnswer>) {

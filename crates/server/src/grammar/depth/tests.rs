@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// `n` definitions, each of which refers to the next in the way of `link`.
+/// `n` definitions, each with a reference to the next, made by `link`.
 fn chain(n: usize, link: impl Fn(Value) -> Value) -> Value {
     let mut definitions = serde_json::Map::new();
     for i in 0..n {
@@ -89,7 +89,7 @@ fn parts_that_overlap_cost_no_time() {
     assert!(start.elapsed().as_secs() < 5);
 }
 
-/// Lark in which `n` names each lead to the next, as `name` and `line` have it.
+/// Lark in which `n` names each refer to the next, written by `name` and `line`.
 fn lark(n: usize, name: impl Fn(usize) -> String, line: impl Fn(&str, &str) -> String) -> String {
     let mut source = format!("start: {}\n", name(0));
     for i in 0..n {
@@ -120,7 +120,7 @@ fn rules_and_terminals_are_counted_alone_and_mixed() {
         |name, next| format!("{name}: %json {{\"const\": \"x: y\\n z:\"}} {next}\n"),
         |name, next| format!("?{name}: \"ü\"\n\n\t| {next}\n"),
     ];
-    // Each name, and `start`.
+    // `n` names, and `start`.
     let n = MAX_RULE_DEPTH - 2;
     for (what, short, long) in [
         ("rules", lark(n, rule, plain), lark(n + 1, rule, plain)),

@@ -4,16 +4,16 @@ use std::sync::{Mutex, OnceLock};
 use super::super::trial::{self, GrammarTrial, TrialReply, try_grammars_with};
 use super::*;
 
-/// Grammars that were tried, by any test of this process.
+/// Grammars tried by any test of this process.
 static TRIED: Mutex<Vec<Grammar>> = Mutex::new(Vec::new());
-/// Trials that wait for somebody to give them up.
+/// Number of trials that wait to be given up.
 static ENDLESS: Mutex<usize> = Mutex::new(0);
 
-/// A trial as the program has it done elsewhere: `endless` in a grammar has it last until nobody waits.
+/// A trial in place of the program's separate process: with `endless` in the grammar, it lasts until it is given up.
 fn attempt(trial: &GrammarTrial, is_given_up: &dyn Fn() -> bool) -> TrialReply {
     TRIED.lock().unwrap().push(trial.grammar.clone());
     if !format!("{:?}", trial.grammar).contains("endless") {
-        // However busy the machine is, all of it is looked at.
+        // A long limit, so that a busy machine still finishes.
         return trial::attempt(&trial.grammar, Duration::from_secs(60));
     }
     *ENDLESS.lock().unwrap() += 1;
@@ -76,7 +76,7 @@ fn what_was_compiled_is_not_tried_again_in_its_scope() {
         };
         factory.prepare(&grammar, &other).await.unwrap();
         assert_eq!(n_tried(&grammar), 2, "another scope's is not found");
-        // What is refused is kept as well.
+        // Refusals are cached as well.
         let bad = regex("once(");
         for _ in 0..2 {
             let refused = factory.prepare(&bad, &wish("a", None)).await;
@@ -146,7 +146,7 @@ fn who_sends_what_does_not_end_holds_nobody_but_himself() {
         let prepared = factory.prepare(&grammar, &other);
         let prepared = tokio::time::timeout(Duration::from_secs(10), prepared).await;
         assert!(prepared.expect("its own place").is_ok());
-        // The model goes: all hear of it, also the one that has a place.
+        // The model is unloaded: all waiting clients are refused, including the one with a permit.
         factory.close();
         for one in hostile {
             assert!(!one.await.unwrap());
@@ -171,7 +171,7 @@ fn a_deadline_and_leaving_end_the_trial() {
                 .await
                 .is_err()
         );
-        // Both have their places back.
+        // Both permits were returned.
         for client in ["late", "leaving"] {
             let next = regex(&format!("after {client}"));
             let next_wish = wish(client, Some(Duration::from_secs(10)));
@@ -197,7 +197,7 @@ fn a_compilation_that_does_not_end_gives_its_place_back() {
             _place: factory.semaphore.place(&Arc::from("a")).await.ok().unwrap(),
         };
         assert_eq!(factory.semaphore.n_working(), 1);
-        // The sender lives: its thread has not ended.
+        // The sender is alive: its thread has not ended.
         watch.over(messages, answer).await;
         assert_eq!(factory.semaphore.n_working(), 0);
         let told = answered.await.unwrap();
@@ -212,8 +212,8 @@ fn a_compilation_that_does_not_end_gives_its_place_back() {
     });
 }
 
-/// Grammars that are hard in themselves: each is refused, or accepted, within a bounded time, in a process that limits
-/// it; here those that end by llguidance's own bounds or by what the trial finds.
+/// Grammars that are inherently hard. Each is refused or accepted within a bounded time, in a process with limits.
+/// The ones here are ended by llguidance's own limits or by the trial.
 #[test]
 fn what_is_too_hard_is_refused_in_words() {
     let factory = factory();
@@ -252,8 +252,8 @@ fn what_is_too_hard_is_refused_in_words() {
     }
 }
 
-/// A schema that contradicts itself is told as what it is, also where something stands before it: functions with such a one may be called
-/// with any object, while one that is too hard is refused.
+/// A schema that contradicts itself is reported as such, even after other text. Functions with such a schema may be
+/// called with any object, while a schema that is too hard is refused.
 #[test]
 fn what_contradicts_itself_is_not_too_hard() {
     let calls =

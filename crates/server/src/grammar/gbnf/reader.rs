@@ -1,37 +1,37 @@
-//! Reads a grammar.
+//! Parser for GBNF.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::{GbnfError, Part};
 
-/// Rules of a grammar at most.
+/// Maximum number of rules of a grammar.
 const MAX_RULES: usize = 4096;
 
-/// Brackets in brackets at most.
+/// Maximum nesting of brackets.
 const MAX_NESTING: usize = 64;
 
-/// Repetitions that are written out at most, as in llama.cpp.
+/// Maximum number of repetitions that are written out, as in llama.cpp.
 const MAX_REPEATS: u32 = 2000;
 
-/// A character of a rule's name.
+/// Whether a character is allowed in a rule's name.
 pub(super) fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-' || c == '_'
 }
 
-/// The rules, and which is the root.
+/// The rules, and the index of the root.
 pub(super) struct GbnfRules {
     pub(super) list: Vec<Part>,
     pub(super) root: usize,
 }
 
-/// Reads a grammar.
+/// A parser over a grammar's text.
 pub(super) struct GbnfReader<'a> {
     source: &'a str,
     at: usize,
     depth: usize,
     names: HashMap<&'a str, usize>,
-    /// By rule, once it is defined; with the line of its first mention.
+    /// For each rule, its definition if there is one, and the line of its first mention.
     rules: Vec<(Option<Part>, usize)>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> GbnfReader<'a> {
         is_next
     }
 
-    /// Passes over blanks and comments, and over line breaks where `lines` says so.
+    /// Skips blanks and comments, and also line breaks if `lines` is set.
     fn space(&mut self, lines: bool) {
         while let Some(c) = self.peek() {
             match c {
@@ -283,7 +283,7 @@ impl<'a> GbnfReader<'a> {
         Ok(Part::Class(class))
     }
 
-    /// A character, perhaps escaped.
+    /// Reads a character, which may be escaped.
     fn character(&mut self) -> Result<char, GbnfError> {
         let Some(c) = self.peek() else {
             return self.fail("the grammar ends here");

@@ -5,7 +5,7 @@ use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::ApproximateTokEnv;
 use llguidance::{Matcher, ParserFactory};
 
-/// Whether a text is of the grammar, byte by byte.
+/// Whether a grammar accepts a text, byte by byte.
 fn accepts(grammar: &str, text: &str) -> bool {
     let lark = to_lark(grammar).unwrap();
     static PARSERS: OnceLock<ParserFactory> = OnceLock::new();
@@ -47,7 +47,7 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1
 ws ::= | " " | "\n" [ \t]{0,20}
 "#;
 
-/// Grammars, texts of them, and others.
+/// Grammars, with texts that they accept and texts that they reject.
 const TEXTS: [(&str, &[&str], &[&str]); 11] = [
     (
         "root ::= \"yes\" | \"no\"",
@@ -59,7 +59,7 @@ const TEXTS: [(&str, &[&str], &[&str]); 11] = [
         &["abc1", "a-1", "b-ß"],
         &["a", "a-b", "d1"],
     ),
-    // What a lexer would read to its end too early.
+    // A case in which a greedy lexer would read too far.
     (
         "root ::= (\"a\" | \"ab\") \"bc\"",
         &["abc", "abbc"],

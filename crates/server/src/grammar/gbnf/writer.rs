@@ -2,7 +2,7 @@
 
 use super::Part;
 
-/// The grammar of these rules.
+/// Writes these rules as Lark.
 pub(super) fn lark(rules: &[Part], root: usize) -> String {
     let recursive = recursive_rules(rules);
     let mut writer = LarkWriter {
@@ -22,7 +22,7 @@ pub(super) fn lark(rules: &[Part], root: usize) -> String {
     format!("start: {start}\n{}\n", writer.lines.join("\n"))
 }
 
-/// The rules that a part names.
+/// Collects the rules that a part names.
 fn named(part: &Part, found: &mut Vec<usize>) {
     match part {
         Part::Text(_) | Part::Class(_) => {}
@@ -34,7 +34,7 @@ fn named(part: &Part, found: &mut Vec<usize>) {
     }
 }
 
-/// Which rules lead back to themselves, or to one that does.
+/// Which rules are recursive, or lead to a recursive one.
 fn recursive_rules(rules: &[Part]) -> Vec<bool> {
     let mut leads: Vec<Vec<usize>> = Vec::new();
     for rule in rules {
@@ -42,7 +42,7 @@ fn recursive_rules(rules: &[Part]) -> Vec<bool> {
         named(rule, &mut found);
         leads.push(found);
     }
-    // A rule is regular once all that it names are.
+    // A rule is regular once all rules that it names are.
     let mut is_regular = vec![false; rules.len()];
     loop {
         let more: Vec<usize> = (0..rules.len())
@@ -68,7 +68,7 @@ fn nullable_rules(rules: &[Part]) -> Vec<bool> {
     }
 }
 
-/// Whether a part matches the empty text, by what is known of rules.
+/// Whether a part matches the empty text, given which rules do.
 fn is_nullable(part: &Part, rules: &[bool]) -> bool {
     match part {
         Part::Text(text) => text.is_empty(),
@@ -80,12 +80,12 @@ fn is_nullable(part: &Part, rules: &[bool]) -> bool {
     }
 }
 
-/// Writes Lark.
+/// Writer of Lark.
 struct LarkWriter<'a> {
     recursive: &'a [bool],
     nullable: Vec<bool>,
     lines: Vec<String>,
-    /// Terminals of parts of rules.
+    /// Number of terminals for parts of rules.
     n_parts: usize,
 }
 
@@ -109,7 +109,7 @@ impl LarkWriter<'_> {
         }
     }
 
-    /// The body of a rule: what is regular of it is a terminal of its own.
+    /// The body of a rule: its regular parts become separate terminals.
     fn recursive_part(&mut self, part: &Part) -> String {
         if self.is_regular(part) {
             return self.terminal(part);
@@ -141,7 +141,7 @@ impl LarkWriter<'_> {
         }
     }
 
-    /// A terminal of a part. No terminal may match the empty text: it is optional instead.
+    /// A terminal for a part. No terminal may match the empty text: it becomes optional instead.
     fn terminal(&mut self, part: &Part) -> String {
         let (name, body) = (format!("P{}", self.n_parts), self.regular(part));
         self.n_parts += 1;
@@ -173,7 +173,7 @@ fn repeated(body: &str, least: u32, most: Option<u32>) -> String {
     }
 }
 
-/// JSON's texts are Lark's.
+/// JSON strings are valid Lark strings.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

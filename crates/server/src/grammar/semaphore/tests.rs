@@ -7,7 +7,7 @@ fn client(name: &str) -> Arc<str> {
     Arc::from(name)
 }
 
-/// What a future says when it is asked once.
+/// Result of polling a future once.
 fn once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -26,7 +26,7 @@ fn a_client_has_one_place_and_leaves_the_others() {
     assert!(place(&semaphore, "a").is_none(), "one is enough");
     let second = place(&semaphore, "b").expect("the other is free");
     assert!(place(&semaphore, "c").is_none(), "none is left");
-    // Those who gave up waiting hold nothing.
+    // Dropped waits hold nothing.
     drop((first, second));
     assert_eq!(semaphore.n_working(), 0);
     assert!(place(&semaphore, "a").is_some());
@@ -78,14 +78,14 @@ fn who_has_spent_the_least_is_next() {
     for i in [3, 2, 1, 0] {
         assert!(once(waits[i].as_mut()).is_some(), "{}", names[i]);
     }
-    // What is long ago counts no more.
+    // Time spent long ago no longer counts.
     let hour = Duration::from_secs(3600);
     let old = Account {
         seconds: 1e6,
         at: Instant::now().checked_sub(hour).expect("a clock"),
     };
     assert!(old.now() < 1e-6);
-    // Names do not add up without end.
+    // The number of tracked clients is bounded.
     let mut state = semaphore.state();
     (0..3 * MAX_KNOWN).for_each(|i| state.charge(&client(&i.to_string()), Duration::from_secs(9)));
     assert!(state.spent.len() <= MAX_KNOWN);
@@ -99,7 +99,7 @@ fn who_is_called_and_has_left_gives_the_place_to_the_next() {
     let mut left = Box::pin(semaphore.place(&b));
     let mut next = Box::pin(semaphore.place(&c));
     assert!(once(left.as_mut()).is_none() && once(next.as_mut()).is_none());
-    // Called, but not asked again.
+    // Called, but not polled again.
     drop(held);
     assert!(once(next.as_mut()).is_none());
     drop(left);

@@ -1,4 +1,4 @@
-//! Which waiting answers get a sequence, and which give theirs back.
+//! Which waiting answers get a sequence, and which lose theirs.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,14 +13,14 @@ use crate::scheduler::scores::PromptScores;
 use crate::scheduler::task::AnswerTask;
 
 impl SchedulerCore {
-    /// Admits from the queue, in its order, as long as the next fits.
+    /// Admits answers from the queue, in its order, as long as the next fits.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next() {
             let has_slot = self.running.len() < self.engine.limits().max_sequences;
             if !has_slot && !self.make_way_for(next) {
                 return;
             }
-            // What gave way is in the queue now.
+            // A preempted answer is in the queue now.
             let Some(next) = self.next() else {
                 return;
             };
@@ -30,17 +30,18 @@ impl SchedulerCore {
         }
     }
 
-    /// The waiting answer to admit next. One whose prompt begins as one that is being read waits until that beginning is read, and
-    /// takes it from the cache: to read it at the same time would cost both the time.
+    /// The waiting answer to admit next. An answer whose prompt shares a beginning with one that is being read waits for
+    /// that, and takes it from the cache. Reading it at the same time would cost both the time.
     fn next(&self) -> Option<usize> {
         self.queue
             .next(&self.running, |task| !self.is_being_read(task))
     }
 
-    /// Whether a running answer, no less urgent, has still to read pages that this one's prompt begins with too.
+    /// Whether a running answer, at least as urgent, has yet to read pages that this one's prompt begins with too.
     fn is_being_read(&self, task: &AnswerTask) -> bool {
         let prompt = &task.job.prompt;
-        // No cache has the hidden states that an embedding needs, or the logits of a prompt; the last token of a prompt is always computed.
+        // The cache has neither the hidden states for an embedding nor the logits of a prompt. The last token of a
+        // prompt is always computed.
         let most = match task.computes_all() {
             true => 0,
             false => prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS,
@@ -51,9 +52,9 @@ impl SchedulerCore {
         self.running.iter().any(|other| {
             let held = other.seq.and_then(|seq| self.engine.len(seq).ok());
             let of_other = &other.job.prompt;
-            // The first page that it has not read tells in most cases that nothing is shared there.
+            // Usually the first unread page already shows whether anything is shared.
             let end = held.unwrap_or(0) / PAGE_TOKENS * PAGE_TOKENS + PAGE_TOKENS;
-            // Who may not find it need not wait for it, and would learn of it by waiting.
+            // An answer of another scope cannot use the pages, and waiting would reveal them.
             other.job.scope == task.job.scope
                 && other.job.adapters == task.job.adapters
                 && other.job.priority <= task.job.priority
@@ -62,7 +63,7 @@ impl SchedulerCore {
         })
     }
 
-    /// Makes a running answer of a later priority give way to a waiting one. False if there is none.
+    /// Preempts a running answer of a later priority for a waiting one. False if there is none.
     fn make_way_for(&mut self, waiting: usize) -> bool {
         let priority = self.queue.tasks()[waiting].job.priority;
         let Some(victim) = self.last_come() else {
@@ -75,14 +76,14 @@ impl SchedulerCore {
         true
     }
 
-    /// Of the running answers with the latest priority the one that was admitted last.
+    /// The running answer that was admitted last among those with the latest priority.
     fn last_come(&self) -> Option<usize> {
         let rank = |i: &usize| (self.running[*i].job.priority, self.running[*i].admission);
         (0..self.running.len()).max_by_key(rank)
     }
 
-    /// Gives a waiting answer a sequence, if what it has to read and what the running ones will soon need
-    /// fits beside them. False if it must wait.
+    /// Gives a waiting answer a sequence, if its tokens fit beside those that the running ones will soon need. False
+    /// if it must wait.
     fn place(&mut self, index: usize) -> bool {
         let task = &self.queue.tasks()[index];
         let (prompt, n_drawn) = (&task.job.prompt, task.turn.drawn().len());
@@ -104,7 +105,7 @@ impl SchedulerCore {
             false => self.engine.reuse_prefix(seq, prompt).unwrap_or(0),
         };
         let rest = prompt.len() + n_drawn - n_cached;
-        // A page for each of the others, so that they can go on, and their drafts; and what they have to read.
+        // Reserve a page for each of the others, their drafts, and the tokens that they have to read.
         let drafts = match self.speculator {
             Some(_) => MAX_DRAFTS,
             None => 0,
@@ -147,7 +148,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Takes a running answer's sequence away; it is computed again when it is admitted again.
+    /// Takes a running answer's sequence away. The answer is computed again when it is next admitted.
     pub(super) fn preempt(&mut self, index: usize) {
         let mut task = self.running.remove(index);
         self.release(&task);
@@ -159,8 +160,8 @@ impl SchedulerCore {
         self.queue.push(task);
     }
 
-    /// The cache is full though all were admitted: the one that came last gives its pages back. If it is
-    /// alone, no waiting helps.
+    /// Handles a full cache although all were admitted: the last one to arrive releases its pages. If it is alone,
+    /// waiting does not help.
     pub(super) fn relieve(&mut self, error: &Error) {
         let Some(victim) = self.last_come() else {
             return;

@@ -1,4 +1,4 @@
-//! Tokens guessed ahead for the answers of a pass.
+//! Drafts for the answers of a pass.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::pass::settle;
 use crate::scheduler::batch::BatchPart;
 use crate::scheduler::job::{DraftCounts, JobFailure};
 
-/// Drafts that a pass checks at most, for all its answers together: every one takes a row of logits, and a pass that
-/// wide is bound by its work and not by the reading of weights.
+/// Maximum number of drafts checked in a pass, for all its answers together. Each takes a row of logits, and a pass
+/// that wide is bound by compute and not by reading the weights.
 pub const MAX_PASS_DRAFTS: usize = 64;
 
 impl SchedulerCore {
-    /// Drafts behind the tokens of a pass. None beside prompts, whose rows make the pass wide anyway and whose time
-    /// would tell nothing about drafts; none for a suspect; and no more than there is room for besides what the
-    /// answers need, so that nobody gives way to a draft.
+    /// Adds drafts after the tokens of a pass. A pass with prompts has none: its rows make it wide anyway, and its
+    /// time would reveal nothing about drafts. A suspect has none either. Drafts take only room that no answer needs,
+    /// so no answer is preempted for a draft.
     pub(super) fn draft(&mut self, parts: &mut [BatchPart]) {
         self.drafted.clear();
         self.drafted.resize(parts.len(), Vec::new());
@@ -41,7 +41,7 @@ impl SchedulerCore {
         }
     }
 
-    /// Whether all that a pass does is to write.
+    /// Whether a pass only writes.
     pub(super) fn decodes(&self, parts: &[BatchPart]) -> bool {
         let writes = |part: &BatchPart| !part.reads && !self.running[part.task].is_suspect;
         parts.iter().all(writes)
@@ -71,7 +71,8 @@ impl SchedulerCore {
         Ok(())
     }
 
-    /// A draft model that fails must not fail the answers it was to speed up: they go on without, and it is said.
+    /// Gives up drafting. A draft model that fails must not fail the answers that it should speed up: they continue
+    /// without, and a warning is logged.
     fn give_drafts_up(&mut self, parts: &mut [BatchPart], error: &Error) {
         self.drafts_failed = true;
         self.metrics.draft_failures.fetch_add(1, Relaxed);
@@ -87,8 +88,8 @@ impl SchedulerCore {
         self.drafted.iter_mut().for_each(Vec::clear);
     }
 
-    /// Has an answer draw from the rows of its token and its drafts, which are those of item `i` of the pass, as long
-    /// as it draws what was drafted. Returns how many tokens it drew.
+    /// Draws an answer's tokens from the rows of its token and its drafts, item `i` of the pass, as long as the draws
+    /// match the drafts. Returns the number of tokens drawn.
     pub(super) fn check_drafts(&mut self, part: &BatchPart, i: usize) -> usize {
         let task = &mut self.running[part.task];
         let (Some(speculator), Some(seq)) = (&mut self.speculator, task.seq) else {
@@ -102,7 +103,7 @@ impl SchedulerCore {
             n_drawn += usize::from(drawn.is_some());
             Ok::<_, ()>(drawn)
         });
-        // One whose row could not be used has failed and is dropped before the next pass.
+        // If a row was unusable, the answer has failed and is dropped before the next pass.
         let n_accepted = followed.unwrap_or(0);
         let walk = DraftOutcome {
             n_before,
@@ -133,13 +134,14 @@ impl SchedulerCore {
         n_drawn
     }
 
-    /// Whether the drafter reads what enters the head.
+    /// Whether the drafter needs the head's input.
     pub(super) fn wants_states(&self) -> bool {
         let speculator = self.speculator.as_ref().filter(|_| !self.drafts_failed);
         speculator.is_some_and(Speculator::wants_states)
     }
 
-    /// Tells the drafter what entered the head at the tokens of a pass, which began behind `lengths` of its sequences.
+    /// Passes the head's input for the tokens of a pass on to the drafter. The tokens began at `lengths` of their
+    /// sequences.
     pub(super) fn tell_states(&mut self, parts: &[BatchPart], lengths: &[usize]) {
         if !self.wants_states() {
             return;
@@ -158,7 +160,7 @@ impl SchedulerCore {
         }
     }
 
-    /// A sequence is no more.
+    /// Drops the drafter's state of a released sequence.
     pub(super) fn forget_drafts(&mut self, seq: SeqId) {
         if let Some(speculator) = &mut self.speculator
             && let Err(error) = speculator.forget(seq)

@@ -1,4 +1,4 @@
-//! One pass of the engine, and what it gives to whom.
+//! One pass of the engine, and the distribution of its results.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl SchedulerCore {
         self.engine.step(&batch, &mut self.output)
     }
 
-    /// Counts a pass, and shares its time out by tokens.
+    /// Counts a pass, and divides its time by tokens.
     fn account(&mut self, parts: &[BatchPart], before: EngineCounters, took: Duration) {
         let n_tokens: usize = parts.iter().map(BatchPart::n_rows).sum();
         let n_read: usize = parts
@@ -114,8 +114,8 @@ impl SchedulerCore {
         }
     }
 
-    /// Gives every task what the pass computed for it, and begins the siblings of those that have read their prompt. Returns how
-    /// many tokens were drawn.
+    /// Hands the results of a pass to its tasks, and starts the siblings of those that have read their prompt.
+    /// Returns the number of tokens drawn.
     fn hand_out(&mut self, parts: &[BatchPart]) -> usize {
         let (mut begun, mut n_drawn) = (Vec::new(), 0);
         let mut items = vec![None; self.running.len()];
@@ -136,7 +136,8 @@ impl SchedulerCore {
         n_drawn
     }
 
-    /// Gives a task what the pass computed for it, but for its row of logits. Whether it draws from that.
+    /// Hands a task its results of the pass, except for the row of logits. Returns whether the task draws from that
+    /// row.
     fn take_pass(&mut self, part: &BatchPart, i: usize) -> bool {
         let task = &mut self.running[part.task];
         task.is_suspect = false;
@@ -165,7 +166,8 @@ impl SchedulerCore {
         wants_logits && task.turn.finish().is_none()
     }
 
-    /// Gives the siblings of a task that has read their prompt sequences of their own; they draw from the same item's row.
+    /// Gives separate sequences to the siblings of a task that has read their prompt; they draw from the same item's
+    /// row.
     fn begin_siblings(&mut self, index: usize, i: usize, begun: &mut Vec<(AnswerTask, usize)>) {
         let task = &mut self.running[index];
         for mut sibling in std::mem::take(&mut task.siblings) {
@@ -178,14 +180,14 @@ impl SchedulerCore {
                     sibling.admission = self.n_admissions;
                     begun.push((sibling, i));
                 }
-                // No sequence is free: it reads the prompt by itself, most of it from the cache.
+                // No sequence is free: it reads the prompt itself, most of it from the cache.
                 _ => self.queue.push(sibling),
             }
         }
     }
 
-    /// Has running tasks and siblings that begin draw, each from the row of an item: those without a grammar on all threads of the
-    /// engine, which have nothing else to do now. Returns how many tokens were drawn.
+    /// Draws for running tasks and new siblings, each from the row of an item. Those without a grammar use all
+    /// threads of the engine, which are idle now. Returns the number of tokens drawn.
     fn draw_tokens(&mut self, items: &[Option<usize>], begun: &mut [(AnswerTask, usize)]) -> usize {
         let running = self.running.iter_mut().zip(items);
         let running = running.filter_map(|(task, item)| Some((task, (*item)?)));
@@ -210,8 +212,8 @@ impl SchedulerCore {
         n_drawn
     }
 
-    /// A step failed amid its work. One task alone is its cause, and ends; of several, each must show by
-    /// itself that it is not. Sequences go back to where they were.
+    /// Handles a step that failed during its work. A single task is the cause, and ends; several tasks must each run
+    /// alone to find it. Sequences return to their earlier lengths.
     fn isolate(&mut self, parts: &[BatchPart], lengths: &[usize], error: &Error) {
         if let Error::Rank(_) = error {
             return self.lose_rank(error);
@@ -230,7 +232,7 @@ impl SchedulerCore {
                 lost.push(part.task);
             }
         }
-        // From the last, so that the indices before stay.
+        // From the last to the first, so that earlier indices stay valid.
         lost.sort_unstable();
         for task in lost.into_iter().rev() {
             self.preempt(task);
@@ -238,7 +240,7 @@ impl SchedulerCore {
     }
 }
 
-/// Ends the job of a task whose row could not be used; what was taken if it could.
+/// Ends the job of a task whose row was unusable; otherwise returns the value.
 fn usable<T>(metrics: &ModelMetrics, task: &AnswerTask, taken: Result<T, JobFailure>) -> Option<T> {
     let failure = match taken {
         Ok(taken) => return Some(taken),
@@ -251,7 +253,7 @@ fn usable<T>(metrics: &ModelMetrics, task: &AnswerTask, taken: Result<T, JobFail
     None
 }
 
-/// What follows a token: times, or the end of the job if the row could not be used, and then `None`.
+/// Follow-up of a token: records times, or ends the job if the row was unusable, and then returns `None`.
 pub(super) fn settle(
     metrics: &ModelMetrics,
     task: &mut AnswerTask,

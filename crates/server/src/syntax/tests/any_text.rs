@@ -1,11 +1,11 @@
-//! Calls with texts that are easily taken for something else: each is taken by its grammars and read as it was.
+//! Calls with texts that are easily misread: each is accepted by its grammars and read back unchanged.
 
 use super::held::CallRules;
 use super::*;
 use crate::api::tools::tests::accepts;
 use millrace_testkit::sample;
 
-/// Arguments whose text is one that is easily taken for something else.
+/// Arguments with a text that is easily misread.
 fn texts() -> impl Iterator<Item = Value> {
     let texts = [
         "",
@@ -31,7 +31,7 @@ fn texts() -> impl Iterator<Item = Value> {
 
 #[test]
 fn what_is_written_of_any_text_is_taken_and_read() {
-    // An eighth for each way, unless all are asked for: each text has some.
+    // An eighth for each syntax, unless all are requested: each text is tried with some.
     for (i, row) in rows().enumerate() {
         let grammars = [
             CallRules::auto(true),
@@ -42,7 +42,7 @@ fn what_is_written_of_any_text_is_taken_and_read() {
         for arguments in sample::part(texts(), 8, i) {
             let own = |text: &str| text.to_owned();
             let calls = [("weather", &arguments)];
-            // Channels have the calls of an answer each by itself.
+            // In channels, each call of an answer is a separate message.
             let text = match row.written(&calls, &own) {
                 Some(text) => text,
                 None => written(&row, &[("weather", arguments.clone())]),

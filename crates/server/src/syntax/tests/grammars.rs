@@ -38,7 +38,7 @@ fn grammars_take_what_rows_write_and_nothing_else() {
         let wrong_city = json!({"city": "Oslo", "days": 1});
         let no_days = json!({"city": "Rome"});
         let text_days = json!({"city": "Rome", "days": true});
-        // Where no mark begins a call, what names no function is an answer.
+        // Without an opening mark, a call of an unknown function is an answer.
         let other = written(&row, &[("another", some())]);
         assert_eq!(accepts(&auto, &other), row.is_bare, "{}: {other}", row.name);
         assert!(!accepts(&required, &other), "{}: {other}", row.name);
@@ -97,7 +97,7 @@ fn what_a_way_cannot_hold_is_told() {
     }
 }
 
-/// Tokens of the demo's vocabulary that only their own texts are.
+/// Control tokens of the demo's vocabulary whose texts encode to them alone.
 fn control_tokens() -> Vec<u32> {
     let (tokenizer, vocab_size, _) = demo();
     let ends = tokenizer.end_of_generation();
@@ -109,7 +109,7 @@ fn control_tokens() -> Vec<u32> {
         .collect()
 }
 
-/// Whether an answer with control tokens begins as the grammar wants.
+/// Whether a grammar accepts the beginning of an answer with control tokens.
 fn takes(grammar: &Grammar, answer: &str) -> bool {
     let (tokenizer, vocab_size, factory) = demo();
     let mut constraint = factory.compile(grammar).unwrap();
@@ -176,7 +176,7 @@ fn control_tokens_of_a_way_are_tokens_of_its_grammar() {
         };
         let grammar = Grammar::Calls(row.grammar(&calls, &marks));
         assert_eq!(takes(&grammar, &answer), is_fine, "{answer}");
-        // A trial has a vocabulary without these tokens.
+        // The vocabulary of a trial does not have these tokens.
         let tried = GrammarTrial::of(grammar).run();
         assert!(matches!(tried, TrialReply::Passed), "{tried:?}");
     }

@@ -1,4 +1,5 @@
-//! Whatever a grammar lets a model write: each call that is read of it fits its schema, and there are no more than may be.
+//! For any text that a grammar allows, every call read from it fits its schema, and there are no more calls than
+//! allowed.
 
 use super::*;
 use crate::api::tools::tests::{accepts, demo};
@@ -7,13 +8,13 @@ use crate::syntax::grammar::{CallGrammar, Callable, MAX_CALLS};
 use crate::syntax::lark::Marks;
 use millrace_testkit::sample;
 
-/// What an answer may be.
+/// The rules for an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CallRules {
     must_call: bool,
     is_parallel: bool,
     has_form: bool,
-    /// Of the functions only the first may be called.
+    /// Only the first of the functions may be called.
     is_named: bool,
 }
 
@@ -79,7 +80,7 @@ impl CallRules {
     }
 }
 
-/// Whether arguments are of the [schema](schema).
+/// Whether arguments match the [schema](schema).
 fn fits(arguments: &Value) -> bool {
     let is_of = |(name, value): (&String, &Value)| match name.as_str() {
         "city" => ["Rome", "Paris"].iter().any(|city| value == city),
@@ -97,7 +98,7 @@ fn fits(arguments: &Value) -> bool {
     object.iter().all(is_of) && object.contains_key("city") && object.contains_key("days")
 }
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -110,7 +111,7 @@ impl Chance {
     }
 }
 
-/// What somebody would write who wants a call that the grammar does not hold.
+/// Texts that try to produce a call that the grammar does not allow.
 fn hostile_pieces(row: &CallSyntax) -> Vec<String> {
     let good = written(row, &[("weather", some())]);
     let bad = written(row, &[("weather", json!({"city": "Oslo", "days": true}))]);
@@ -139,12 +140,13 @@ fn hostile_pieces(row: &CallSyntax) -> Vec<String> {
         format!("{0}>{0}another\n{0}{bad}", row.between),
         " \n".to_owned(),
     ];
-    // More often than the rest.
+    // More frequent than the rest.
     pieces.extend([good.clone(), good, bad.clone(), bad, none]);
     pieces
 }
 
-/// Writes what pieces say as far as the grammar lets it, else what the grammar lets it; looks at the answer wherever it may end.
+/// Writes random pieces as far as the grammar allows, else any token that it allows. Checks the answer wherever it
+/// may end.
 fn walk(
     row: &CallSyntax,
     held: CallRules,
@@ -193,7 +195,7 @@ fn walk(
     }
 }
 
-/// Checks what is read of an answer that a grammar lets be complete; how many calls that are.
+/// Checks the parts read from a complete answer of a grammar; returns the number of calls.
 fn check_read(row: &CallSyntax, held: CallRules, answer: &str) -> usize {
     let most = if held.is_parallel { MAX_CALLS } else { 1 };
     let mut n_calls = 0;
@@ -208,7 +210,7 @@ fn check_read(row: &CallSyntax, held: CallRules, answer: &str) -> usize {
                     row.name
                 );
             }
-            // Channels have messages of other kinds before a call.
+            // In channels, messages of other kinds precede a call.
             other => assert!(
                 !held.must_call || is_in_messages(row),
                 "{} {held:?}: {other:?} beside calls in {answer}",
@@ -247,7 +249,7 @@ fn each_call_that_a_grammar_lets_be_read_fits() {
     assert!(n_calls_read > 100, "{n_calls_read} calls were read");
 }
 
-/// An answer, whether a grammar takes it, and how many calls are read of it.
+/// Checks whether a grammar accepts an answer, and how many calls are read from it.
 fn assert_read(name: &str, held: CallRules, answer: &str, (is_taken, n_calls): (bool, usize)) {
     let row = row(name);
     let is_accepted = accepts(&held.grammar(&row), answer);
@@ -320,7 +322,7 @@ fn bare_calls_are_held_and_other_answers_are_free() {
             (false, 1),
         ),
         (bad.replace("\"name\"", " \"name\" "), one, (false, 1)),
-        // What is no call is an answer.
+        // Text that is not a call is an answer.
         ("{\"name\": \"Ben\"}".to_owned(), one, (true, 0)),
         ("{\"sum\": [1, 2]}".to_owned(), one, (true, 0)),
         ("[1, 2]".to_owned(), one, (true, 0)),
@@ -337,7 +339,7 @@ fn bare_calls_are_held_and_other_answers_are_free() {
             one,
             (true, 0),
         ),
-        // Beside a form an object with both members is a call.
+        // Beside a form, an object with both members is a call.
         (good.clone(), CallRules::WITH_FORM, (true, 1)),
         (bad.clone(), CallRules::WITH_FORM, (false, 1)),
         (
@@ -363,7 +365,7 @@ fn bare_calls_are_held_and_other_answers_are_free() {
 
 #[test]
 fn texts_of_arguments_and_of_forms_are_no_marks() {
-    // JSON between tags may have the tag in it.
+    // JSON between tags may contain the tag.
     let tags = json!({"city": "Rome", "days": 1, "tags": ["</parameter>", "</function>"]});
     for name in ["qwen coder", "minimax m2", "kimi k3"] {
         let answer = written(&row(name), &[("weather", tags.clone())]);
@@ -374,7 +376,7 @@ fn texts_of_arguments_and_of_forms_are_no_marks() {
         assert_eq!(parts, [call("weather", &tags)], "{name}");
         assert_read(name, CallRules::auto(false), &answer, (true, 1));
     }
-    // A type that any word may stand for.
+    // Any word is accepted as a type.
     let answer = written(
         &row("kimi k3"),
         &[("weather", json!({"city": "Rome", "days": 1}))],

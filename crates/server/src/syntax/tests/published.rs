@@ -1,9 +1,9 @@
-//! Calls as the templates of published models have them, and how templates show which way is theirs.
+//! Calls as written by the templates of published models, and the recognition of their syntaxes.
 
 use super::*;
 use crate::syntax::by_template;
 
-/// A call of `weather` with a city and days, by the way's name. Mistral's and Cohere's are of several versions.
+/// A call of `weather` with a city and days, by the syntax's name. Mistral and Cohere have several versions.
 const CALLS: [(&str, &str); 44] = [
     (
         "hermes",

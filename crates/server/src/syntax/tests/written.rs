@@ -39,7 +39,7 @@ fn elements(mark: &str, value: &Value) -> String {
     }
 }
 
-/// Arguments as a row has them.
+/// Arguments in the syntax of a row.
 fn arguments(row: &CallSyntax, value: &Value) -> String {
     let members = || value.as_object().unwrap().iter();
     let spaced = |value: &Value| match value {
@@ -82,7 +82,7 @@ fn arguments(row: &CallSyntax, value: &Value) -> String {
     }
 }
 
-/// Calls as a row has them.
+/// Calls in the syntax of a row.
 pub(super) fn written(row: &CallSyntax, calls: &[(&str, Value)]) -> String {
     if row.is_harmony() {
         let (name, value) = &calls[0];

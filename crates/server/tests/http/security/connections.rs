@@ -1,4 +1,4 @@
-//! How many connections are held, and for how long.
+//! Limits on the number and duration of connections.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn connections_have_a_limit() {
     std::thread::sleep(Duration::from_millis(100));
     let mut fourth = server.connect();
     let mut answer = Vec::new();
-    // Closed without a word.
+    // Closed without a response.
     let _ = fourth.read_to_end(&mut answer);
     assert!(answer.is_empty());
     drop(idle);
@@ -67,7 +67,7 @@ fn is_served(mut stream: std::net::TcpStream) -> bool {
     asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains("200 OK")
 }
 
-/// Every address of 127.0.0.0/8 is this computer's on Linux alone.
+/// Only on Linux does every address of 127.0.0.0/8 belong to this computer.
 #[cfg(target_os = "linux")]
 #[test]
 fn one_address_leaves_connections_for_others() {
@@ -76,7 +76,7 @@ fn one_address_leaves_connections_for_others() {
             http.max_connections = 8;
             http.max_connections_per_address = share;
         });
-        // As many as it can, and more.
+        // More than it may open.
         let greedy: Vec<_> = (0..20)
             .map(|_| connect_from(&server, "127.0.0.2"))
             .collect();
@@ -88,7 +88,7 @@ fn one_address_leaves_connections_for_others() {
             .lines()
             .find(|line| line.starts_with("millrace:http_connections "));
         let line = line.expect("a line on connections");
-        // With the one that asks.
+        // Including the connection of this request.
         assert_eq!(line, format!("millrace:http_connections {}", n_held + 1));
         drop(greedy);
         let start = Instant::now();

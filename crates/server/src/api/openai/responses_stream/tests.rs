@@ -1,4 +1,4 @@
-//! Whatever a model writes: the events of a response are of its form.
+//! For any output of a model, the events of a response are well-formed.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::api::generation::hostile;
 use millrace_runtime::Finish;
 
-/// An item that is begun: its kind, its name, and what it says so far.
+/// An item that has begun: its kind, its name, and its text so far.
 struct Begun {
     item: Value,
     said: String,
@@ -14,7 +14,7 @@ struct Begun {
     is_said: bool,
 }
 
-/// Checks the order of events, and that what is told in pieces is what is told as a whole.
+/// Checks the order of events, and that the reported pieces add up to the reported whole.
 fn assert_formed(events: &[(String, Value)]) {
     let (first, rest) = events.split_at(2);
     let names: Vec<&str> = first.iter().map(|(name, _)| name.as_str()).collect();

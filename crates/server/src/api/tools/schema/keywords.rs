@@ -1,11 +1,11 @@
-//! Keyword by keyword: what of it a grammar can hold.
+//! Translates single keywords into a form that a grammar can enforce.
 
 use serde_json::{Map, Value, json};
 
 use super::SchemaWalk;
 use super::options::are_disjoint;
 
-/// Formats that llguidance has expressions for.
+/// Formats for which llguidance has expressions.
 const FORMATS: [&str; 11] = [
     "date-time",
     "time",
@@ -24,8 +24,8 @@ pub(super) const TYPES: [&str; 7] = [
     "null", "boolean", "integer", "number", "string", "array", "object",
 ];
 
-/// Keywords that narrow what a schema allows, and that no grammar holds. All others that are not known here are
-/// annotations, or somebody's own.
+/// Keywords that narrow a schema and that no grammar supports. All other unknown keywords are annotations or
+/// extensions.
 const NARROWING: [&str; 17] = [
     "not",
     "if",
@@ -46,14 +46,14 @@ const NARROWING: [&str; 17] = [
     "divisibleBy",
 ];
 
-/// Formats as people are told them: llguidance's `unknown` is anything.
+/// The formats as shown to users: llguidance's `unknown` accepts anything, so it is not listed.
 pub(super) fn formats() -> Vec<&'static str> {
     let known = FORMATS.into_iter();
     known.filter(|name| *name != "unknown").collect()
 }
 
 impl<'a> SchemaWalk<'a, '_> {
-    /// What `key` becomes in `out`, of the schema `of` at `at`.
+    /// Translates `key` of the schema `of` at `at` into `out`.
     pub(super) fn keyword(
         &mut self,
         key: &str,
@@ -76,7 +76,7 @@ impl<'a> SchemaWalk<'a, '_> {
             "multipleOf" => number(value).filter(|n| n.as_f64().is_some_and(|n| n > 0.0)),
             "pattern" => self.pattern(value),
             "format" => match value.as_str() {
-                // The formats of numbers, and of what is no string, bind nothing.
+                // Formats of numbers, and formats for schemas without strings, have no effect.
                 _ if !may_be_text(of) => return,
                 Some(name) if FORMATS.contains(&name) => Some(value.clone()),
                 _ => None,
@@ -84,7 +84,7 @@ impl<'a> SchemaWalk<'a, '_> {
             "properties" => self.properties(value, at),
             "required" => return self.required(value, of, at, out),
             "patternProperties" => self.pattern_properties(value, at),
-            // Beside patterns that are left out it would forbid what they allow.
+            // If patterns are left out, it would forbid values that they allow.
             "additionalProperties" if !self.holds_patterns(of) => match value {
                 Value::Bool(true) => return,
                 _ => None,
@@ -136,7 +136,8 @@ impl<'a> SchemaWalk<'a, '_> {
         Some(self.list(list, &format!("{at}/{key}")))
     }
 
-    /// Exactly one is at least one. What differs in type, or in a constant that all require, is both.
+    /// `oneOf` becomes "at least one". Alternatives that differ in type, or in a constant that all require, exclude
+    /// each other, so that is exact.
     fn one_of(&mut self, value: &'a Value, at: &str, out: &mut Map<String, Value>) {
         let Some(options) = self.options("oneOf", value, at) else {
             return self.leave_out("oneOf", at);
@@ -149,7 +150,7 @@ impl<'a> SchemaWalk<'a, '_> {
         add(out, "anyOf", options);
     }
 
-    /// Until draft 4 an exclusive bound was a word about the bound beside it.
+    /// Up to draft 4, an exclusive bound was a boolean that modified the bound beside it.
     fn bound(
         &mut self,
         (key, inclusive): (&str, &str),
@@ -174,7 +175,7 @@ impl<'a> SchemaWalk<'a, '_> {
         }
     }
 
-    /// Names of properties that must be there. One that nothing allows would leave no object at all.
+    /// Names of required properties. One whose schema allows nothing would leave no object at all.
     fn required(
         &mut self,
         value: &Value,
@@ -183,7 +184,7 @@ impl<'a> SchemaWalk<'a, '_> {
         out: &mut Map<String, Value>,
     ) {
         let Some(list) = value.as_array() else {
-            // Draft 3 said it of a property, within it.
+            // In draft 3 it was a boolean within the property.
             if *value != Value::Bool(false) {
                 self.leave_out("required", at);
             }
@@ -215,7 +216,8 @@ impl<'a> SchemaWalk<'a, '_> {
         }
     }
 
-    /// Items by place, and the others: `prefixItems` and `items`, until draft 2019-09 `items` and `additionalItems`.
+    /// Items by position, and the rest: `prefixItems` and `items`, up to draft 2019-09 `items` and
+    /// `additionalItems`.
     fn items(
         &mut self,
         key: &str,
@@ -239,7 +241,7 @@ impl<'a> SchemaWalk<'a, '_> {
             ("additionalItems", schema) if is_older => {
                 out.insert("items".to_owned(), self.schema(schema, &place));
             }
-            // Without a list beside it, it says nothing.
+            // Without a list beside it, it has no effect.
             ("additionalItems", _) => {}
             ("items", schema) => {
                 out.insert("items".to_owned(), self.schema(schema, &place));
@@ -249,7 +251,7 @@ impl<'a> SchemaWalk<'a, '_> {
     }
 }
 
-/// Adds a keyword. What must hold beside one of the same name, since `oneOf` becomes `anyOf`, goes into `allOf`.
+/// Adds a keyword. A second constraint of the same name, since `oneOf` becomes `anyOf`, goes into `allOf`.
 fn add(out: &mut Map<String, Value>, key: &str, value: Value) {
     match (key, value) {
         ("anyOf", value) if out.contains_key(key) => {
@@ -267,13 +269,13 @@ fn add(out: &mut Map<String, Value>, key: &str, value: Value) {
     }
 }
 
-/// Values named one by one, if there are any.
+/// Enumerated values, if there are any.
 fn listed(value: &Value) -> Option<Value> {
     let list = value.as_array()?;
     (!list.is_empty()).then(|| value.clone())
 }
 
-/// Whether a `type` names types, and no other.
+/// Whether a `type` consists of known type names only.
 pub(super) fn are_types(value: &Value) -> bool {
     names_of_types(value).is_some()
 }
@@ -290,8 +292,8 @@ fn names_of_types(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// The names of types, in lower case. `None` for one that JSON Schema does not have, such as `any`, and where no value of an
-/// `enum` beside it is of the type.
+/// The names of types, in lower case. `None` for a type that JSON Schema does not have, such as `any`, and if no
+/// value of an `enum` beside it has the type.
 fn types(value: &Value, of: &Map<String, Value>) -> Option<Value> {
     let names = names_of_types(value)?;
     if let Some(Value::Array(values)) = of.get("enum").filter(|values| *values != &json!([])) {
@@ -331,7 +333,7 @@ fn may_be_text(of: &Map<String, Value>) -> bool {
     }
 }
 
-/// A count, which may be written as `3.0`.
+/// A count, possibly written as `3.0`.
 fn count(value: &Value) -> Option<Value> {
     let whole = |n: &f64| *n >= 0.0 && n.fract() == 0.0 && *n <= 9e15;
     match value.as_u64() {
@@ -347,7 +349,7 @@ fn number(value: &Value) -> Option<Value> {
         .map(|_| value.clone())
 }
 
-/// A grammar counts properties only where each must be there, or where one of them must.
+/// A grammar can count properties only if each is required, or if one of them is.
 fn holds_numbers_of_properties(of: &Map<String, Value>) -> bool {
     let empty = Map::new();
     let properties = of
@@ -371,7 +373,7 @@ fn holds_numbers_of_properties(of: &Map<String, Value>) -> bool {
         && !of.contains_key("patternProperties")
 }
 
-/// Whether a keyword takes anything away here.
+/// Whether a keyword restricts anything here.
 fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
     let is_empty = match value {
         Value::Object(map) => map.is_empty(),
@@ -384,7 +386,7 @@ fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
             *value != Value::Bool(true) && !is_empty
         }
         "if" => of.contains_key("then") || of.contains_key("else"),
-        // Alone they say nothing.
+        // Alone they have no effect.
         "minContains" | "maxContains" => of.contains_key("contains"),
         "dependentRequired" | "dependentSchemas" | "dependencies" => !is_empty,
         "contains" => {

@@ -1,4 +1,4 @@
-//! Keywords that say what must not be, or what must be if something else is, in the words that a grammar holds.
+//! Rewrites negations and conditions (`not`, `if`) in keywords that a grammar supports.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::SchemaWalk;
 const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
 
 impl<'a> SchemaWalk<'a, '_> {
-    /// Schemas that together say what the keyword says. `None` if no grammar can.
+    /// Schemas that are together equivalent to the keyword. `None` if no grammar can express it.
     pub(super) fn rewritten(
         &mut self,
         key: &str,
@@ -17,7 +17,7 @@ impl<'a> SchemaWalk<'a, '_> {
     ) -> Option<Vec<Value>> {
         let place = format!("{at}/{key}");
         match key {
-            // Nothing at all is allowed: a schema that contradicts itself.
+            // Nothing is allowed: the schema contradicts itself.
             "not" => Some(vec![
                 opposite(value, Some(of)).filter(|other| *other != json!(false))?,
             ]),
@@ -43,7 +43,7 @@ impl<'a> SchemaWalk<'a, '_> {
         }
     }
 
-    /// Either not the one, or the other.
+    /// Either not the condition, or the consequence.
     fn conditional(
         &mut self,
         condition: &'a Value,
@@ -61,7 +61,7 @@ impl<'a> SchemaWalk<'a, '_> {
     }
 }
 
-/// A schema of all values that are not of this one. `beside` is what else they are known to be of.
+/// A schema of all values that do not match this one. `beside` is a schema that the values are known to match.
 fn opposite(schema: &Value, beside: Option<&Map<String, Value>>) -> Option<Value> {
     let object = match schema {
         Value::Bool(is) => return Some(Value::Bool(!is)),
@@ -83,7 +83,7 @@ fn of_other_types(types: &Value) -> Option<Value> {
         Value::Array(list) => list.iter().map(Value::as_str).collect::<Option<_>>()?,
         _ => return None,
     };
-    // Numbers that are no integers are no type.
+    // Non-integer numbers are not a type.
     if listed.contains(&"integer") && !listed.contains(&"number") {
         return None;
     }
@@ -91,7 +91,7 @@ fn of_other_types(types: &Value) -> Option<Value> {
     Some(json!({"type": others.collect::<Vec<_>>()}))
 }
 
-/// The other values of those that are named one by one, or of the two of a boolean.
+/// The remaining values of an enumeration, or of a boolean.
 fn of_other_values(values: &[Value], beside: &Map<String, Value>) -> Option<Value> {
     let truths = [Value::Bool(true), Value::Bool(false)];
     let all = match (beside.get("enum"), beside.get("type")) {
@@ -103,7 +103,8 @@ fn of_other_values(values: &[Value], beside: &Map<String, Value>) -> Option<Valu
     Some(json!({"enum": others.collect::<Vec<_>>()})).filter(|schema| schema["enum"] != json!([]))
 }
 
-/// Of `properties` and `required`: objects that lack one of those required, or of which one is not of its schema.
+/// For `properties` and `required`: objects that lack a required property, or that have a property that does not
+/// match its schema.
 fn of_other_objects(
     object: &Map<String, Value>,
     beside: Option<&Map<String, Value>>,
@@ -141,7 +142,7 @@ fn of_other_objects(
     Some(json!({"anyOf": options})).filter(|schema| schema["anyOf"] != json!([]))
 }
 
-/// Names of properties, where the schema names no properties by itself: by pattern, or one by one.
+/// Names of properties, if the schema does not declare properties itself: by pattern, or enumerated.
 fn names(value: &Value, of: &Map<String, Value>) -> Option<Value> {
     let schema = value.as_object()?;
     let is_text = schema.get("type").is_none_or(|kind| kind == "string");
@@ -150,7 +151,7 @@ fn names(value: &Value, of: &Map<String, Value>) -> Option<Value> {
         .map(String::as_str)
         .filter(|key| *key != "type")
         .collect();
-    // All names are texts.
+    // All names are strings.
     if is_text && keys.is_empty() {
         return Some(Value::Bool(true));
     }

@@ -1,9 +1,9 @@
-//! Schemas of which a value has one.
+//! Alternatives in a schema.
 
 use serde_json::Value;
 
-/// Whether it is plain that no value is of two of these schemas: their types differ, or a property that both require has
-/// other values.
+/// Whether it is evident that no value matches two of these schemas: their types differ, or a property that both
+/// require has different values.
 pub(super) fn are_disjoint(options: &[Value]) -> bool {
     let pairs = options.iter().enumerate();
     pairs
@@ -44,7 +44,7 @@ fn differ(a: &Value, b: &Value) -> bool {
         })
 }
 
-/// The values a schema names one by one.
+/// The enumerated values of a schema.
 fn values(schema: &Value) -> Option<Vec<Value>> {
     match (schema.get("const"), schema.get("enum")) {
         (Some(one), _) => Some(vec![one.clone()]),

@@ -7,23 +7,23 @@ use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use serde_json::{Map, Value};
 
-/// `\d` and `\w` are ASCII's in the expressions of schemas: llguidance's word for that.
+/// Makes `\d` and `\w` ASCII, as in the expressions of schemas: llguidance's flags for that.
 const ECMASCRIPT: &str = "dw";
 
-/// Bytes of an expression at most.
+/// Maximum length of an expression, in bytes.
 const MAX_BYTES: usize = 2048;
 
-/// How long a request's expressions may take to be read. Classes of letters are long lists, so that a short text
-/// can be a large expression; what comes after that time is left out.
+/// Time limit for parsing a request's expressions. Character classes are long lists, so a short text can be a large
+/// expression. Expressions after that time are left out.
 const TIME: Duration = Duration::from_secs(1);
 
-/// Steps of the engine of regular expressions for finding out whether two exclude each other.
+/// Steps that the regex engine may take to find out whether two expressions exclude each other.
 const FUEL: u64 = 10_000;
 
-/// Patterns of properties that are compared with each other at most.
+/// Maximum number of property patterns that are compared with each other.
 const MAX_COMPARED: usize = 8;
 
-/// What is known of a request's expressions.
+/// State of a request's expressions.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
     known: HashMap<String, bool>,
@@ -31,7 +31,8 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Whether llguidance's engine reads the expression: it has no lookaround, no references to groups, no boundaries of words.
+    /// Whether llguidance's engine accepts the expression: it has no lookaround, no backreferences, no word
+    /// boundaries.
     pub(super) fn is_regex(&mut self, text: &str) -> bool {
         if let Some(is_regex) = self.known.get(text) {
             return *is_regex;
@@ -47,7 +48,8 @@ impl Patterns {
         is_regex
     }
 
-    /// Whether all are expressions, and none shares a name with another: only then is it clear which schema is whose.
+    /// Whether all are valid expressions, and no two match a common name: only then is the schema of each name
+    /// unique.
     pub(super) fn are_apart(&mut self, map: &Map<String, Value>) -> bool {
         if map.len() > MAX_COMPARED || !map.keys().all(|text| self.is_regex(text)) {
             return false;
@@ -55,7 +57,7 @@ impl Patterns {
         if map.len() < 2 {
             return true;
         }
-        // No expression has a line break for a name of several.
+        // A cache key for several expressions: no single expression contains a line break.
         let name = map.keys().cloned().collect::<Vec<_>>().join("\n\n");
         if let Some(are_apart) = self.known.get(&name) {
             return *are_apart;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::SchemaWalk;
 
 impl<'a> SchemaWalk<'a, '_> {
-    /// A reference within the schema, by pointer, anchor or identifier, leads to a numbered definition. One that leads
+    /// A reference within the schema, by pointer, anchor or identifier, becomes a numbered definition. A reference to
     /// elsewhere is left out: nothing is fetched.
     pub(super) fn reference(&mut self, value: &'a Value, at: &str, out: &mut Map<String, Value>) {
         let target = value.as_str().and_then(|reference| self.find(reference));
@@ -25,7 +25,7 @@ impl<'a> SchemaWalk<'a, '_> {
         out.insert("$ref".to_owned(), format!("#/$defs/{number}").into());
     }
 
-    /// The schema, and its pointer.
+    /// The target schema, and its pointer.
     fn find(&mut self, reference: &str) -> Option<(&'a Value, String)> {
         let of_root = ["$id", "id"]
             .iter()
@@ -48,8 +48,8 @@ impl<'a> SchemaWalk<'a, '_> {
         (target.is_object() || target.is_boolean()).then(|| (target, start + &pointer))
     }
 
-    /// The schema with an identifier, or, behind `#`, an anchor. Of several with one name it is not clear which is meant:
-    /// that depends on identifiers around them, which are not followed here.
+    /// The schema with an identifier, or, after `#`, an anchor. If several have the same name, the target is
+    /// ambiguous: it depends on the identifiers around them, which are not followed here.
     fn called(&mut self, name: &str) -> Option<(&'a Value, String)> {
         let root = self.root;
         let names = self.names.get_or_insert_with(|| {
@@ -60,8 +60,8 @@ impl<'a> SchemaWalk<'a, '_> {
         names.get(name).cloned().flatten()
     }
 
-    /// llguidance cannot intersect a schema with one that it is still reading, which is what a keyword beside a reference
-    /// into a circle asks for: there the reference stands alone.
+    /// Removes keywords beside a reference that is part of a cycle. They would require llguidance to intersect a
+    /// schema with one that it is still reading, which it cannot.
     pub(super) fn break_loops(&mut self, schema: &mut Value) {
         let Some(Value::Object(definitions)) = schema.get_mut("$defs").map(Value::take) else {
             return;
@@ -112,7 +112,8 @@ impl<'a> SchemaWalk<'a, '_> {
     }
 }
 
-/// Identifiers and anchors, each with its schema and that one's pointer; nothing for those of several schemas.
+/// Identifiers and anchors, each with its schema and that schema's pointer; nothing for names that several schemas
+/// have.
 pub(super) type SchemaNames<'a> = HashMap<String, Option<(&'a Value, String)>>;
 
 fn collect_names<'a>(value: &'a Value, at: &str, names: &mut SchemaNames<'a>) {
@@ -143,12 +144,12 @@ fn collect_names<'a>(value: &'a Value, at: &str, names: &mut SchemaNames<'a>) {
     }
 }
 
-/// A name as part of a JSON pointer (RFC 6901).
+/// Escapes a name as part of a JSON pointer (RFC 6901).
 pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// A pointer that stands in a URI: bytes as `%41` (RFC 6901, section 6).
+/// Decodes a pointer from a URI: bytes as `%41` (RFC 6901, section 6).
 fn decoded(fragment: &str) -> String {
     let bytes = fragment.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

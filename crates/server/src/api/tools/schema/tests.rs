@@ -10,7 +10,7 @@ fn relaxed(schema: &Value) -> GrammarSchema {
     super::relaxed(schema, &mut Patterns::default())
 }
 
-/// Keywords that the grammar goes without, each with its place.
+/// Keywords that the grammar leaves out, each with its position.
 fn left_out(schema: &Value) -> Vec<String> {
     let told = relaxed(schema).left_out;
     told.iter()
@@ -18,7 +18,7 @@ fn left_out(schema: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Arguments with one of some schema, as authors of tools write them.
+/// Arguments with one property of this schema, as tool authors write them.
 fn of_property(schema: &Value) -> Value {
     json!({"type": "object", "properties": {"x": schema}, "required": ["x"], "additionalProperties": false})
 }
@@ -99,7 +99,7 @@ fn circles_of_references_end() {
     assert_eq!(left_out(&list), [""; 0]);
     assert!(holds(&list, r#"{"next": {"next": {}}}"#));
     assert!(!holds(&list, r#"{"next": {"text": {}}}"#));
-    // llguidance cannot intersect what it still reads.
+    // llguidance cannot intersect a schema that it is still reading.
     let beside = json!({"type": "object", "properties": {"next": {"$ref": "#", "minProperties": 1, "type": "object"}},
                         "additionalProperties": false});
     assert_eq!(
@@ -131,7 +131,7 @@ fn arguments_are_an_object_and_prose_is_not_counted() {
     assert!(relaxed(&described).schema.to_string().len() < 200);
 }
 
-/// Schemas of a megabyte that ask for as much work as they can.
+/// Schemas of a megabyte that cause as much work as they can.
 #[test]
 fn hostile_schemas_are_soon_done() {
     let many = |n: usize, one: &dyn Fn(usize) -> Value| -> Value {
@@ -179,7 +179,7 @@ fn hostile_schemas_are_soon_done() {
     }
 }
 
-/// Forms are held whole, or refused by the keyword and its place.
+/// Forms are enforced whole, or refused with the keyword and its position.
 #[test]
 fn a_whole_schema_is_held_or_named() {
     for (schema, named) in [

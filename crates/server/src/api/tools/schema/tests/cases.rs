@@ -1,8 +1,9 @@
-//! Schemas of an argument, and what a grammar holds of each.
+//! Schemas of an argument, and the parts that a grammar enforces.
 
 use serde_json::{Value, json};
 
-/// A schema, what is left out of it, a value that it allows, and one that it does not, if the grammar still tells.
+/// A schema, its keywords that are left out, a value that it allows, and a value that it does not allow, if the
+/// grammar still distinguishes them.
 type ArgumentCase = (Value, &'static [&'static str], &'static str, &'static str);
 
 pub(super) fn all() -> Vec<ArgumentCase> {
@@ -22,7 +23,7 @@ pub(super) fn all() -> Vec<ArgumentCase> {
     .concat()
 }
 
-/// Types and lists of values.
+/// Types and enumerations.
 fn types() -> Vec<ArgumentCase> {
     vec![
         (json!({"type": "any"}), &["type"], "1", ""),
@@ -104,7 +105,7 @@ fn numbers() -> Vec<ArgumentCase> {
     ]
 }
 
-/// Texts beside their patterns.
+/// Strings, apart from patterns.
 fn texts() -> Vec<ArgumentCase> {
     vec![
         (
@@ -141,7 +142,7 @@ fn texts() -> Vec<ArgumentCase> {
     ]
 }
 
-/// Patterns of texts.
+/// Patterns of strings.
 fn patterns() -> Vec<ArgumentCase> {
     let zod = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
     vec![
@@ -331,7 +332,7 @@ fn negations() -> Vec<ArgumentCase> {
     ]
 }
 
-/// `if`, and what one property asks of others.
+/// `if`, and dependencies between properties.
 fn conditions() -> Vec<ArgumentCase> {
     vec![
         (
@@ -375,7 +376,7 @@ fn conditions() -> Vec<ArgumentCase> {
     ]
 }
 
-/// Several schemas at once.
+/// Combinations of schemas.
 fn choices() -> Vec<ArgumentCase> {
     vec![
         (
@@ -410,7 +411,7 @@ fn choices() -> Vec<ArgumentCase> {
     ]
 }
 
-/// References, and what is no schema.
+/// References, and values that are not schemas.
 fn references() -> Vec<ArgumentCase> {
     vec![
         (json!({"$dynamicRef": "#node"}), &["$dynamicRef"], "1", ""),
