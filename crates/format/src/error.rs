@@ -1,4 +1,4 @@
-//! The one error type of the crate: what is wrong, where, what was expected and what was found.
+//! The one error type of the crate: the fault, its place, the expected and the found value.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub enum Error {
         file: PathBuf,
         /// Its kind, with its article.
         what: String,
-        /// What the user can do.
+        /// Advice to the user.
         advice: String,
     },
     /// A link whose target is not there.
@@ -62,7 +62,7 @@ pub enum Error {
         expected_bytes: u64,
         found_bytes: u64,
     },
-    /// A count, length or depth above what a sane file holds.
+    /// A count, length or depth above the limit for a sane file.
     #[error("{}: {what} at offset {offset} is {found}: the limit is {limit}", file.display())]
     Limit {
         file: PathBuf,
@@ -187,7 +187,7 @@ pub enum Error {
         /// Length of the file.
         found_bytes: u64,
     },
-    /// The bytes given to a tensor are not what its type and shape need.
+    /// The number of bytes of a tensor differs from that of its type and shape.
     #[error(
         "{}: tensor `{tensor}` at offset {offset}: its type and shape need {expected_bytes} bytes, \
          found {found_bytes}",
@@ -286,7 +286,7 @@ pub enum Error {
         expected: Vec<usize>,
         found: String,
     },
-    /// A tensor of plain integers stands where weights are needed.
+    /// A tensor of plain integers where weights are needed.
     #[error("{}: tensor `{tensor}`: expected weights, found type {found}", file.display())]
     NotWeights {
         file: PathBuf,
@@ -302,7 +302,7 @@ pub enum Error {
         alignment: u64,
         found: u64,
     },
-    /// A file asked to be written cannot hold what it was given.
+    /// The format of a file to be written cannot hold the given contents.
     #[error("{}: cannot write tensor `{tensor}`: {reason}", file.display())]
     CannotStore {
         file: PathBuf,
@@ -337,7 +337,7 @@ impl Error {
         }
     }
 
-    /// Wraps an operating system error with the path and what was tried.
+    /// Wraps an operating system error with the path and the action.
     pub(crate) fn io(
         path: &std::path::Path,
         action: &'static str,

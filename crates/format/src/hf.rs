@@ -16,19 +16,20 @@ const MAX_CONFIG_BYTES: u64 = 16 << 20;
 /// The largest published tokenizers have some 35 MB.
 const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 
-/// Everything a model folder says about itself, as it stands in the files: the crates that know
-/// what the fields mean interpret them. A file that is absent is `None`.
+/// A model folder's description of itself, exactly as in the files: the crates that know the
+/// meaning of the fields interpret them. A file that is absent is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// `config.json`.
     pub config: Option<Value>,
     /// `generation_config.json`.
     pub generation_config: Option<Value>,
-    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: what a vision encoder wants of images.
+    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: a vision encoder's requirements on
+    /// images.
     pub preprocessor_config: Option<Value>,
     /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
     pub pooling: Option<Value>,
-    /// `config_sentence_transformers.json`: among others what stands before texts, by name.
+    /// `config_sentence_transformers.json`: among others the prompts in front of texts, by name.
     pub sentence_transformers: Option<Value>,
     /// The steps that `modules.json` of sentence-transformers lists, in its order. Steps whose path leads out of the
     /// folder are left out.
@@ -37,8 +38,8 @@ pub struct Files {
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
-    /// `tokenizer_config.json`, with what `special_tokens_map.json` and `added_tokens.json` say
-    /// merged into it as transformers does. Where `tokenizer_config.json` has
+    /// `tokenizer_config.json`, with the entries of `special_tokens_map.json` and
+    /// `added_tokens.json` merged into it as transformers does. Where `tokenizer_config.json` has
     /// `added_tokens_decoder`, the other two do not count.
     pub tokenizer_config: Option<Value>,
     /// The Jinja text of `chat_template.jinja`, else of `chat_template.json`, else of the
@@ -49,7 +50,7 @@ pub struct Files {
 /// A step of a sentence-transformers folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentenceModule {
-    /// The class, without what stands before its last point: `Transformer`, `Pooling`, `Dense`, `Normalize`.
+    /// The class, without its path up to the last point: `Transformer`, `Pooling`, `Dense`, `Normalize`.
     pub class: String,
     /// Its folder within the model's; empty for the model's own.
     pub path: String,
@@ -102,7 +103,7 @@ fn dense_modules(
 }
 
 impl Files {
-    /// Reads what there is in the folder `dir`. Links are followed, as download caches need.
+    /// Reads the files that the folder `dir` has. Links are followed, as download caches need.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotAFile`], [`Error::Limit`] for a file of absurd size,
@@ -129,8 +130,8 @@ impl Files {
     }
 }
 
-/// What a vision encoder wants of images: a file of its own, or the image processor's part of the processor's as
-/// transformers 5 writes it.
+/// A vision encoder's requirements on images: a separate file, or the image processor's part of the processor's
+/// as transformers 5 writes it.
 fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
     let own = read_json(&dir.join("preprocessor_config.json"))?;
     if own.is_some() {

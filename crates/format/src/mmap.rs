@@ -40,9 +40,9 @@ impl FileMapping {
         }
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         // SAFETY: the mapping is read-only and never handed out as anything but `&[u8]`, for which
-        // every byte value is valid. What the compiler cannot check is that no other process
-        // shortens or rewrites the file meanwhile: that is the documented contract above, the same
-        // one every program that maps model files relies on.
+        // every byte value is valid. The compiler cannot check that no other process shortens or
+        // rewrites the file meanwhile: that is the documented contract above, the same one every
+        // program that maps model files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
         Ok(FileMapping { map })
     }
@@ -86,7 +86,7 @@ impl FileMapping {
         #[cfg(unix)]
         if range.start < range.end && range.end <= self.map.len() {
             let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the range lies within the mapping, which is shared, read-only and of a file:
+            // SAFETY: the range is within the mapping, which is shared, read-only and of a file:
             // the kernel forgets where its pages are and faults the same bytes in again at the next
             // read. Nothing was ever written to them that could be lost.
             let _ = unsafe {

@@ -1,7 +1,7 @@
 //! Element types that checkpoints carry and this program does not decode.
 //!
-//! A tensor of such a type can be listed, and copied where its size is known. Whoever needs its
-//! numbers gets [`crate::Error::UnsupportedType`].
+//! A tensor of such a type can be listed, and copied where its size is known. A caller that needs
+//! its numbers gets [`crate::Error::UnsupportedType`].
 
 use std::fmt;
 

@@ -28,11 +28,10 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that will be called `target`. A link is followed: what it points to is
-    /// replaced.
+    /// Starts a file that will be called `target`. A link is followed: its target is replaced.
     ///
     /// # Errors
-    /// [`Error::NotAFile`] if something else than a file has the name (a folder, a device), and
+    /// [`Error::NotAFile`] if something other than a file has the name (a folder, a device), and
     /// [`Error::Io`] if the folder is missing or not writable.
     pub fn create(target: &Path) -> Result<AtomicFile, Error> {
         let target = match fs::metadata(target) {
@@ -57,8 +56,7 @@ impl AtomicFile {
         &self.target
     }
 
-    /// Puts everything on the disk without giving it its name yet: what can fail for want of space
-    /// fails here.
+    /// Puts everything on the disk without giving it its name yet: a write that fails for want of space fails here.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -118,7 +116,7 @@ impl Seek for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // What is still buffered goes nowhere: `into_parts` does not flush.
+            // Buffered bytes are discarded: `into_parts` does not flush.
             drop(writer.into_parts());
             let _ = fs::remove_file(&self.temporary);
             unfinished().remove(&self.temporary);

@@ -1,13 +1,13 @@
 //! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, ModelOpt, GPTQ, AWQ, BitNet.
 //!
-//! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go
-//! together. Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that
-//! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs
-//! ([`float4`]), FP8 becomes F16 or BF16 ([`float8`]); the files say what is exact. A tensor is decoded when its bytes
-//! are first asked for. NVFP4 and ternary matrices have a factor for all of it in a tensor of its own, `<module>.scale`.
+//! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go together.
+//! Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that nobody else
+//! has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs ([`float4`]), FP8
+//! becomes F16 or BF16 ([`float8`]); the files document which conversions are exact. A tensor is decoded when its bytes
+//! are first asked for. NVFP4 and ternary matrices have one factor in a separate tensor, `<module>.scale`.
 //!
-//! What a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`) shows in its tensors, so the lists are
-//! not read.
+//! The tensors themselves show which matrices a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`),
+//! so the lists are not read.
 
 mod codes;
 mod float4;
@@ -213,12 +213,12 @@ impl FoundMatrix {
     }
 }
 
-/// What the factor of a matrix is called.
+/// The name of a matrix's factor.
 pub(crate) fn factor_name(matrix: &str) -> String {
     format!("{}.scale", matrix.strip_suffix(".weight").unwrap_or(matrix))
 }
 
-/// The narrowest format that holds what both hold.
+/// The narrowest format that holds the numbers of both.
 fn wider(a: DType, b: DType) -> DType {
     match (a, b) {
         _ if a == b => a,
@@ -228,7 +228,7 @@ fn wider(a: DType, b: DType) -> DType {
     }
 }
 
-/// Gives the matrices of a layer's experts one format: whoever multiplies with them asks for that.
+/// Gives the matrices of a layer's experts one format: the code that multiplies by them asks for that.
 fn unify_experts(found: &mut HashMap<String, FoundMatrix>) {
     let group = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();

@@ -1,4 +1,4 @@
-//! What a checkpoint says about a tensor, and the tensor's bytes.
+//! A checkpoint's description of a tensor, and the tensor's bytes.
 
 use std::fmt;
 use std::path::Path;
@@ -103,10 +103,9 @@ impl fmt::Display for TensorType {
 
 /// Name, type, shape and place of a tensor.
 ///
-/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is what both need,
-/// and `offset..offset + size_bytes` lies inside the file. Of a tensor that is decoded from several
-/// ([`crate::Checkpoint::is_packed`]) the offset is that of its codes, and its bytes lie in no file. For an [`OpaqueType`] of unknown size,
-/// `size_bytes` is the room that the file leaves for it.
+/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is the size that both give, and `offset..offset +
+/// size_bytes` is inside the file. For a tensor that is decoded from several ([`crate::Checkpoint::is_packed`]), the offset is that of
+/// its codes, and its bytes are in no file. For an [`OpaqueType`] of unknown size, `size_bytes` is the room that the file leaves for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Unique in the checkpoint.
@@ -209,7 +208,7 @@ impl<'a> Tensor<'a> {
     ///
     /// # Errors
     /// [`Error::NotWeights`] if the tensor holds plain integers or doubles,
-    /// [`Error::UnsupportedType`] if it holds what this program does not decode.
+    /// [`Error::UnsupportedType`] if it holds a type that this program does not decode.
     pub fn dtype(&self) -> Result<DType, Error> {
         match self.info.tensor_type {
             TensorType::Opaque(opaque) => Err(Error::UnsupportedType {

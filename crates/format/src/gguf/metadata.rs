@@ -75,7 +75,7 @@ impl Metadata {
             .map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The value of a key, whatever its type.
+    /// The value of a key, of any type.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.index.get(key).map(|&i| &self.entries[i].1)
     }

@@ -37,8 +37,7 @@ impl Header {
     /// Parses the whole file's `bytes`; `file` is for messages only.
     ///
     /// # Errors
-    /// Named after what is wrong; see [`Error`]. Never panics, and allocates at most a small
-    /// multiple of the bytes it has read.
+    /// Named after the fault; see [`Error`]. Never panics, and allocates at most a small multiple of the bytes it has read.
     pub fn parse(bytes: &[u8], file: &Path) -> Result<Header, Error> {
         let cursor = &mut Cursor::new(bytes, file);
         let version = read_version(cursor)?;
@@ -110,8 +109,8 @@ fn read_bytes<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a
     cursor.take(len, what)
 }
 
-/// The name of a key or tensor. The format asks for ASCII and UTF-8; what is neither is needed by
-/// no one, and is escaped so that it can be shown.
+/// The name of a key or tensor. The format asks for ASCII and UTF-8. A name in another encoding is
+/// needed by no one, and is escaped so that it can be shown.
 fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
     let bytes = read_bytes(cursor, MAX_NAME_BYTES, what)?;
     Ok(match std::str::from_utf8(bytes) {
@@ -313,7 +312,7 @@ fn place_tensors(
     file: &Path,
 ) -> Result<(), Error> {
     for tensor in tensors.iter_mut() {
-        // An offset that overflows lies beyond any file: let the check below say so.
+        // An offset that overflows is beyond any file: let the check below say so.
         tensor.offset = tensor.offset.saturating_add(data_offset);
     }
     extents::check_unique(tensors.iter().map(|tensor| tensor.name.as_str()), file)?;

@@ -19,7 +19,7 @@ pub mod keys {
     pub const TENSORS_COUNT: &str = "split.tensors.count";
 }
 
-/// What a shard's file name says.
+/// Parts of a shard's file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitName {
     /// Folder and name, up to the dash before the numbers.

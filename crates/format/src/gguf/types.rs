@@ -5,7 +5,7 @@ use millrace_quant::DType;
 
 use crate::{OpaqueType, PlainType, TensorType};
 
-/// Number, ggml's name, and what it is here.
+/// Number, ggml's name, and the type here.
 type TypeRow = (u32, &'static str, TensorType);
 
 const fn plain(id: u32, name: &'static str, plain: PlainType) -> TypeRow {

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// What Python writes that JSON has no word for.
+/// Words that Python writes for numbers that JSON cannot express.
 const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Parses a file. A number that JSON cannot write becomes a string of its name: whoever needs a number
-/// there finds none, and can say what stands there.
+/// Parses a file. A number that JSON cannot write becomes a string of its name: a reader that needs a
+/// number there finds none, and can name the word in its place.
 ///
 /// # Errors
-/// What the parser says of the file as it stands.
+/// The parser's error for the unchanged file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),

@@ -99,7 +99,7 @@ fn only<'a>(dir: &Path, names: &[&'a str]) -> Result<Option<&'a str>, Error> {
     }
 }
 
-/// What to do about weights that are there but not under a name that was looked for.
+/// Advice about weights that are there under a name that was not looked for.
 fn hint(names: &[String]) -> String {
     let is_mmproj_only = names.iter().any(|name| is_mmproj(name));
     let with = |extensions: &[&str]| {

@@ -5,7 +5,7 @@ use super::stored::CodePlace;
 /// The nibble of a word that holds each of eight neighbours in AWQ's order.
 const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// How a matrix of `n` rows and `k` columns lies in words, or in bytes. Words hold the lowest bits first.
+/// Layout of a matrix of `n` rows and `k` columns in words, or in bytes. Words hold the lowest bits first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodeLayout {
     /// A word holds neighbours of a row: `[n, words]`.

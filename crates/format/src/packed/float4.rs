@@ -38,7 +38,7 @@ pub(super) struct PackedPairs {
     dtype: DType,
 }
 
-/// What scales are.
+/// Number format of scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PairScales {
     /// E4M3 for each [`NV_GROUP`] columns, times this for all.
@@ -64,7 +64,7 @@ impl PairScales {
     }
 }
 
-/// What quantisers call the number for a whole matrix, and whether it divides.
+/// Name that quantisers give the number for a whole matrix, and whether it divides.
 #[derive(Clone, Copy)]
 pub(super) struct WholeScale {
     pub(super) suffix: &'static str,
@@ -179,7 +179,7 @@ impl PackedPairs {
         self.dtype.size_bytes(1, self.k).unwrap_or(0)
     }
 
-    /// The number by which everything is multiplied that stands in blocks, if they do not hold it.
+    /// The factor on all blocks, if they do not hold it.
     pub(super) fn factor(&self) -> Option<f32> {
         match (self.kind, self.dtype) {
             (PairScales::Nv(factor), DType::Nvfp4) => Some(factor),

@@ -36,7 +36,7 @@ pub(super) enum Zeros {
     /// A matrix `[n, n_groups]`.
     Stored {
         codes: Codes,
-        /// Whether each is one more than what is stored, within the codes' bits.
+        /// Whether each is one more than the stored number, within the codes' bits.
         minus_one: bool,
     },
 }
@@ -56,7 +56,7 @@ pub(super) struct PackedIntegers {
     dtype: DType,
 }
 
-/// What the matrix consists of.
+/// The parts of the matrix.
 pub(super) struct IntegerParts {
     pub(super) n: usize,
     pub(super) k: usize,

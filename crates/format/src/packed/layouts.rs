@@ -369,7 +369,7 @@ fn listed_groups(part: &CodePart<'_>, k: usize, n_groups: usize) -> Result<Group
         let found = list.iter().find(is_wrong).copied().unwrap_or_default();
         return Err(part.wrong(format!("numbers of {n_groups} groups"), found.to_string()));
     };
-    // Most lists say what their absence would say.
+    // Most lists equal the default without a list.
     let size = k.checked_div(n_groups).unwrap_or(0).max(1);
     let is_even = k.is_multiple_of(n_groups.max(1))
         && groups

@@ -1,4 +1,4 @@
-//! What `quantization_config` says of how a folder's matrices are packed.
+//! The part of `quantization_config` that describes how a folder's matrices are packed.
 
 use serde_json::Value;
 
@@ -36,9 +36,9 @@ pub enum Packing {
 /// Why packed matrices are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedPacking {
-    /// What the configuration asks for, with its key.
+    /// The feature that the configuration asks for, with its key.
     pub feature: String,
-    /// What would be accepted instead.
+    /// The features that would be accepted instead.
     pub supported: &'static str,
 }
 

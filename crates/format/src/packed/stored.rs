@@ -61,7 +61,7 @@ impl<'a> StoredTensors<'a> {
         self.by_name.get(name).map(|info| self.part(info))
     }
 
-    /// A part that the codes `of` are nothing without. `expected` is what it would be.
+    /// A part without which the codes `of` are useless. `expected` describes it.
     pub(super) fn require(
         &self,
         name: &str,
@@ -86,7 +86,7 @@ pub(super) struct CodePlace {
 
 impl CodePlace {
     pub(super) fn bytes<'a>(&self, files: &'a [FileBytes]) -> &'a [u8] {
-        // Whoever read the header has checked that they lie inside the file.
+        // The reader of the header has checked that they are inside the file.
         &files[self.file].bytes()[self.range.clone()]
     }
 }

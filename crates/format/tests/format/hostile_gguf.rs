@@ -268,7 +268,7 @@ fn metadata_that_is_not_utf8() {
         "KeyType",
         &["`names`", "item 1", "not UTF-8 from its byte 3"],
     );
-    // What is written has the bytes that were read.
+    // The written string has the bytes that were read.
     let sink = std::io::Cursor::new(vec![]);
     let writer = Writer::new(sink, Path::new("out.gguf"), metadata, &[]).unwrap();
     let bytes = writer.finish().unwrap().into_inner();
@@ -398,7 +398,7 @@ fn tensor_names() {
     assert_eq!(header.tensors[0].name, r"\xff");
 }
 
-/// Odd but sound: what other writers produce must open.
+/// Odd but sound files of other writers must open.
 #[test]
 fn tolerated() {
     let reversed = vec![tensor("t", &[4], F32, 64), tensor("u", &[4], F32, 0)];

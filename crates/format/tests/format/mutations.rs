@@ -1,5 +1,5 @@
-//! Nearly 400,000 mutated files: every one opens or gives a named error. No panic, no
-//! allocation beyond what the file justifies, and no tensor outside the file.
+//! Nearly 400,000 mutated files: every one opens or gives a named error. No panic, no allocation
+//! that the file does not justify, and no tensor outside the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,8 @@ use crate::mutate::{Rng, Seed, mutate};
 use crate::raw::{self, ARRAY, Gguf, STR, array, entry, entry_u32, string, tensor};
 
 /// A file of `n` bytes may cost this much: parsed tables are larger than their text, and errors
-/// carry a few strings. Found by measuring; the point is that nothing grows with what a file claims.
+/// carry a few strings. Found by measuring; the point is that nothing grows with the sizes that a
+/// file claims.
 const fn allowed_bytes(n: usize) -> usize {
     16 * n + 4096
 }

@@ -1,15 +1,15 @@
-//! Folders that packers do not write: each fault is told.
+//! Folders that packers do not write: each fault is reported.
 
 use super::*;
 
-/// What is wrong with a folder: the layout, what becomes of it, and words of the message.
+/// A fault of a folder: the layout, the change to it, and words of the message.
 pub(super) type Fault = (
     (Value, Vec<StoredTensor>),
     fn(&mut Vec<StoredTensor>),
     &'static [&'static str],
 );
 
-/// Each fault is told with these words and the file.
+/// Each fault is reported with these words and the file.
 pub(super) fn check(faults: Vec<Fault>) {
     let dir = tempfile::tempdir().unwrap();
     for ((config, mut tensors), change, words) in faults {
