@@ -68,8 +68,8 @@ pub fn decode_rows(
 /// Encodes a whole matrix into any format.
 ///
 /// `src`: `[n_rows, k]`, row-major; `out`: [`DType::size_bytes`] bytes. A range of rows that starts
-/// and ends on a multiple of [`DType::block_rows`] may be encoded as a matrix of its own: its bytes
-/// are the same ones.
+/// and ends on a multiple of [`DType::block_rows`] may be encoded as a separate matrix: its bytes
+/// are the same.
 ///
 /// # Errors
 /// [`Error::Shape`], [`Error::Bytes`] or [`Error::Elements`], whichever does not fit.
@@ -85,8 +85,9 @@ pub fn encode_matrix(
 
 /// As [`encode_matrix`], with the importance of columns: by how much an error in each counts.
 ///
-/// `importance`: k numbers of any size, such as the mean squares of what the matrix is multiplied with (llama.cpp's
-/// "importance matrix"). The k-quants, IQ*, TQ*, Q1_0, Q2_0 and NVFP4 search with it; other formats ignore it.
+/// `importance`: k numbers of any size, such as the mean squares of the inputs that the matrix multiplies
+/// (llama.cpp's "importance matrix"). The k-quants, IQ*, TQ*, Q1_0, Q2_0 and NVFP4 search with it; other formats
+/// ignore it.
 ///
 /// # Errors
 /// As [`encode_matrix`]; [`Error::Importance`] for another length, negative numbers, infinities and NaN.

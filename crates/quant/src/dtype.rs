@@ -1,4 +1,4 @@
-//! What a format tells of itself: names, numbers, block shapes and sizes, read from the table of formats.
+//! Properties of a format: names, numbers, block shapes and sizes, read from the table of formats.
 
 use crate::formats::{DType, FileType, Format, TABLE};
 
@@ -75,7 +75,7 @@ impl DType {
     }
 
     /// Whether models become useless in this format unless [`crate::encode_rows`] gets the importance of columns. ggml
-    /// refuses to encode without it; here whoever quantises a model does.
+    /// refuses to encode without it; here the code that quantises a model refuses.
     pub fn needs_importance(self) -> bool {
         self.format().needs_importance
     }
@@ -146,7 +146,7 @@ impl std::fmt::Display for DType {
 mod tests {
     use super::*;
 
-    /// Names and numbers tell formats apart, whatever is read: none is another's.
+    /// Names and numbers of every kind identify a format: no two formats share one.
     #[test]
     fn names_and_numbers_lead_back_to_the_format() {
         for dtype in DType::all() {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What code that goes over columns by 256, and over blocks of one row or of tiles, relies on.
+    /// Block shapes that code relies on if it goes over columns by 256, and over blocks of one row or of tiles.
     #[test]
     fn blocks_have_shapes_that_everything_can_cut() {
         for dtype in DType::all() {

@@ -1,4 +1,4 @@
-//! What can go wrong: only sizes, since every byte pattern of the right size decodes.
+//! Errors: only sizes can be wrong, since every byte pattern of the right size decodes.
 
 use crate::DType;
 

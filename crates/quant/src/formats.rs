@@ -33,15 +33,15 @@ macro_rules! formats {
             pub const ALL: &'static [DType] = &[$($(DType::$variant,)+)+];
         }
 
-        /// What each format is, in the order of the enum.
+        /// The formats, in the order of the enum.
         ///
-        /// A constant and not a static: kernels of other crates compute with a format's shape, and only what is known
-        /// where they are compiled becomes part of their instructions.
+        /// A constant and not a static: kernels of other crates compute with a format's shape, and only a value that
+        /// is known where they are compiled becomes part of their instructions.
         pub(crate) const TABLE: &[Format; DType::ALL.len()] = &[$($($file::$format,)+)+];
     };
 }
 
-// The one list of formats: everything else about a format stands in its file, and other lists follow from both.
+// The one list of formats: everything else about a format is in its file, and other lists follow from both.
 formats! {
     f32: F32 = FORMAT;
     f16: F16 = FORMAT;
@@ -81,7 +81,7 @@ formats! {
         Q4nxSub = SUBTRACTIVE;
 }
 
-/// What a format is: names, numbers, a block's shape, and how blocks become numbers and back.
+/// A format: names, numbers, a block's shape, and how blocks become numbers and back.
 pub(crate) struct Format {
     /// ggml's spelling in lower case.
     pub(crate) name: &'static str,

@@ -1,5 +1,4 @@
-//! What the encoders that search for scales share: weights, weighted sums, and the fit of one
-//! group.
+//! Common code of the encoders that search for scales: weights, weighted sums, and the fit of one group.
 //!
 //! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given:
 //! large weights, which large products come from, are kept a little better than small ones. Sums run in eight fixed lanes, so

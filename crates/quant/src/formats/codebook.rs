@@ -1,4 +1,4 @@
-//! What the formats of codebooks share (IQ1_*, IQ2_*, IQ3_*): points of several levels, signs beside them.
+//! Common code of the codebook formats (IQ1_*, IQ2_*, IQ3_*): points of several levels, signs beside them.
 
 mod points;
 
@@ -22,7 +22,7 @@ pub static IQ3_XXS: [[i8; 4]; 256] = unpack(points::IQ3_XXS, [4, 12, 20, 28, 36,
 /// The points of IQ3_S: magnitudes.
 pub static IQ3_S: [[i8; 4]; 512] = unpack(points::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
 
-/// The points that a text of gaps stands for; a text of another number of points does not compile.
+/// The points that a text of gaps encodes; a text of another number of points does not compile.
 const fn unpack<const N: usize, const POINTS: usize, const LEVELS: usize>(
     gaps: &str,
     levels: [i8; LEVELS],
@@ -103,7 +103,7 @@ pub(super) const ENDS: [(f32, f32, u8); 2] = [(8.0, 12.0, 2), (22.0, 62.0, 21)];
 /// The same of IQ1_*, whose highest level is 1⅛.
 pub(super) const TERNARY_ENDS: [(f32, f32, u8); 1] = [(0.9, 3.0, 22)];
 
-/// What IQ1_* add to the levels of a point, or take off.
+/// The number that IQ1_* add to the levels of a point, or subtract.
 pub(super) const DELTA: f32 = 0.125;
 
 /// `first + i · step`

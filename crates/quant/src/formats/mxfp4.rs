@@ -31,7 +31,7 @@ pub(crate) const FORMAT: Format = Format {
     needs_importance: false,
 };
 
-/// 2^(exponent − 128), half of what E8M0 means; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
+/// 2^(exponent − 128), half of E8M0's value; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
 /// (NaN in E8M0) is read as 2¹²⁷, as the reference does.
 pub(super) fn half_scale(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
@@ -63,7 +63,7 @@ pub(super) fn levels(x: &[f32; ELEMS]) -> (u8, [u8; ELEMS]) {
     (exponent, x.map(|v| nearest(v, scale)))
 }
 
-/// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and what rounds to zero is +0.
+/// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and zero is always +0.
 pub(super) fn nearest(v: f32, scale: f32) -> u8 {
     let magnitude = MIDPOINTS
         .iter()

@@ -165,7 +165,7 @@ struct Factors {
     dmin: f32,
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct AffineBlock<const N: usize> {
     scale: f32,
@@ -308,8 +308,7 @@ fn refit<const SUBS: usize, const N: usize>(
 
 /// Fits one group of a format with 16 levels whose scale and offset are stored in few bits.
 ///
-/// `candidates` lists, for a free line, what may be stored; the one of least error is given, with
-/// its levels.
+/// `candidates` lists, for a free line, the pairs that may be stored; the one of least error is returned, with its levels.
 pub(crate) fn fit_stored<const N: usize, T: Copy>(
     x: &[f32; N],
     candidates: impl FnOnce(Line, &mut dyn FnMut(T, Line)),

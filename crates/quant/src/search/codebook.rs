@@ -6,7 +6,7 @@ use crate::formats::extreme;
 
 /// How a format stores the scales of its sub-blocks, and where the search for them begins.
 pub(crate) struct Scales<'a> {
-    /// What may be stored, as multiples of the factor, ascending. The ones of largest magnitude begin or end it.
+    /// Scales that may be stored, as multiples of the factor, ascending. The ones of largest magnitude begin or end it.
     pub(crate) stored: &'a [f32],
     /// Levels that the largest element is tried to fall on: the first, the last, how many. With negative levels the sign of
     /// the element counts.
@@ -20,7 +20,7 @@ pub(crate) struct CodebookFit<const SUB: usize, const SUBS: usize> {
     pub(crate) q: [[f32; SUB]; SUBS],
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct SubBlockCode<const SUB: usize> {
     scale: usize,

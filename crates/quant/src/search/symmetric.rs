@@ -38,7 +38,7 @@ pub(crate) struct Symmetric {
     pub(crate) q: [i8; 256],
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct SymmetricBlock {
     scale: f32,

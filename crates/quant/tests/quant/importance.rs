@@ -18,7 +18,7 @@ fn fourths(x: &[f32]) -> Vec<f32> {
     x.iter().copied().step_by(4).collect()
 }
 
-/// Formats whose encoders search. Of others the bytes stay what they are.
+/// Formats whose encoders search. The bytes of others do not change.
 #[test]
 fn important_columns_are_kept_better() {
     let x = Rng(7).normal(N_ROWS * K);

@@ -88,7 +88,7 @@ struct Names {
     dtype: DType,
     /// The variant of the enum.
     variant: String,
-    /// The format or its files, as a text of its own in lower case.
+    /// The format or its files, as separate texts in lower case.
     texts: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What holds for any bytes and any numbers.
+//! Properties for any bytes and any numbers.
 
 use millrace_quant::{DType, MAX_MAGNITUDE, decode_rows, encode_matrix};
 use proptest::prelude::*;
