@@ -51,7 +51,7 @@ impl AspectResize {
     }
 }
 
-/// As many whole units as a number of them allows, whatever an image's size (transformers,
+/// The most whole units within a number of them, for an image of any size (transformers,
 /// `get_aspect_ratio_preserving_size` of `image_processing_gemma4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillResize {
@@ -118,7 +118,8 @@ impl LongerSideResize {
 mod tests {
     use super::*;
 
-    /// Widths and heights, what fills 280 units of 48 pixels, and what has 1,540 pixels of the longer side at most in units of 28.
+    /// Widths and heights, their size in 280 units of 48 pixels, and their size with at most 1,540 pixels of the longer side in
+    /// units of 28.
     const OTHER_SIZES: [[(usize, usize); 3]; 12] = [
         [(1, 1), (768, 768), (28, 28)],
         [(48, 48), (768, 768), (56, 56)],
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Widths and heights of images, and what becomes of them.
+    /// Widths and heights of images, and their new ones.
     const SIZES: [((usize, usize), (usize, usize)); 18] = [
         ((1, 1), (56, 56)),
         ((1, 200), (28, 812)),
@@ -198,7 +199,7 @@ mod tests {
         ((98, 32), (112, 28)),
     ];
 
-    /// What transformers 5.24 has (`smart_resize` with a unit of 28, 3,136 to 1,003,520 pixels).
+    /// Sizes of transformers 5.24 (`smart_resize` with a unit of 28, 3,136 to 1,003,520 pixels).
     #[test]
     fn sizes_are_those_of_transformers() {
         let resize = AspectResize {

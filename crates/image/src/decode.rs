@@ -10,7 +10,7 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Pixels that are decoded at most: an image of 10,000 × 10,000. A file of few bytes can claim any number.
 pub const MAX_PIXELS: u64 = 100_000_000;
 
-/// What an image may take. Both are known from what stands in front of a file's pixels, and nothing is decoded that is beyond either.
+/// Limits of an image. Both numbers are known from the bytes in front of a file's pixels, and nothing beyond either is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pixels.
@@ -70,7 +70,7 @@ impl RgbImage {
         &self.rgb
     }
 
-    /// The part with its upper left corner at `(x, y)`; what lies beyond the image is left out.
+    /// The part with its upper left corner at `(x, y)`; pixels beyond the image are left out.
     pub(crate) fn crop(&self, x: usize, y: usize, width: usize, height: usize) -> RgbImage {
         let (x_end, y_end) = (self.width.min(x + width), self.height.min(y + height));
         let row = |y: usize| &self.rgb[(y * self.width + x) * 3..(y * self.width + x_end) * 3];
@@ -78,9 +78,9 @@ impl RgbImage {
         RgbImage::new(x_end - x, y_end - y, rgb)
     }
 
-    /// Decodes a file: by its first bytes, whatever it is called. An orientation that the camera noted
-    /// (EXIF) is applied, and transparency laid on white, as transformers' processor does with an image
-    /// that is open (given a path it drops transparency).
+    /// Decodes a file by its first bytes, under any name. An orientation that the camera noted (EXIF)
+    /// is applied, and transparency laid on white, as transformers' processor does with an image that
+    /// is open (given a path it drops transparency).
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.
@@ -88,7 +88,8 @@ impl RgbImage {
         RgbImage::decode_within(name, bytes, Limits::default())
     }
 
-    /// As [`decode`](RgbImage::decode), within limits of its own and [`MAX_PIXELS`]: for who decodes what strangers send.
+    /// As [`decode`](RgbImage::decode), within the given limits and [`MAX_PIXELS`]: for programs that decode files of
+    /// strangers.
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.
@@ -102,11 +103,11 @@ impl RgbImage {
         Ok(orientation.unwrap_or_default().applied_to(image))
     }
 
-    /// Width and height as a file's head says them, of the image as it is stored: turned upright they may change places. Nothing
-    /// behind the head is read, so the file may yet have no image.
+    /// Width and height from a file's head, of the image as it is stored: turning it upright may swap them. Nothing behind the
+    /// head is read, so the file may yet have no image.
     ///
     /// # Errors
-    /// As [`decode_within`](RgbImage::decode_within) for what a head tells.
+    /// Those of [`decode_within`](RgbImage::decode_within) that the head shows.
     pub fn size_within(name: &str, bytes: &[u8], limits: Limits) -> Result<(usize, usize), Error> {
         let (format, limits) = format_of(name, bytes, limits)?;
         let size = format.size(bytes, limits);

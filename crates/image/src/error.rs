@@ -1,6 +1,6 @@
 //! Why a file gives no image.
 
-/// What can be wrong with an image. Every message names the file as the user did.
+/// Faults of an image. Every message names the file as the user did.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The bytes are of no format that is read.
@@ -20,7 +20,7 @@ pub enum Error {
         name: String,
         /// `PNG`, `JPEG` or `WebP`.
         format: &'static str,
-        /// What the decoder says.
+        /// The decoder's message.
         reason: String,
     },
     /// Several frames.

@@ -1,6 +1,7 @@
 //! PNG, JPEG and WebP files to RGB of 8 bits.
 //!
-//! Each format says what decoding a file takes at most, before any of that is taken: from its head, and of WebP from its prefix codes.
+//! Each format gives an upper bound of the memory that decoding a file takes, before any of it is taken. It follows from the head, and
+//! for WebP also from the prefix codes.
 
 mod jpeg;
 mod png;
@@ -27,7 +28,7 @@ pub(crate) struct FileImage {
     pub(crate) height: usize,
     /// `[height, width, 3]`.
     pub(crate) rgb: Vec<u8>,
-    /// What the camera noted: a TIFF header and what follows.
+    /// The camera's metadata: a TIFF header and the bytes behind it.
     pub(crate) exif: Option<Vec<u8>>,
 }
 
@@ -122,7 +123,7 @@ fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(
     }
 }
 
-/// What is left of a colour where it is laid on white, with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
+/// A colour channel laid on white, with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
 fn over_white(c: u8, alpha: u8) -> u8 {
     let (over, under) = (u32::from(alpha) * 128, (255 - u32::from(alpha)) * 128);
     let sum = u32::from(c) * over + 255 * under + (0x80 << 7);

@@ -19,7 +19,7 @@ const TAG: u16 = 0x0112;
 const SHORT: u16 = 3;
 
 impl Orientation {
-    /// What the first directory of `exif` (from its TIFF header on) says; none where it says nothing, or nothing that can be.
+    /// The orientation in the first directory of `exif` (from its TIFF header on); none where it has none, or an invalid one.
     pub(crate) fn in_exif(exif: &[u8]) -> Option<Orientation> {
         let little = match exif.get(..4)? {
             b"II*\0" => true,

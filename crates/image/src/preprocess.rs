@@ -20,7 +20,7 @@ pub enum Fit {
     LongerSide(LongerSideResize),
 }
 
-/// What a vision encoder wants of its input.
+/// A vision encoder's requirements on its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
     /// Pixels of a side of the square, where it is to be one.
@@ -40,7 +40,7 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    /// What SigLIP vision encoders want at a size, unless their files say otherwise.
+    /// Requirements of SigLIP vision encoders at a size, unless their files say otherwise.
     pub fn siglip(size: usize) -> Preprocess {
         Preprocess {
             size,
@@ -53,7 +53,7 @@ impl Preprocess {
         }
     }
 
-    /// Width and height of what a vision encoder takes of an image that is `width` by `height` pixels.
+    /// Width and height to which an image of `width` by `height` pixels is resized for the vision encoder.
     ///
     /// # Errors
     /// [`Error::Aspect`] where the vision encoder does not take an image that is so much longer than wide.

@@ -1,10 +1,10 @@
 //! Resizing as Pillow does it (`Resample.c`), bit for bit: a horizontal and a vertical pass, each with
 //! weights in 22-bit fixed point and rounded to 8 bits.
 //!
-//! No whole image stands between the passes. Rows go through the horizontal pass a strip at a time, and each is added
+//! No whole image is held between the passes. Rows go through the horizontal pass a strip at a time, and each is added
 //! at once to the rows of the result that it counts in. Weights are computed where they are used. So memory beside the
-//! image and the result is a strip and a few rows, whatever the shape: an image of 1 × 24 million pixels would
-//! otherwise take gigabytes between the passes.
+//! image and the result is a strip and a few rows, for any shape. An image of 1 × 24 million pixels would otherwise
+//! take gigabytes between the passes.
 
 use std::collections::VecDeque;
 
@@ -68,7 +68,7 @@ struct Taps {
     /// One behind the last.
     end: usize,
     centre: f64,
-    /// Pixels that the filter's unit stands for, inverted.
+    /// Reciprocal of the pixels in the filter's unit.
     per_pixel: f64,
     /// The weights' sum, by which each is divided.
     sum: f64,
@@ -78,7 +78,7 @@ impl Taps {
     /// Those of pixel `i` of `n_out`, over `n_in`.
     fn new(n_in: usize, n_out: usize, i: usize, filter: Filter) -> Taps {
         let scale = n_in as f64 / n_out as f64;
-        // Where the image shrinks, a filter covers all that one pixel of the result stands for.
+        // Where the image shrinks, a filter covers all pixels that one pixel of the result replaces.
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
         let centre = (i as f64 + 0.5) * scale;

@@ -1,4 +1,4 @@
-//! Images against what Pillow and transformers make of them (`tools/make_vision_goldens.py`).
+//! Images against the results of Pillow and transformers (`tools/make_vision_goldens.py`).
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn bytes_of(preprocess: &Preprocess, image: &RgbImage) -> Vec<u8> {
         .collect()
 }
 
-/// What a head says is what is decoded, but for an image that is turned.
+/// The size in the head is the decoded size, except for an image that is turned.
 #[test]
 fn sizes_are_known_from_heads() {
     for name in [

@@ -28,15 +28,15 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
 }
 
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault> {
-    // It counts lines and metadata by it; what all takes is checked below. A line has 8 bytes a pixel at most. Metadata grow in a buffer
-    // that is there twice, then half as long: three bytes for two that are counted.
+    // The decoder counts lines and metadata by it; the sum of everything is checked below. A line has 8 bytes a pixel at most. Metadata
+    // grow in a buffer that exists twice, then half as long: three bytes for two that are counted.
     let of_decoder = png::Limits {
         bytes: usize::try_from(limits.pixels * 10).unwrap_or(usize::MAX),
     };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), of_decoder);
     // Palettes become colours, and fewer than 8 bits become 8.
     decoder.set_transformations(png::Transformations::EXPAND);
-    // Neither changes what is read here, and either may be expanded to the limit.
+    // Neither kind of metadata changes the pixels, and either may be expanded to the limit.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(broken)?;
@@ -56,9 +56,9 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
     })
 }
 
-/// Most bytes that decoding takes: the image, a row as it is given out, and the decoder's buffer. That holds rows until four can be
-/// left out, 32 KiB that the compression looks back on, and 8 KiB of new ones; it may grow to twice what it must hold while the old one is
-/// still there. What the camera noted is there three times, once in a buffer of up to twice its length.
+/// Most bytes that decoding takes: the image, a row as it is given out, and the decoder's buffer. That buffer holds rows until four can
+/// be left out, 32 KiB that the compression looks back on, and 8 KiB of new ones. It may grow to twice its contents while the old one is
+/// still there. The camera's metadata exist three times, once in a buffer of up to twice their length.
 fn decode_bytes<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> u64 {
     let info = reader.info();
     let (width, height) = info.size();

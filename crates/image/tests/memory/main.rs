@@ -1,5 +1,5 @@
 //! Memory and time that images take, by a counting allocator: extreme shapes in every format, against the bound that is computed
-//! from what stands in front of the pixels, and against the plain way through the decoder.
+//! from the bytes in front of the pixels, and against the plain way through the decoder.
 #![allow(clippy::unwrap_used)] // A test may panic.
 #![allow(unsafe_code)] // An allocator is.
 
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use millrace_image::{Error, Limits, Preprocess, RgbImage};
 use png::{BitDepth, ColorType};
 
-/// Counts what a thread holds, and the most it has held.
+/// Counts the bytes that a thread holds, and the most it has held.
 struct Counting;
 
 thread_local! {
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` holds at most beside what is held already, and what it gives.
+/// The most bytes that `work` holds in addition, and its result.
 fn most_bytes<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = HELD_BYTES.get();
     MOST_BYTES.set(before);
@@ -81,13 +81,13 @@ fn png(width: u32, height: u32, colour: ColorType, depth: BitDepth, data: &[u8])
     file
 }
 
-/// The bound of a file: the limit from which it is no longer refused.
+/// The bound of a file: the limit from which it is accepted.
 fn bound_bytes(file: &[u8]) -> u64 {
     let mut limits = Limits {
         bytes: 0,
         ..Limits::default()
     };
-    // What the head says is checked first, and the tables that are found behind it then.
+    // The bound of the head is checked first, then that of the tables behind it.
     while let Err(Error::TooMuchMemory { needed_bytes, .. }) =
         RgbImage::decode_within("x", file, limits)
     {
@@ -324,7 +324,7 @@ fn what_takes_too_much_is_refused_with_figures() {
     assert!(error.starts_with(&expected), "{error}");
 }
 
-/// Decodes and resizes `file`, and compares what that took with the bounds.
+/// Decodes and resizes `file`, and compares the memory with the bounds.
 fn check(name: &str, file: &[u8]) -> RgbImage {
     let bound = bound_bytes(file);
     let (most, image) = most_bytes(|| RgbImage::decode(name, file).unwrap());
@@ -378,7 +378,7 @@ fn twenty_four_million_pixels_of_any_shape_take_little() {
     }
 }
 
-/// What a camera may have noted, beside few pixels: counted, and refused where it is more than is given.
+/// A camera's metadata beside few pixels: counted, and refused where they exceed the limit.
 #[test]
 fn metadata_of_png_stay_within_the_bound() {
     for n_bytes in [100, 3 << 20, 9_999_999] {

@@ -197,7 +197,7 @@ fn a_code_with_too_many_symbols_is_broken() {
     }
 }
 
-/// The decoder takes memory for what a frame says before it compares that with the file's head.
+/// The decoder takes memory for a frame's size before it compares that with the file's head.
 #[test]
 fn a_frame_larger_than_its_file_is_broken() {
     let mut large = frame(16, 16);
@@ -246,7 +246,7 @@ fn parts_that_are_not_there_stay_within_the_bound() {
     assert!(largest > 16 << 20, "{largest} bytes: no part was claimed");
 }
 
-/// Damage in any place: what is decoded stays within the limit, nothing panics, and what the decoder reads is not called broken.
+/// Damage in any place: decoding stays within the limit, nothing panics, and no file that the decoder reads is called broken.
 #[test]
 fn damaged_files_stay_within_the_limit() {
     let n_each = sample::whole_or(4000, 60);

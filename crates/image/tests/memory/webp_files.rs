@@ -83,7 +83,7 @@ impl Bits {
         }
     }
 
-    /// What stands in front of the groups: no transform, no cache, and an entropy image of one pixel that names the last of `n`.
+    /// The part in front of the groups: no transform, no cache, and an entropy image of one pixel that names the last of `n`.
     pub(super) fn many(&mut self, n: u32) {
         self.put(0, 2);
         self.put(1, 1);

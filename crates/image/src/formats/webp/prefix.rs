@@ -21,7 +21,7 @@ const MAX_TABLE_BITS: usize = 10;
 const ENTRY_BYTES: u64 = 4;
 const NODE_BYTES: u64 = 16;
 
-/// What an allocator may take besides for a block: a head of 8 bytes, and what rounds to 16 or up to a least block of 32.
+/// The most that an allocator adds to a block: a head of 8 bytes, and rounding to 16 or up to a least block of 32.
 const BLOCK_BYTES: u64 = 24;
 
 /// A code as a stream has it.
@@ -78,7 +78,7 @@ impl PrefixCode {
         }
     }
 
-    /// A code by the lengths of its symbols, which are in a code of their own.
+    /// A code by the lengths of its symbols, which have a separate code.
     fn read_lengths(bits: &mut Bits, n_symbols: usize) -> Result<PrefixCode, ImageFault> {
         let mut of_lengths = vec![0; N_LENGTH_SYMBOLS];
         let n_given = 4 + bits.read(4)? as usize;
@@ -116,7 +116,7 @@ impl PrefixCode {
         PrefixCode::of_lengths(of_symbols, bits)
     }
 
-    /// The code of these lengths. One symbol alone has no bits, whatever its length is.
+    /// The code of these lengths. One symbol alone has no bits, for any length.
     fn of_lengths(of_symbols: Vec<u8>, bits: &Bits) -> Result<PrefixCode, ImageFault> {
         let mut counts = [0; MAX_LENGTH + 1];
         for length in &of_symbols {

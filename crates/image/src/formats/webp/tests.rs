@@ -1,6 +1,6 @@
 use super::*;
 
-/// Counts that `tools/make_webp_fixtures.py` found, and what image-webp takes for each.
+/// Counts that `tools/make_webp_fixtures.py` found, and image-webp's memory for each.
 #[test]
 fn codes_are_counted_as_another_reader_counts_them() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/webp");
