@@ -1,4 +1,4 @@
-//! How far two results are apart, and what is near enough.
+//! Differences between two results, and bounds on them.
 
 use crate::golden::GoldenMatrix;
 

@@ -1,4 +1,4 @@
-//! The fixtures of `testdata/encoders`: tiny encoders, and what transformers makes of a text.
+//! The fixtures of `testdata/encoders`: tiny encoders, and the results of transformers for a text.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ impl EncoderGolden {
         (self.files != EncoderFiles::Folder).then(|| self.dir.join("model.f32.gguf"))
     }
 
-    /// What opens: the folder, the GGUF file, or both.
+    /// The model files: the folder, the GGUF file, or both.
     pub fn models(&self) -> Vec<PathBuf> {
         let folder = (self.files != EncoderFiles::Gguf).then(|| self.dir.clone());
         folder.into_iter().chain(self.gguf()).collect()
@@ -106,13 +106,13 @@ impl EncoderGolden {
         Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// What is pooled: rows `[n, d_model]` behind the last norm.
+    /// Input of pooling: rows `[n, d_model]` behind the last norm.
     pub fn last(&self) -> GoldenMatrix {
         let file = self.expected_file();
         to_rows(&file.tensor("last").expect("every encoder has last states"))
     }
 
-    /// The tokens, and what enters each block and leaves the last: `n_layers + 1` matrices `[n, d_model]`.
+    /// The tokens, the input of each block and the output of the last: `n_layers + 1` matrices `[n, d_model]`.
     pub fn expected(&self) -> (Vec<u32>, Vec<GoldenMatrix>) {
         let file = self.expected_file();
         let tokens = file.tensor("tokens").expect("every fixture has tokens");

@@ -27,15 +27,15 @@ impl GoldenMatrix {
     }
 }
 
-/// What transformers computed.
+/// Results of transformers.
 #[derive(Clone, Debug)]
 pub struct GoldenValues {
     /// The prompt.
     pub tokens: Vec<u32>,
     /// Logits after each token: `[n, vocab]`.
     pub logits: GoldenMatrix,
-    /// What enters each block, then what leaves the last one (before the final norm):
-    /// `n_layers + 1` matrices `[n, d_model]`.
+    /// Input of each block, then the output of the last one (before the final norm): `n_layers + 1`
+    /// matrices `[n, d_model]`.
     pub hidden: Vec<GoldenMatrix>,
 }
 
@@ -118,7 +118,7 @@ impl Golden {
     }
 }
 
-/// What the `expected.safetensors` of a folder says.
+/// Contents of a folder's `expected.safetensors`.
 pub(crate) fn expected_of(dir: &Path) -> GoldenValues {
     let path = dir.join("expected.safetensors");
     let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));

@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(asked, [false, false, false, true, true]);
     }
 
-    /// Tests that take turns by what they are of leave no case out.
+    /// Tests that take turns by number leave no case out.
     #[test]
     fn turns_take_each_case_once() {
         for of in 1..6 {

@@ -1,4 +1,4 @@
-//! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and what registries show of it.
+//! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and its fields for registries.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::names::files_below;
@@ -21,7 +21,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Rows of the table, in its order: ``| `name` | what it holds | a, b |``, with a dash for none.
+/// Rows of the table, in its order: ``| `name` | contents | a, b |``, with a dash for none.
 fn table(page: &str) -> Vec<Room> {
     let rooms = page
         .split("\n## ")
@@ -51,7 +51,7 @@ fn room(package: &str) -> Option<String> {
     })
 }
 
-/// What a crate uses when it is shipped: not what its tests use.
+/// Dependencies of a crate as shipped, without those of its tests.
 fn shipped_with(manifest: &Table) -> BTreeSet<String> {
     fn add(of: &Table, uses: &mut BTreeSet<String>) {
         let dependencies = of.get("dependencies").and_then(Value::as_table);
@@ -94,7 +94,7 @@ fn crates() -> Vec<Room> {
     rooms.collect()
 }
 
-/// What is not as the table has it, a line each.
+/// Differences from the table, a line each.
 fn violations(table: &[Room], crates: &[Room]) -> Vec<String> {
     let floor = |name: &str| table.iter().position(|room| room.name == name);
     let mut lines = Vec::new();
@@ -139,7 +139,7 @@ fn nothing_points_back() {
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
-/// What a crate's page on a registry, and its packed sources, would lack.
+/// Parts that a crate's page on a registry, and its packed sources, would lack.
 fn lacks(folder: &Path, package: &Table, workspace: &Table) -> Vec<String> {
     if package.get("publish") == Some(&Value::Boolean(false)) {
         return Vec::new();
@@ -163,7 +163,7 @@ fn lacks(folder: &Path, package: &Table, workspace: &Table) -> Vec<String> {
             lacks.push(key.to_owned());
         }
     }
-    // What registries take at most.
+    // The most that registries take.
     let many = |key: &str| value(key).and_then(Value::as_array).map_or(0, Vec::len);
     for key in ["keywords", "categories"] {
         if many(key) > 5 {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that take any op. A target matches what it takes, and `graph` and `verify` define and check each.
+/// Crates that take any op. A target matches the ops it takes, and `graph` and `verify` define and check each.
 const GENERIC: [&str; 9] = [
     "capi",
     "cli",
@@ -19,7 +19,7 @@ const GENERIC: [&str; 9] = [
     "server",
 ];
 
-/// Files that name ops: how often, and what for.
+/// Files that name ops: how often, and for which purpose.
 const ALLOWED: [(&str, usize, &str); 24] = [
     (
         "ggml-plugin/src/npu/plan.rs",

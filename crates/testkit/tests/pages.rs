@@ -1,14 +1,14 @@
-//! The pages that people read: links lead somewhere, the README is short, reports say what made them.
+//! The pages that people read: links lead somewhere, the README is short, reports name the program that made them.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What the README may be.
+/// Limits of the README.
 const MAX_LINES: usize = 90;
 const MAX_CELL: usize = 120;
 const MAX_WORDS_A_SENTENCE: f64 = 25.0;
-/// What the changelog may say of a version: a page.
+/// Limits of a version's entry in the changelog: a page.
 const MAX_CHANGELOG_LINES: usize = 60;
 const MAX_CHANGELOG_WORDS: usize = 600;
 
@@ -49,7 +49,7 @@ fn outside_of_code(page: &str) -> Vec<&str> {
     lines.collect()
 }
 
-/// A text without what stands between backticks.
+/// A text without the parts between backticks.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }
@@ -97,7 +97,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// What is wrong with a link of a page, if it leads to a file of the repository.
+/// The fault of a page's link, if it leads to a file of the repository.
 fn problem(page: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -300,7 +300,7 @@ fn the_readmes_speeds_are_those_that_were_measured() {
     assert_eq!(n_rows, 6);
 }
 
-/// What cites documents that nobody else has: `seed 0…`, or a folder's notes as a source.
+/// Whether a line cites documents that nobody else has: `seed 0…`, or a folder's notes as a source.
 fn cites_internal_documents(line: &str) -> bool {
     let line = line.to_lowercase();
     let mut rest = line.as_str();
@@ -411,7 +411,7 @@ fn the_changelog_has_a_page_for_each_version() {
             "{name}: {n_lines} lines, {n_words} words; details belong in docs/changes-*.md"
         );
     }
-    // What is packaged has the version that stands first.
+    // The packaged version is the first one in the changelog.
     let version = format!("\n## [{}]", env!("CARGO_PKG_VERSION"));
     let first = changelog.find("\n## [");
     assert_eq!(changelog.find(&version), first, "{version} is not first");
