@@ -32,14 +32,14 @@ use std::time::SystemTime;
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// What is said.
+    /// Text of the message.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub content: String,
-    /// What the images are called that stand before the text. A template gets a part for each and one
-    /// for the text in place of a plain string, and writes what holds their places.
+    /// Names of the images that come before the text. A template gets a part for each and one for the
+    /// text in place of a plain string, and writes their placeholders.
     #[serde(skip)]
     pub images: Vec<String>,
-    /// Whatever else a template may look at: `tool_calls`, `name`, `reasoning_content`.
+    /// Other fields that a template may read: `tool_calls`, `name`, `reasoning_content`.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
@@ -77,23 +77,23 @@ impl Message {
         images.chain([text]).collect()
     }
 
-    /// What the model is told before the conversation.
+    /// Instructions to the model before the conversation.
     pub fn system(content: impl Into<String>) -> Message {
         Message::new("system", content)
     }
 
-    /// What the user says.
+    /// A message of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model said.
+    /// A message of the model.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }
 }
 
-/// What a template is rendered with besides the messages.
+/// Options of a rendering besides the messages.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
     /// Ends the prompt where the model's answer begins.
@@ -115,7 +115,7 @@ pub struct RenderOptions {
 /// A chat template, ready to render.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    /// Where it stands, for messages.
+    /// Where it comes from, for messages.
     origin: String,
     /// Names and sources.
     templates: Vec<(String, String)>,
@@ -123,7 +123,7 @@ pub struct ChatTemplate {
     trusted: bool,
     /// Variables of every rendering: `bos_token`, `eos_token`.
     variables: Map<String, Value>,
-    /// What probes have found, by the name of the template.
+    /// Results of probes, by the name of the template.
     habits: Mutex<Vec<(String, Habits)>>,
 }
 
@@ -131,9 +131,9 @@ const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
 impl ChatTemplate {
-    /// Compiles a template. `origin` says where it stands (a file and the place in it). `bos_text`
-    /// and `eos_text` are the texts of the begin- and end-of-sequence tokens, which most templates
-    /// write out; without them the variables are undefined.
+    /// Compiles a template. `origin` says where it comes from (a file and the place in it).
+    /// `bos_text` and `eos_text` are the texts of the begin- and end-of-sequence tokens, which most
+    /// templates write out; without them the variables are undefined.
     ///
     /// # Errors
     /// [`Error::Template`] if it does not parse, [`Error::TemplateLimit`] if it is too long.
@@ -253,7 +253,7 @@ impl ChatTemplate {
         reply.into_result(&self.origin)
     }
 
-    /// What probes have found. Whoever panicked has left it whole.
+    /// Results of probes. A thread that panicked while it held the lock has left them whole.
     fn known_habits(&self) -> std::sync::MutexGuard<'_, Vec<(String, Habits)>> {
         self.habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,12 +289,11 @@ impl ChatTemplate {
 
     /// The prompt for a conversation, as text.
     ///
-    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it
-    /// with `parse_special` and without `add_special`. Control tokens that the conversation
-    /// contains cannot be told from the template's in this text; [`ChatTemplate::render_prompt`]
-    /// keeps them apart.
+    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it with
+    /// `parse_special` and without `add_special`. In this text, control tokens of the conversation look
+    /// like the template's; [`ChatTemplate::render_prompt`] keeps them apart.
     ///
-    /// Messages come out whatever form the template takes them in: contents as strings or as lists of
+    /// Messages come out in whichever form the template takes them: contents as strings or as lists of
     /// parts, and a system message that it refuses or drops before the text of the user's next message.
     ///
     /// # Errors

@@ -5,8 +5,7 @@
 
 use crate::vocab::{TokenKind, Vocab};
 
-/// Texts that end a turn or a text. No ordinary text is tokenized to them, whatever kind the file
-/// gives them.
+/// Texts that end a turn or a text. No ordinary text is tokenized to them, for any kind that the file gives them.
 const MARKUP: &[&str] = &[
     "<|eot_id|>",
     "<|eom_id|>",

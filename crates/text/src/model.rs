@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Positions within a piece are 32 bits wide; a longer one is encoded in parts.
 const MAX_PIECE_BYTES: usize = 1 << 30;
 
-/// What encodes the pieces that the pre-tokenizer leaves.
+/// The model that encodes pieces of the pre-tokenizer.
 #[derive(Debug)]
 pub(crate) enum TokenModel {
     /// Byte-level BPE: pieces are bytes (GPT-2, Llama 3, Qwen, Tekken).
@@ -57,12 +57,11 @@ impl TokenModel {
     }
 }
 
-/// What is known of tokens whose whole text is met as a word: does encoding that word give the
-/// token?
+/// For each token, whether encoding its whole text as a word gives the token, as far as known.
 ///
 /// Most words of a text are such tokens, so remembering the answer saves nearly all merging. It is
-/// learnt as words are met, takes one byte a token, and whoever finds an answer first writes the
-/// same as the next.
+/// learnt as words are met, and takes one byte a token. Threads may find an answer at the same
+/// time: all of them write the same one.
 #[derive(Debug)]
 pub(crate) struct WholeWords(Vec<AtomicU8>);
 
@@ -86,7 +85,7 @@ impl WholeWords {
         }
     }
 
-    /// Remembers what encoding the word of token `id` gave.
+    /// Remembers the encoding of the word of token `id`.
     pub(crate) fn learn(&self, id: u32, encoded: &[u32]) {
         let answer = if encoded == [id] { ITSELF } else { IN_PARTS };
         self.0[id as usize].store(answer, Ordering::Relaxed);

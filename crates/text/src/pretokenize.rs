@@ -165,7 +165,7 @@ fn marked(text: &str, mark: char, prepend: Prepend, first: bool) -> String {
     out
 }
 
-/// Pieces that each begin with the mark, but for what stands before the first one.
+/// Pieces that each begin with the mark, except the text before the first one.
 fn cut_before(text: &str, mark: char, emit: &mut dyn FnMut(&str)) {
     let mut start = 0;
     for (at, _) in text.match_indices(mark) {

@@ -109,7 +109,7 @@ impl Splitter {
     }
 }
 
-/// What control tokens in a text are.
+/// Treatment of control tokens in a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Control<'l> {
     /// Ordinary text.

@@ -1,4 +1,4 @@
-//! What a user should know of a vocabulary, although it works.
+//! Properties of a working vocabulary that a user should know.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ use super::strftime::Moment;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What the templates of the models with images write where an image belongs.
+/// The token that templates of models with images write in place of an image.
 pub const IMAGE_TOKEN: &str = "<start_of_image>";
 
 /// Whether a template's habits are known already.
@@ -31,7 +31,7 @@ pub(super) enum Contents {
     Parts,
 }
 
-/// What a template makes of messages.
+/// The form in which a template takes messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Habits {
     pub(super) contents: Contents,
@@ -57,7 +57,7 @@ pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Mo
     let has = |text: &Option<String>, probe: &str| text.as_ref().is_some_and(|t| t.contains(probe));
     let as_string = render(json!([{"role": "user", "content": USER}]));
     let as_parts = render(json!([{"role": "user", "content": part(USER)}]));
-    // A list that was printed as such is not what was meant.
+    // A template that prints the list itself does not read parts.
     let is_printed = has(&as_parts, &format!("'text': '{USER}"))
         || has(&as_parts, &format!("\"text\": \"{USER}"))
         || has(&as_parts, &format!("\"text\":\"{USER}"));
@@ -119,7 +119,7 @@ fn joined(parts: &[Value]) -> String {
     parts.iter().map(of).collect()
 }
 
-/// What a content or a part says.
+/// The text of a content or of a part.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! The time that templates are told.
+//! The clock that templates read.
 
 use super::strftime::Moment;
 use jiff::Timestamp;
@@ -22,8 +22,8 @@ pub(super) fn in_utc(time: SystemTime) -> Moment {
     }
 }
 
-/// The present on the clock of this place: what `datetime.now()` shows. The place is that of the
-/// variable TZ, else of /etc/localtime; where neither is of use it is UTC, as in the C library.
+/// The present in the local time zone, as `datetime.now()` shows it. The zone is that of the
+/// variable TZ, else of /etc/localtime; where neither is usable it is UTC, as in the C library.
 pub(super) fn here_and_now() -> Moment {
     let now = in_utc(SystemTime::now());
     let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
@@ -43,7 +43,7 @@ mod tests {
 
     const SHOWN: &str = "hours and offset:";
 
-    /// Run by the test below with a zone of its own; the variable must not change while others read it.
+    /// Run by the test below in a process with a set time zone; the variable must not change while others read it.
     #[test]
     fn show_the_clock() {
         let (moment, now) = (here_and_now(), in_utc(SystemTime::now()));

@@ -1,10 +1,10 @@
 //! Jinja2, as transformers sets it up for chat templates, with the values of Python.
 //!
-//! A template means what Jinja2 3.1.6 makes of it: its syntax, its control of white space, its scopes,
-//! its filters and tests, and the operators and methods of Python's `str`, `int`, `float`, `list`,
-//! `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. The way of a source:
-//! `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything that takes time or memory
-//! asks `fault` first.
+//! A template has the meaning that Jinja2 3.1.6 gives it: its syntax, its control of white space, its
+//! scopes, its filters and tests, and the operators and methods of Python's `str`, `int`, `float`,
+//! `list`, `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. A source
+//! passes through `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything that takes
+//! time or memory asks `fault` first.
 
 mod access;
 mod args;
@@ -52,7 +52,7 @@ impl Template {
             .map_err(|fault| (fault.line as usize, fault.message))
     }
 
-    /// Renders with some variables, within a number of steps. `now` is what `strftime_now` tells.
+    /// Renders with some variables, within a number of steps. `now` is the time of `strftime_now`.
     pub(super) fn render(
         &self,
         variables: &Map<String, Json>,

@@ -1,10 +1,9 @@
-//! Work with templates as a value: what is to be compiled or rendered, and what came of it.
+//! Work with templates as a value: a request to compile or render, and its result.
 //!
-//! A template from a file is a program by a stranger. Its source is of bounded length, it runs on
-//! a thread of its own whose stack suffices for the deepest nesting that so much source can hold,
-//! for a bounded number of steps and to a bounded output. Each of its values is bounded, too; what
-//! they take together is not. A program that reads files of strangers therefore has jobs done in another process, whose
-//! memory and time the system limits ([`render_templates_with`]).
+//! A template from a file is a program by a stranger. Its source is of bounded length. It runs on a separate thread,
+//! whose stack suffices for the deepest nesting that so much source can hold, for a bounded number of steps and to a
+//! bounded output. Each of its values is bounded, too, but their sum is not. A program that reads files of strangers
+//! therefore has jobs done in another process, whose memory and time the system limits ([`render_templates_with`]).
 
 use super::adapt::{Adapt, Habits};
 use super::strftime::Moment;
@@ -33,8 +32,8 @@ pub struct TemplateJob {
     /// The one to render; none to see whether all of them parse.
     pub(super) render: Option<String>,
     pub(super) variables: Map<String, Value>,
-    /// What `strftime_now` tells, in seconds since 1970. It is the time of the user's place, which the
-    /// process that renders need not know.
+    /// The time of `strftime_now`, in seconds since 1970, in the user's time zone, which the process
+    /// that renders need not know.
     pub(super) now_seconds: i64,
     #[serde(default)]
     pub(super) now_microseconds: u32,
@@ -46,7 +45,7 @@ pub struct TemplateJob {
     pub(super) adapt: Option<Adapt>,
 }
 
-/// What came of a [`TemplateJob`].
+/// Result of a [`TemplateJob`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TemplateReply(pub(super) Reply);
 
@@ -70,17 +69,17 @@ pub(super) enum Reply {
     },
     /// A bound was met.
     Limit(String),
-    /// What came of messages in the form that the template takes, and what that form is.
+    /// The result for messages in the form that the template takes, and that form.
     Adapted { habits: Habits, reply: Box<Reply> },
 }
 
 impl TemplateReply {
-    /// The job was given up: what bound it met, as in "it took more than 10 s".
+    /// The job was given up: the bound that it met, as in "it took more than 10 s".
     pub fn limit(reason: impl Into<String>) -> TemplateReply {
         TemplateReply(Reply::Limit(reason.into()))
     }
 
-    /// The reply itself, and what a probe has found.
+    /// The reply itself, and the result of a probe.
     pub(super) fn without_habits(self) -> (TemplateReply, Option<Habits>) {
         match self.0 {
             Reply::Adapted { habits, reply } => (TemplateReply(*reply), Some(habits)),
@@ -138,8 +137,7 @@ impl TemplateJob {
         }
     }
 
-    /// Does the job in this process, on a thread of its own. Length, nesting, steps and output are
-    /// bounded; memory is not.
+    /// Does the job in this process, on a separate thread. Length, nesting, steps and output are bounded; memory is not.
     pub fn run(&self) -> TemplateReply {
         TemplateReply(self.on_thread().unwrap_or_else(Reply::Limit))
     }

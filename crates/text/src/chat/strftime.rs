@@ -71,7 +71,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// What `strftime_now` tells.
+/// The time of `strftime_now`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment {
     /// Seconds since 1970 on the clock of the place.
@@ -190,7 +190,7 @@ impl Time {
         }
     }
 
-    /// Appends what a directive stands for; whether it is known.
+    /// Appends the value of a directive; whether it is known.
     fn directive(
         &self,
         directive: char,
@@ -283,7 +283,7 @@ impl Time {
                 Some(directive) => self.directive(directive, style, out)?,
                 None => false,
             };
-            // What is unknown stays as it is written.
+            // An unknown directive is copied.
             if !is_known {
                 out.push_str(&rest[at..end]);
             }

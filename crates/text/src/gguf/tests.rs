@@ -265,7 +265,7 @@ fn no_vocabulary_makes_it_panic() {
     });
 }
 
-/// Control tokens of one character, made by a merge, spelled as a byte, and standing for what is unknown.
+/// Control tokens of one character, made by a merge, spelled as a byte, and used for unknown text.
 #[test]
 fn no_lookup_gives_a_control_token_of_plain_text() {
     let tokens = || vec!["a", "b", "!", "ab", "<0x21>", "<0x63>", "<|x|>", "★"];
@@ -317,7 +317,7 @@ fn every_way_to_name_an_end_token() {
         (|v| v.fill = [Some(0), Some(1), Some(2)], &[0, 1, 2, 3]),
         (|v| v.ends = vec![2, 1, 99], &[1, 2, 3]),
         (|v| (v.eos, v.eot) = (None, Some(99)), &[]),
-        // By its text, whatever its type.
+        // By its text, for any type.
         (|v| v.tokens[1] = "[EOT]", &[1, 3]),
     ];
     for (edit, want) in cases {
@@ -425,7 +425,7 @@ fn characters_with_marks_have_no_byte_alphabet() {
         );
         assert_eq!(t.decode(&[6, 2, 3, 9], true), " aéĠ");
     }
-    // Line ends are tokens of their own, or merged as merges say.
+    // Line ends are separate tokens, or merged as merges say.
     let sarvam = Tokenizer::from_gguf(vocab("gpt2", Some("sarvam-moe"))).unwrap();
     assert_eq!(sarvam.encode("\n\n", PLAIN), [7, 7]);
     let words = GgufVocab {

@@ -260,7 +260,7 @@ fn control_tokens_do_not_come_out_of_plain_text() {
             // Known to the search for added tokens alone.
             ("a★", &[257, 227, 153, 134][..], &[257, 268][..]),
             ("★", &[227, 153, 134], &[268]),
-            // A word within a word is no match, and the model does not know it.
+            // A word within a word does not match, and the model does not know it.
             (
                 "a☆b",
                 &[257, 227, 153, 135, 258],

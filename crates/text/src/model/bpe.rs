@@ -9,7 +9,7 @@ use crate::vocab::{TokenKind, Vocab};
 #[derive(Debug)]
 pub(crate) struct ByteBpe {
     merges: Merges,
-    /// A piece that is a token is that token, whatever its merges say.
+    /// Whether a piece that is a token becomes that token, without regard to its merges.
     ignore_merges: bool,
     /// The token of each byte.
     symbols: Box<[u32; 256]>,
@@ -18,7 +18,7 @@ pub(crate) struct ByteBpe {
     whole: WholeWords,
 }
 
-/// What stands for a symbol that has no token.
+/// Replacement of a symbol that has no token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unknown {
     /// The token, if there is one.
@@ -34,7 +34,7 @@ pub(crate) struct BpeOptions {
     pub(crate) unknown: Unknown,
     /// Whether characters without a token are written as bytes.
     pub(crate) byte_fallback: bool,
-    /// Whether a piece of line ends that is a token is that token, whatever its merges say.
+    /// Whether a piece of line ends that is a token becomes that token, without regard to its merges.
     pub(crate) whole_line_ends: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::vocab::Vocab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// What two adjacent tokens become.
+/// The token that two adjacent tokens become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merge {
     /// Place in the order of merges; lower ones come first.
@@ -25,7 +25,7 @@ const NEVER: Merge = Merge {
     id: u32::MAX,
 };
 
-/// A symbol that is no token and merges with nothing.
+/// A symbol without a token, which merges with nothing.
 pub(crate) const NO_TOKEN: u32 = u32::MAX;
 
 /// Up to this many symbols, rescanning beats the heap.

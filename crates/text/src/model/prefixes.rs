@@ -1,4 +1,4 @@
-//! Which tokens a text begins with, by their texts or by what they print.
+//! Which tokens a text begins with, by their texts or by the bytes they print.
 
 use crate::vocab::Vocab;
 
@@ -7,7 +7,7 @@ use crate::vocab::Vocab;
 #[derive(Debug)]
 pub(crate) struct PrefixTable {
     ids: Vec<u32>,
-    /// What of a token the table goes by.
+    /// The bytes of a token that the table is sorted by.
     of: fn(&Vocab, u32) -> &[u8],
     /// Where in `ids` the texts with each first byte begin; 257 places.
     starts: Vec<u32>,
@@ -19,7 +19,7 @@ impl PrefixTable {
         PrefixTable::of(vocab, |vocab, id| vocab.text(id).as_bytes(), ids)
     }
 
-    /// The same by what tokens print.
+    /// The same by the bytes that tokens print.
     pub(crate) fn of_pieces(vocab: &Vocab, ids: impl Iterator<Item = u32>) -> PrefixTable {
         PrefixTable::of(vocab, Vocab::piece, ids)
     }

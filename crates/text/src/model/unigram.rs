@@ -18,12 +18,12 @@ pub(crate) struct Unigram {
     by_words: bool,
 }
 
-/// What a character without a token becomes.
+/// Encoding of a character without a token.
 #[derive(Debug)]
 struct UnknownCharacter {
     /// The token of a run of them.
     id: Option<u32>,
-    /// What one of them costs.
+    /// The score of one of them.
     score: f64,
     /// The tokens of its bytes, which come before the unknown token.
     bytes: Option<ByteTokens>,
@@ -265,7 +265,7 @@ mod tests {
         ] {
             assert_eq!(encode(&texts, &scores, OPTIONS, text), want, "{text}");
         }
-        // Nothing of `<s>` has a token, but for what a control token would give.
+        // Of `<s>` only the text of a control token would match, and it must not.
         assert_eq!(encode(&texts, &scores, OPTIONS, "<s>"), [0]);
         let bytes = UnigramOptions {
             byte_fallback: true,

@@ -15,7 +15,7 @@ pub(crate) struct WordPiece {
     longest_bytes: usize,
 }
 
-/// What stands in front of a piece in the vocabulary.
+/// Prefixes of pieces in the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PieceSpelling {
     /// In front of a piece that begins a word.
@@ -137,7 +137,7 @@ mod tests {
             ("x", &[0]),
             // Longer than six characters.
             ("unablea", &[0]),
-            // A control token is no piece.
+            // A control token is not a piece.
             ("[UNK]", &[0]),
             ("un▁é", &[0]),
         ] {

@@ -5,7 +5,7 @@ use super::methods;
 use super::value::{Object, Value};
 use std::rc::Rc;
 
-/// `value.name`: an attribute, else what a dictionary has under the name.
+/// `value.name`: an attribute, else the entry of a dictionary under the name.
 pub(crate) fn attribute(value: &Value, name: &Rc<str>) -> Res<Value> {
     if value.is_undefined() {
         return Err(value.undefined_fault());
@@ -237,7 +237,7 @@ fn places(
     })
 }
 
-/// What `|attribute` parameters of filters name: parts between dots, numbers among them.
+/// The path in `|attribute` parameters of filters: parts between dots, numbers among them.
 pub(crate) struct Path(Vec<Value>);
 
 impl Path {

@@ -69,7 +69,7 @@ pub(crate) struct CallArgs {
     pub(crate) more_named: Option<Expr>,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum AssignTarget {
     Name(Rc<str>),

@@ -1,5 +1,5 @@
-//! What is seen in a tree before it runs: filters and tests that are not there, and the special names
-//! that the body of a macro uses.
+//! Checks of a tree before it runs: filters and tests that do not exist, and the special names that
+//! the body of a macro uses.
 
 use super::ast::{AssignTarget, Body, CallArgs, Expr, ExprKind, MacroDef, Stmt, StmtKind};
 use super::lexer::SyntaxFault;

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-/// `a == b`. It spends steps, and says no where they are used up: whoever asked fails at once.
+/// `a == b`. It spends steps, and returns false where they are used up: the caller then fails at once.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     if !fault::spend_quietly(1) {
         return false;
@@ -88,7 +88,7 @@ pub(crate) fn as_whole(x: f64) -> Option<i128> {
     is_whole.then_some(x as i128)
 }
 
-/// How two values are ordered; `None` where a float is no number.
+/// The order of two values; `None` where a float is NaN.
 pub(crate) fn order(a: &Value, b: &Value, op: &str) -> Res<Option<Ordering>> {
     fault::spend(1)?;
     if let (Some(a), Some(b)) = (a.as_int(), b.as_int()) {
@@ -173,7 +173,7 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Res<bool> {
             )))
         }
         Value::Iter(items) => {
-            // What is looked at is gone.
+            // Items are taken out as they are compared.
             loop {
                 let Some(next) = items.borrow_mut().pop_front() else {
                     return Ok(false);

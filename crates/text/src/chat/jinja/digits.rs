@@ -1,8 +1,8 @@
-//! Numbers in digits: what `%` and `format` have in common.
+//! Digits of numbers: common code of `%` and `format`.
 
 use super::fault::{self, Res};
 
-/// A number's sign, digits and what stands behind them, to be padded.
+/// A number's sign, digits and the part behind them, to be padded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digits {
     pub(crate) is_negative: bool,
@@ -60,7 +60,7 @@ impl Digits {
         let end = text
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len());
-        // What is no number has no digits.
+        // Infinities and NaN have no digits.
         let end = if end == 0 { text.len() } else { end };
         Digits {
             is_negative,

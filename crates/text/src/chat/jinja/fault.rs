@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// What kind of failure it is. Some filters answer to some of them, as Python's do to exceptions.
+/// Kind of a failure. Some filters catch some of them, as Python's catch exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     /// `TypeError`
@@ -32,7 +32,7 @@ pub(crate) struct TemplateFault {
     pub(crate) line: u32,
 }
 
-/// What nearly everything here returns.
+/// Result of nearly every function here.
 pub(crate) type Res<T> = Result<T, TemplateFault>;
 
 impl TemplateFault {

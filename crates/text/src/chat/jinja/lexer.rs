@@ -62,7 +62,7 @@ struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    /// Whether what was read last ends in a line end.
+    /// Whether the last part that was read ends in a line end.
     line_starts: bool,
     tokens: Vec<(Token, u32)>,
 }
@@ -181,7 +181,7 @@ impl<'s> Lexer<'s> {
         self.fault("a raw block has no end")
     }
 
-    /// What stands in a tag, up to its end.
+    /// Reads the contents of a tag, up to its end.
     fn tag(&mut self, len: usize, begin: Token, end: Token) -> Result<(), SyntaxFault> {
         self.push(begin);
         self.skip(len);
@@ -299,7 +299,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The length of ` raw %}` at the start of a text, with what the end of the tag takes away.
+/// The length of ` raw %}` at the start of a text, with the white space that the end of the tag strips.
 fn raw_tag(text: &str, name: &str, is_end: bool) -> Option<usize> {
     let start = skip_spaces(text);
     let after = text[start..].strip_prefix(name)?;

@@ -65,7 +65,7 @@ pub(crate) fn unescaped(text: &str) -> String {
     out
 }
 
-/// What stands behind an ampersand: its text and its length.
+/// The entity behind an ampersand: its text and its length.
 fn entity(text: &str) -> Option<(String, usize)> {
     if let Some(number) = text.strip_prefix('#') {
         let (digits, radix) = match number.strip_prefix(['x', 'X']) {

@@ -66,7 +66,7 @@ const STR: [&str; 47] = [
     "zfill",
 ];
 
-/// What markup has besides.
+/// Additional methods of markup.
 const MARKUP: [&str; 3] = ["unescape", "striptags", "escape"];
 
 /// Whether values of the type have a method, which leaves the value as it is.

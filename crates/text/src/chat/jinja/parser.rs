@@ -392,7 +392,7 @@ impl TemplateParser {
         })))
     }
 
-    /// What would load another template: it parses, and fails when it is reached.
+    /// A statement that would load another template: it parses, and fails when it is reached.
     fn load(&mut self, name: &str) -> ParseResult<StmtKind> {
         self.expression()?;
         while *self.peek() != Token::BlockEnd {

@@ -1,4 +1,4 @@
-//! Tests: what may stand behind `is`.
+//! Tests: the predicates behind `is`.
 
 use super::args::Args;
 use super::ast::{BinaryOp, CompareOp};

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 #[derive(Clone)]
 pub(crate) enum Value {
-    /// What is not there, with why.
+    /// A value that does not exist, with the reason.
     Undefined(Rc<Missing>),
     None,
     Bool(bool),
@@ -24,7 +24,7 @@ pub(crate) enum Value {
     Range(Range),
     /// Keys, values or items of a dictionary.
     View(ViewKind, Rc<Dict>),
-    /// Values that are there once: what filters without an end of their own return.
+    /// Values that can be read once: the result of filters that return generators.
     Iter(Rc<RefCell<VecDeque<Value>>>),
     Object(Rc<Object>),
 }
@@ -36,7 +36,7 @@ pub(crate) struct Text {
     pub(crate) is_markup: bool,
 }
 
-/// Why a value is undefined: what doing something with it says.
+/// Why a value is undefined: the message of any operation on it.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) reason: String,
@@ -65,7 +65,7 @@ pub(crate) struct List {
     pub(crate) is_group: bool,
 }
 
-/// What has an identity.
+/// A value with an identity.
 pub(crate) enum Object {
     Namespace(Namespace),
     Macro(Macro),
@@ -342,7 +342,7 @@ impl Value {
         TemplateFault::type_error(format!("'{}' object is not iterable", self.type_name()))
     }
 
-    /// What doing something with an undefined value fails with.
+    /// The failure of an operation on an undefined value.
     pub(crate) fn undefined_fault(&self) -> TemplateFault {
         let reason = match self {
             Value::Undefined(missing) => missing.reason.clone(),

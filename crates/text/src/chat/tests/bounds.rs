@@ -1,4 +1,4 @@
-//! What templates may not exceed, and the places of errors.
+//! Bounds of templates, and the places of errors.
 
 use super::{render, render_source};
 use crate::Error;

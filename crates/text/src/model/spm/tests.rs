@@ -27,7 +27,7 @@ impl Fixture {
         let model = Spm::new(&self.vocab, &self.scores, Some(0));
         let (mut out, mut scratch) = (Vec::new(), merge::MergeScratch::default());
         model.encode(&self.vocab, text, &mut scratch, &mut out);
-        // What was learnt must not change the answer.
+        // Remembered answers must not change the result.
         let first = out.len();
         model.encode(&self.vocab, text, &mut scratch, &mut out);
         assert_eq!(out[..first], out[first..]);

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The bytes of a map. Each node of the trie gets 256 units of its own, which wastes space and needs no search.
+/// The bytes of a map. Each node of the trie gets 256 separate units, which wastes space and needs no search.
 pub(crate) fn charsmap(entries: &[(&str, &str)]) -> Vec<u8> {
     struct TrieNode {
         children: Vec<(u8, usize)>,
@@ -88,7 +88,7 @@ fn clusters_are_mapped_by_their_shortest_match() {
         // No cluster of two characters, so that `ab` is none.
         ("abc", "xbc"),
         ("e\u{301}q.", "E."),
-        // The whole cluster becomes what its first character becomes.
+        // The whole cluster becomes the replacement of its first character.
         ("\r\na", " x"),
         ("éa\u{301}", "ex"),
         // Six bytes and more: character by character.

@@ -1,4 +1,4 @@
-//! Every name, with what it stands for: one row for all names of the same rules.
+//! Every name, with its rules: one row for all names of the same rules.
 
 use super::StepRule::{self, Scan};
 use super::{PretokenizerProfile, Spelling, expressions as by};

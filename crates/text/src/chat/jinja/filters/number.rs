@@ -127,7 +127,7 @@ fn parsed_int(text: &str, base: i128) -> Res<Option<i128>> {
 }
 
 fn to_int(value: &Value, base: i128, default: Value) -> Res<Value> {
-    // What is a number, but too large for here, is no reason for the default.
+    // A number that is too large for 128 bits is no reason for the default.
     let whole = |x: f64| match as_whole(x.trunc()) {
         Some(n) => Ok(Value::Int(n)),
         None if x.is_finite() => Err(ops::beyond_128_bits()),

@@ -113,7 +113,7 @@ impl Wrap {
         }
     }
 
-    /// Words and what is between them, in turn.
+    /// Words and the characters between them, in turn.
     fn chunks<'t>(&self, text: &'t [char]) -> Vec<&'t [char]> {
         let mut out = Vec::new();
         let mut start = 0;
