@@ -39,7 +39,7 @@ pub(crate) struct GraphBuilder<'a> {
     unread: HashSet<String>,
     /// Recurrent states that nodes have so far.
     n_states: usize,
-    /// What scores of heads lose by the distance of the key, for all layers.
+    /// Slopes by which scores of heads fall with the distance of the key, for all layers.
     slopes: Option<Arc<[f32]>>,
     /// Where the weights of the blocks are, if they are those of a draft layer.
     draft: Option<DraftPlace>,
@@ -51,7 +51,7 @@ pub(crate) struct DraftPlace {
     pub(crate) layer: DraftLayer,
     /// The number of its block.
     pub(crate) block: usize,
-    /// What Hugging Face names of a layer that stands by itself begin with; `None` where it is a block behind the last.
+    /// Prefix of Hugging Face names of a layer that is stored separately; `None` where it is a block behind the last.
     pub(crate) hf_prefix: Option<&'static str>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct DraftPlace {
 enum Tensors<'a> {
     /// Those of a checkpoint.
     Checkpoint(&'a Catalog<'a>),
-    /// Whatever the family asks for, in the order of asking.
+    /// Records every tensor that the family asks for, in the order of asking.
     Any(Vec<TensorLayout>),
 }
 
@@ -144,7 +144,7 @@ impl<'a> GraphBuilder<'a> {
         }))
     }
 
-    /// What scores of heads lose by the distance of the key.
+    /// Slopes by which scores of heads fall with the distance of the key.
     pub(crate) fn slopes(&self) -> Option<Arc<[f32]>> {
         self.slopes.clone()
     }
@@ -164,7 +164,7 @@ impl<'a> GraphBuilder<'a> {
         self.config
     }
 
-    /// What is added to the weight of a norm of this role.
+    /// The number to add to the weight of a norm of this role.
     pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
         self.family.norm_offset(&self.conventions, role)
     }

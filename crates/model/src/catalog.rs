@@ -1,4 +1,4 @@
-//! What a checkpoint holds, without its bytes: the graph is built and checked against this.
+//! Contents of a checkpoint without its bytes: the graph is built and checked against this.
 
 use std::collections::{HashMap, HashSet};
 
@@ -91,7 +91,7 @@ impl<'a> Catalog<'a> {
         self.hf_prefix
     }
 
-    /// What a weight is called here, or would be; `None` if Hugging Face files have no such tensor.
+    /// The name of a weight here, or the name that it would have; `None` if Hugging Face files have no such tensor.
     pub(crate) fn hf_name(&self, family: &Family, name: TensorName) -> Option<String> {
         let usual = name.hf(self.hf_prefix, family.hf_names())?;
         let is_other = |(role, _): &(WeightRole, &str)| *role == name.role;

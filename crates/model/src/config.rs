@@ -1,7 +1,7 @@
-//! What a checkpoint says about its model, in one spelling.
+//! A checkpoint's description of its model, in one spelling.
 //!
-//! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
-//! pass, so everything built on a configuration may rely on what it checks.
+//! [`gguf`] and [`hf`] read and write the two spellings. Both pass through
+//! [`ModelConfig::validate`], so everything built on a configuration may rely on its checks.
 
 pub(crate) mod encoder;
 mod experts;
@@ -159,7 +159,7 @@ pub struct ModelConfig {
     pub query_scale: f32,
     /// Layers whose heads do not rotate, by number.
     pub unrotated_layers: Vec<usize>,
-    /// Factor on what a half of a block adds to the stream, 1 otherwise.
+    /// Factor on the output of a half of a block before it is added to the stream, usually 1.
     pub residual_scale: f32,
     /// Factor on the logits, 1 otherwise.
     pub logit_scale: f32,
@@ -180,11 +180,11 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// Attention over a latent, in models that have it; sizes of heads are then its own.
     pub latent: Option<LatentConfig>,
-    /// What differs from layer to layer.
+    /// Values that differ from layer to layer.
     pub layers: LayerConfig,
     /// Layers with a state in place of attention, in models that have them.
     pub recurrent: Option<RecurrentConfig>,
-    /// What an encoder has besides; `None` for models that write texts.
+    /// Additional values of an encoder; `None` for models that write texts.
     pub encoder: Option<EncoderConfig>,
 }
 
@@ -239,7 +239,7 @@ impl ModelConfig {
         ropes.filter_map(limit).chain(table).min()
     }
 
-    /// The longest context to take where none is asked for: the trained one, or what the frequencies allow.
+    /// The longest context to take where none is asked for: the trained one, or the limit of the frequencies.
     pub fn usual_context(&self) -> usize {
         let limit = self.position_limit().unwrap_or(self.context_length);
         self.context_length.min(limit)
@@ -285,7 +285,7 @@ impl ModelConfig {
         !self.unrotated_layers.contains(&layer)
     }
 
-    /// What `layer` computes in place of attention, if it is recurrent.
+    /// The mixer that `layer` computes in place of attention, if it is recurrent.
     pub fn mixer_of(&self, layer: usize) -> Option<RecurrentMixer> {
         let recurrent = self.recurrent.as_ref()?;
         let recurs = recurrent.layers.get(layer).copied().unwrap_or(false);

@@ -90,7 +90,7 @@ fn check_bytes(catalog: &Catalog<'_>, name: &str, shape: &[usize]) -> Result<(),
     }
 }
 
-/// The bytes of a weight that is derived; `None` for one that lies in the checkpoint as it is.
+/// The bytes of a derived weight; `None` for one that the checkpoint holds unchanged.
 ///
 /// # Errors
 /// A tensor that the graph's checks did not meet, or whose bytes are not of its format.

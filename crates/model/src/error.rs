@@ -1,4 +1,4 @@
-//! The crate's errors: each names the file, the key or tensor, what was found and what was expected.
+//! The crate's errors: each names the file, the key or tensor, the value found and the value expected.
 
 /// Why a checkpoint is not a model this crate can describe.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum Error {
     Architecture {
         /// The checkpoint's name.
         file: String,
-        /// What it says it is.
+        /// The kind that it declares.
         found: String,
         /// The supported ones, comma-separated.
         supported: String,
@@ -29,7 +29,7 @@ pub enum Error {
         file: String,
         /// The feature, with the key and value that ask for it.
         feature: String,
-        /// What would be accepted instead.
+        /// Values that would be accepted instead.
         supported: String,
     },
     /// An adapter that does not fit the model, or that is none.
@@ -37,7 +37,7 @@ pub enum Error {
     Adapter {
         /// The adapter's file.
         file: String,
-        /// What is wrong with it, with names and shapes.
+        /// Description of the fault, with names and shapes.
         problem: String,
     },
     /// A key that has no default is absent.
@@ -57,7 +57,7 @@ pub enum Error {
         key: String,
         /// Its value.
         found: String,
-        /// What it must be.
+        /// Values that it may have.
         expected: String,
     },
     /// A weight that the configuration calls for is absent.
@@ -102,7 +102,7 @@ pub enum Error {
         tensor: String,
         /// Format in the file.
         found: String,
-        /// What would do.
+        /// Values that would be accepted.
         expected: String,
     },
     /// A weight is stored in a format that this program does not decode.
@@ -131,8 +131,8 @@ pub enum Error {
         /// Where the zeros begin, from the start of the file.
         offset: u64,
     },
-    /// The file holds a weight inside a block that the family has no use for: running without it
-    /// would compute another function than the one that was trained.
+    /// The file holds a weight inside a block that the family has no use for. Running without it
+    /// would compute a different function from the trained one.
     #[error(
         "{file}: tensor `{tensor}` has no place in a {family} model, so this is a variant that is \
          not supported"

@@ -1,7 +1,7 @@
-//! Importance matrices: how much each column of a matrix counts, which is the mean square of what it multiplies.
+//! Importance matrices: how much each column of a matrix counts, which is the mean square of the inputs that it multiplies.
 //!
 //! A file has sums of squares and the number of rows that went into them, one set for each matrix of a tensor, so files of
-//! several texts add up. Names are GGUF's, whatever files the model came in. [`read`](ImportanceMatrix::read) takes
+//! several texts add up. Names are GGUF's, for models in files of any layout. [`read`](ImportanceMatrix::read) takes
 //! llama.cpp's GGUF form and the older `.dat`; both can be written.
 
 mod file;
@@ -26,7 +26,7 @@ pub enum ImportanceError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the found contents.
         reason: String,
     },
     /// A tensor has another size in the matrix than in the model or another matrix.
@@ -49,7 +49,7 @@ pub enum ImportanceError {
     Format(#[from] millrace_format::Error),
 }
 
-/// What one tensor was multiplied with.
+/// Statistics of the inputs that one tensor was multiplied by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportanceEntry {
     /// Sums of squares, `[n_matrices, k]`.
@@ -118,7 +118,7 @@ pub struct ImportanceMatrix {
 }
 
 impl ImportanceMatrix {
-    /// What is known of a tensor, by its GGUF name.
+    /// The entry of a tensor, by its GGUF name.
     pub fn entry(&self, tensor: &str) -> Option<&ImportanceEntry> {
         self.entries.get(tensor)
     }

@@ -9,7 +9,7 @@ use crate::Error;
 const MERGE: &str = "merge it into its base model (peft's `merge_and_unload`, llama.cpp's `llama-export-lora`) and \
      take the result, or name its base model and the adapter with --lora";
 
-/// `general.type` or `general.architecture`, what it is, and what to do.
+/// `general.type` or `general.architecture`, a description of such a file, and advice.
 const GGUF_KINDS: &[(&str, &str, &str)] = &[
     ("adapter", "a LoRA adapter, not a model", MERGE),
     (
@@ -33,7 +33,7 @@ const VISION_ADVICE: &str = "name the text model, and this file with --mmproj";
 /// Refuses a checkpoint of another kind than a language model.
 ///
 /// # Errors
-/// [`millrace_format::Error::NotAModel`], which says what it is and what to do.
+/// [`millrace_format::Error::NotAModel`], with the kind of the file and advice.
 pub fn check_kind(checkpoint: &Checkpoint) -> Result<(), Error> {
     let kind = match checkpoint.gguf() {
         Some(metadata) => of_gguf(metadata),

@@ -81,8 +81,8 @@ impl Model {
         Ok(model)
     }
 
-    /// The layer of a checkpoint that predicts the token after the next, as a model of one block: with each token it takes
-    /// what the whole model's last norm gave for the token before ([`TargetState`](millrace_graph::TargetState)).
+    /// The layer of a checkpoint that predicts the token after the next, as a model of one block. With each token it takes
+    /// the output of the whole model's last norm for the token before ([`TargetState`](millrace_graph::TargetState)).
     ///
     /// # Errors
     /// [`Error::NoDraftLayer`] for a checkpoint without one; of one that has some of its tensors, as

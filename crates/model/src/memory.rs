@@ -1,4 +1,4 @@
-//! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
+//! Size of a model in memory: parameters, bytes of weights by purpose, bytes of KV cache.
 
 use crate::Model;
 use millrace_graph::{MatrixProduct, SequenceMemory};
@@ -41,7 +41,7 @@ impl Model {
     /// F16, 8.5 for Q8_0). Rounding up to pages is the engine's.
     pub fn memory_plan(&self, n_tokens: usize, kv_bits: f64) -> MemoryPlan {
         let weights = self.weight_groups();
-        // What each op keeps of a sequence: a layer may have a latent, or no keys and values at all.
+        // State of each op for a sequence: a layer may have a latent, or no keys and values at all.
         let elems = |n_tokens: usize| -> u64 {
             let of_op = |memory: SequenceMemory| match memory {
                 SequenceMemory::KvCache(kv) => {
@@ -88,7 +88,7 @@ impl Model {
                     groups.len() - 1
                 });
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
-                // What no file has is no parameter.
+                // A weight without tensors in the file is not a parameter.
                 if weight.tensors().is_empty() {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! What of a model's files makes a ranker: the tensors of a classifier behind an encoder, and what marks a causal model
+//! Marks of a ranker in a model's files: the tensors of a classifier behind an encoder, and the marks of a causal model
 //! that was trained to judge.
 
 use std::fs::File;
@@ -17,18 +17,18 @@ pub const GGUF_DENSE: &str = "cls";
 pub const GGUF_OUT: &str = "cls.output";
 /// The norm between the two in GGUF files.
 pub const GGUF_NORM: &str = "cls.norm";
-/// What a GGUF file calls the rows of [`GGUF_OUT`], behind its architecture.
+/// GGUF key of the labels of [`GGUF_OUT`]'s rows, under the architecture's name.
 pub const OUTPUT_LABELS: &str = "classifier.output_labels";
 /// llama.cpp's number of pooling for ranking, under `<architecture>.pooling_type`.
 pub const POOLING_RANK: u32 = 4;
 /// The entry of `config.json` that marks a Qwen 3 reranker for vLLM.
 pub const JUDGE_MARK: &str = "is_original_qwen3_reranker";
 
-/// What marks a judge, in words for messages.
+/// The marks of a judge, in words for messages.
 pub const JUDGE_MARKS: &str = "`pooling_type` 4 or a tensor `cls.output.weight` in a GGUF file, \
      `is_original_qwen3_reranker` in config.json, the heading of its README.md, or \"rerank\" in the name of its file or folder";
 
-/// What a Qwen 3 is told before the pair: that of its reranker's page.
+/// Instruction of a Qwen 3 before the pair, from the page of its reranker.
 pub const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. \
      Note that the answer can only be \"yes\" or \"no\".";
 
@@ -36,7 +36,7 @@ pub const JUDGE: &str = "Judge whether the Document meets the requirements based
 pub const INSTRUCTION: &str =
     "Given a web search query, retrieve relevant passages that answer the query";
 
-/// The text that a judge reads: what stands before the pair, the pair, and what stands behind it.
+/// The text that a judge reads: the part before the pair, the pair, and the part behind it.
 pub fn judge_text(instruction: &str, query: &str, document: &str) -> [String; 3] {
     [
         format!("<|im_start|>system\n{JUDGE}<|im_end|>\n<|im_start|>user\n"),
@@ -123,7 +123,7 @@ fn says_readme(file: &Path) -> bool {
         return false;
     };
     let mut text = Vec::new();
-    // What cannot be read says nothing.
+    // A file that cannot be read marks nothing.
     let _ = readme.take(MAX_README_BYTES).read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
     text.lines()

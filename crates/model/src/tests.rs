@@ -44,7 +44,7 @@ fn both_versions_of_transformers_give_the_same_model() {
     assert!(compared >= 8, "{compared}");
 }
 
-/// A folder's configuration without what llama.cpp's converter puts into weights or leaves out.
+/// A folder's configuration without the values that llama.cpp's converter puts into weights or leaves out.
 fn as_llama_cpp_says(config: &ModelConfig) -> ModelConfig {
     let mut config = ModelConfig {
         family: config.family,
@@ -85,7 +85,7 @@ fn gguf_gives_the_same_model() {
             );
             config.rope = hf.config.rope.clone();
         }
-        // Families that share an architecture of GGUF are told apart by what the file says.
+        // Families that share an architecture of GGUF are distinguished by the file's contents.
         let in_folders = (arch::by_name(config.family).hf_family)(&config);
         if in_folders == Some(hf.config.family) {
             config.family = hf.config.family;

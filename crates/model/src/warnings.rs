@@ -1,4 +1,4 @@
-//! What of a checkpoint the model leaves aside or overrules, in sentences for the user.
+//! Parts of a checkpoint that the model leaves aside or overrules, in sentences for the user.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use crate::{Model, config, head};
 /// Names that are written out; of more only the number.
 const MAX_NAMES: usize = 3;
 
-/// What the files hold or say that the model does not follow; empty for most.
+/// Parts of the files that the model does not follow; empty for most.
 ///
 /// Tensors of a vision encoder and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
 /// head are no loss and are not named.
@@ -30,7 +30,7 @@ pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
 
 /// A head that the configuration denies.
 fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
-    // Bundles of scaled families keep a head of their own beside a tied configuration.
+    // Bundles of scaled families keep a separate head beside a tied configuration.
     if checkpoint.source() != Source::HuggingFace || catalog.layout() == WeightConvention::Q4nx {
         return None;
     }

@@ -131,7 +131,7 @@ fn tensors(
     config.validate(checkpoint.name())
 }
 
-/// The number that a tensor is; `None` where there is no such tensor.
+/// The number that a tensor holds; `None` where there is no such tensor.
 fn number(checkpoint: &Checkpoint, name: &str) -> Option<f32> {
     let tensor = checkpoint.tensor(name)?;
     let TensorType::Weights(dtype) = tensor.info.tensor_type else {

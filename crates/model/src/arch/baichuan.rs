@@ -50,7 +50,7 @@ pub(super) static FAMILY: Family = Family {
 const CONTEXT_13B: &str = "model_max_length";
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // A key of the second generation's class, which normalises the head's rows whatever the key says.
+    // A key of the second generation's class, which normalises the head's rows for any value of the key.
     config.layers.unit_head = text.get("z_loss_weight").is_some();
     // GGUF files do not say it: readers of both must agree.
     let is_13b = config.n_layers == N_LAYERS_13B;

@@ -102,7 +102,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What no published model of either generation has.
+/// Refuses variants that no published model of either generation has.
 pub(super) fn refuse_variants(text: &ConfigObject<'_>) -> Result<(), Error> {
     for key in ["use_qkv_bias", "use_bias", "norm_head", "norm_softmax"] {
         if text.bool(key)? == Some(true) {

@@ -1,4 +1,4 @@
-//! What blocks are built of. A family's function takes these, or [`GraphBuilder`]'s ops where it differs.
+//! Building blocks of graphs. A family's function uses these, or [`GraphBuilder`]'s ops where it differs.
 
 pub(super) mod attention;
 pub(super) mod attention_free;
@@ -23,13 +23,13 @@ use attention::Heads;
 use millrace_graph::{TableRow, ValueId, WeightSource};
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
-/// stream that enters a block, with the block's number, and gives what leaves it.
+/// block's number and the stream that enters it, and returns the stream that leaves it.
 pub(super) fn decoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
     let x = b.embed()?;
     decoder_from(b, block, x)
 }
 
-/// The same of what enters the first block.
+/// The same from a given input of the first block.
 pub(super) fn decoder_from(
     b: &mut GraphBuilder<'_>,
     block: Block,
@@ -63,7 +63,7 @@ pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Erro
     encoder_from(b, block, x)
 }
 
-/// The same of what enters the first block.
+/// The same from a given input of the first block.
 pub(super) fn encoder_from(
     b: &mut GraphBuilder<'_>,
     block: Block,
@@ -78,8 +78,8 @@ pub(super) fn encoder_from(
 /// A function that builds a block.
 pub(crate) type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
 
-/// An encoder like BERT: each half of a block has a norm behind the sum with what entered it, and the last is the end.
-/// `network` is the second half.
+/// An encoder like BERT. Each half of a block has a norm behind the sum of its input and its output, and the last such
+/// norm ends the model. `network` is the second half.
 pub(super) fn sum_normed(
     b: &mut GraphBuilder<'_>,
     network: Block,

@@ -80,7 +80,7 @@ pub(super) fn set_distance_biases(config: &mut ModelConfig, max_bias: f32) {
     config.n_rot = config.head_dim / 2 * 2;
 }
 
-/// Takes numbers of layers and heads, and what follows from them, in words that older classes have for them.
+/// Takes numbers of layers and heads, and the values that follow from them, under the keys of older classes.
 pub(super) fn set_sizes(config: &mut ModelConfig, n_layers: usize, n_heads: usize) {
     config.n_layers = n_layers;
     config.layer_windowed = vec![false; n_layers.min(MAX_LAYERS)];

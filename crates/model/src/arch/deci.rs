@@ -46,7 +46,7 @@ pub(super) static FAMILY: Family = Family {
 
 const BLOCKS: &str = "block_configs";
 const KV_HEADS: &str = "num_key_value_heads_per_layer";
-/// What widths of networks are multiples of.
+/// Divisor of the widths of networks: they are rounded to its multiples.
 const DIVISOR: usize = 256;
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -101,7 +101,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Heads of a layer: of queries and of keys, 0 of these where a matrix stands in place of attention, 0 of both without it.
+/// Query heads and key heads of a layer. Key heads are 0 where a matrix replaces attention; both are 0 without attention.
 fn heads(part: &ConfigObject<'_>, n_heads: usize) -> Result<(usize, usize), Error> {
     for key in ["window_length", "num_sink_tokens"] {
         if let Some(found) = part.get(key) {
@@ -198,7 +198,7 @@ fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, 
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// The stream behind the layer's attention, or what stands in its place.
+/// The stream behind the layer's attention, or behind the matrix in its place.
 fn attended(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     if b.n_heads() == 0 {
         return Ok(x);

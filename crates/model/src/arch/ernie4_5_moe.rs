@@ -65,7 +65,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// What the sum of the chosen scores is raised to where it is less.
+/// Key of the lower bound on the sum of the chosen scores.
 const NORM_MIN: &str = "moe_norm_min";
 
 /// A bound below it changes no weight that a token sees: chosen scores are shares of 1, of which one is large.

@@ -1,4 +1,4 @@
-//! What a family is: its names, the defaults that its files leave unsaid, and the function that builds its graph.
+//! A family: its names, the defaults that its files leave out, and the function that builds its graph.
 
 use super::block::draft::DraftLayer;
 use super::llama;
@@ -20,13 +20,13 @@ pub enum WeightConvention {
     Gguf,
     /// As transformers saves them.
     HuggingFace,
-    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled, its norms
-    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles). A bundle of this
-    /// program has the head alone where it is the table, unscaled.
+    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled and its norms already hold `1
+    /// + w`. In FastFlowLM's bundles its head is a separate tensor. A bundle of this program has only the head
+    /// where the head is the table, unscaled.
     Q4nx,
 }
 
-/// What must be done with weights as a layout stores them.
+/// Conversions of weights from the form in which a layout stores them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conventions {
     /// Which rows of Q and K rotate together. Interleaved files have the rows permuted
@@ -55,7 +55,7 @@ pub(crate) enum GateOrder {
     Alternating,
     /// All of the gate first.
     GateFirst,
-    /// The same, in matrices that lie turned whoever wrote them.
+    /// The same, in matrices that are transposed in the files of every writer.
     GateFirstTurned,
 }
 
@@ -73,7 +73,7 @@ pub struct Family {
     pub hf_model_types: &'static [&'static str],
     /// transformers classes, the causal language model's first. None where only GGUF files are read.
     pub hf_classes: &'static [&'static str],
-    /// What the norms of a block are called in Hugging Face files.
+    /// Names of a block's norms in Hugging Face files.
     pub hf_norms: HfNorms,
     /// Activation of the gate, where the configuration says nothing.
     pub activation: Activation,
@@ -100,8 +100,8 @@ pub struct Family {
     pub(crate) hf_mlp_bias: bool,
     /// Whether its hooks read and write which projections have biases.
     pub(crate) hf_own_biases: bool,
-    /// Keys of `config.json` that mean more here than elsewhere: its hooks read and write what other families read in one
-    /// way, or refuse.
+    /// Keys of `config.json` with more meanings here than elsewhere. The family's hooks read and write values that other
+    /// families read in one way, or refuse.
     pub(crate) hf_own_keys: &'static [&'static str],
     pub(crate) hf_windows: HfWindows,
     pub(crate) hf_defaults: HfDefaults,
@@ -115,9 +115,9 @@ pub struct Family {
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
-    /// Names of its own in Hugging Face files.
+    /// Names in Hugging Face files that only this family has.
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],
-    /// What transformers calls weights in folders that it saves, where published ones call them otherwise.
+    /// Names that transformers gives weights in folders that it saves, where published ones have other names.
     pub(crate) hf_saved_names: &'static [(WeightRole, &'static str)],
     /// Its words for experts in `config.json`; `None` where the class has none.
     pub(crate) hf_experts: Option<HfExperts>,
@@ -127,7 +127,7 @@ pub struct Family {
     pub(crate) hf_partial_rotary: f64,
     /// Whether its class rotates a share of a head that the configuration says, though all of it where that says nothing.
     pub(crate) hf_rotates_part: bool,
-    /// What its class takes for the context before a LongRoPE stretch; then `yarn` too is a name of LongRoPE.
+    /// Context before a LongRoPE stretch that its class assumes; then `yarn` too is a name of LongRoPE.
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
@@ -137,15 +137,15 @@ pub struct Family {
     pub(crate) hf_choice_bias_is_row: bool,
     /// The key of `config.json` by which heads of queries and keys have norms or have none.
     pub(crate) hf_qk_norm: Option<&'static str>,
-    /// Whether its files say by what logits are divided, not the factor on them.
+    /// Whether its files give the divisor of logits, not the factor on them.
     pub(crate) logit_divisor: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
     /// Whether these have neither weight nor bias.
     pub(crate) bare_norms: bool,
-    /// Norms whose folders hold the weight itself, in families whose others hold what is added to 1.
+    /// Norms whose folders hold the weight itself, in families whose others hold the difference to 1.
     pub(crate) plain_norms: &'static [WeightRole],
-    /// What the class adds under the norms' root, where the configuration says nothing.
+    /// Epsilon of norms that the class takes where the configuration gives none.
     pub(crate) hf_norm_eps: f32,
     /// Roles that its checkpoints have beside, or in place of, those that every family has.
     pub(crate) own_roles: &'static [WeightRole],
@@ -155,11 +155,11 @@ pub struct Family {
     pub(crate) hf_roles: &'static [WeightRole],
     /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
     pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
-    /// What names in its Hugging Face files begin with, as its class writes them.
+    /// Prefix of names in its Hugging Face files, as its class writes them.
     pub(crate) hf_prefix: &'static str,
-    /// What its Hugging Face files call the list of blocks.
+    /// Name of the list of blocks in its Hugging Face files.
     pub(crate) hf_layers: &'static str,
-    /// What rows of an image see of it, in models that say nothing else.
+    /// Visibility of an image among its own rows, in models that do not set it.
     pub(crate) image_sight: ImageSight,
     /// Whether scores of its heads may have biases by distance in place of rotations.
     pub(crate) distance_biases: bool,
@@ -167,23 +167,23 @@ pub struct Family {
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
-    /// What its GGUF files say in words of their own, or leave unsaid.
+    /// Reads keys that only its GGUF files have, and fills in values that they leave out.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
-    /// What its `config.json` says in words of its own.
+    /// Reads keys that only its `config.json` has.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// The family of a GGUF file that is written for its folders, where that is another one.
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
-    /// What its files of a layout say in the numbers of tensors alone.
+    /// Reads values that its files of a layout give only in the numbers of tensors.
     pub(crate) tensors: fn(&Checkpoint, &Catalog<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The numbers of a tensor that its files of this layout have and those of another lack.
     pub(crate) values: fn(&ModelConfig, (TensorName, WeightConvention)) -> Option<Vec<f32>>,
     /// Writes those words.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
-    /// What its `config.json` cannot say of a configuration, in words.
+    /// The part of a configuration that its `config.json` cannot express, in words.
     pub(crate) hf_unsayable: fn(&ModelConfig) -> Option<String>,
-    /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
+    /// Writes keys that only its GGUF files have; a key that is already there is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
     /// Sections of a head that rotate by the places of an image, where files say none.
     pub(crate) rope_sections: &'static [usize],
@@ -316,8 +316,8 @@ impl Family {
         self.hf_scales.iter().any(|(known, _)| *known == role)
     }
 
-    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it; of a family that runs
-    /// from GGUF files alone, for one of a cousin that computes the same.
+    /// The folder below `testdata/goldens` with the results of transformers for a tiny model of it. A family that runs
+    /// from GGUF files alone has those of a cousin that computes the same.
     pub fn golden(&self) -> &'static str {
         self.golden.unwrap_or(self.name)
     }
@@ -344,7 +344,7 @@ impl Family {
         }
     }
 
-    /// What is to be added to the weight of a norm of this role, by these conventions of the family.
+    /// The number to add to the weight of a norm of this role, by these conventions of the family.
     pub(crate) fn norm_offset(&self, conventions: &Conventions, role: WeightRole) -> f32 {
         match self.plain_norms.contains(&role) {
             true => 0.0,

@@ -12,7 +12,7 @@ use crate::names::{HfNorms, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::Activation;
 
-/// What the class and GGUF readers take where the bounds are not given.
+/// Bounds that the class and GGUF readers take where the file gives none.
 const SOFTCAPS: [f32; 2] = [50.0, 30.0];
 /// The window where none is given.
 const WINDOW: usize = 4096;

@@ -32,7 +32,7 @@ const SUM_LABELS: [&str; StreamConfig::STREAMS_MAX - 1] = [
     "altup_sum_7",
 ];
 
-/// What layers that share keys and values have of their own in GGUF files, where nothing reads it.
+/// Weights that GGUF files have in layers with shared keys and values, and that nothing reads.
 const UNREAD: [WeightRole; 3] = [WeightRole::AttnK, WeightRole::AttnV, WeightRole::AttnKNorm];
 
 pub(super) static FAMILY: Family = Family {
@@ -74,7 +74,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Zeros for what GGUF files have in layers that share keys and values: llama.cpp refuses a file without it.
+/// Zeros for the weights that GGUF files have in layers with shared keys and values: llama.cpp refuses a file without them.
 fn values(
     config: &ModelConfig,
     (name, layout): (TensorName, WeightConvention),
@@ -143,7 +143,7 @@ fn beside(b: &mut GraphBuilder<'_>, label: &'static str, [a, c]: [ValueId; 2]) -
     b.push(label, concat.into(), vec![a, c], n_a + n_c)
 }
 
-/// Streams but the first, each times a matrix of its own, as large as `like`.
+/// All streams but the first, each times its own matrix, as large as `like`.
 fn project(
     b: &mut GraphBuilder<'_>,
     [label, magnitude]: [&'static str; 2],
@@ -179,7 +179,7 @@ fn expand(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Resul
     Ok(beside(b, "altup_streams", [x, others]))
 }
 
-/// The mean of the first stream and of what projections make of the others.
+/// The mean of the first stream and of the projections of the others.
 fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
     let mut sum = slice(b, "altup_first", 0, x);
@@ -199,7 +199,7 @@ fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result
 /// The labels of a router's norm, of its product, and of the weights made of it.
 type RouterLabels = [&'static str; 3];
 
-/// Weights of streams by what the router makes of one stream.
+/// Weights of streams, from the router's output for one stream.
 fn weights(
     b: &mut GraphBuilder<'_>,
     [norm_label, label, out_label]: RouterLabels,
@@ -230,7 +230,7 @@ fn predict_weights(
     weights(b, labels, (WeightRole::AltUpPredict, n * n, n), active)
 }
 
-/// What a block makes of the active stream, and what all streams take of it.
+/// The block's output for the active stream, with the correction of all streams by it.
 fn block(
     b: &mut GraphBuilder<'_>,
     (layer, streams): (usize, &StreamConfig),
@@ -249,7 +249,7 @@ fn block(
     correct(b, streams, x, [predicted, active])
 }
 
-/// The low-rank residual: what is normed, and a narrow product of it.
+/// The low-rank residual: the normed input plus a narrow product of it.
 fn laurel(
     b: &mut GraphBuilder<'_>,
     streams: &StreamConfig,
@@ -264,7 +264,7 @@ fn laurel(
     Ok(b.add("laurel_residual", normed, out))
 }
 
-/// The gated network with norms before and behind it; of a sparse gate what is far above the mean counts.
+/// The gated network with norms before and behind it. In a sparse gate only values far above the mean count.
 fn feed_forward(
     b: &mut GraphBuilder<'_>,
     deviations: Option<f32>,
@@ -310,7 +310,7 @@ fn correct(
     Ok(b.push("altup_correct", op.into(), inputs, width))
 }
 
-/// All streams but the first take what the layer makes of its own embedding.
+/// Adds the layer's own embedding, gated, to all streams but the first.
 fn add_layer_embedding(
     b: &mut GraphBuilder<'_>,
     (layer, streams): (usize, &StreamConfig),
@@ -335,7 +335,7 @@ fn add_layer_embedding(
     Ok(b.push("layer_residual", op.into(), vec![x, out], width))
 }
 
-/// Names what a GGUF file has in a layer that shares keys and values, so that it is written and known.
+/// Names the weights that a GGUF file has in a layer with shared keys and values, so that they are written and known.
 fn keep_unread(b: &mut GraphBuilder<'_>, layer: usize) -> Result<(), Error> {
     let config = b.config();
     if !b.is_gguf() || config.kv_layer_of(layer) == layer {

@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Gemma3TextModel"],
     models: "EmbeddingGemma",
     golden: None,
-    // The head size decides, whatever the number of layers.
+    // The head size decides, for any number of layers.
     gguf_scale_by_width_at_layers: None,
     gguf: |_, config| {
         config.encoder.get_or_insert_default();

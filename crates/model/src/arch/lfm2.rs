@@ -99,9 +99,9 @@ fn adjusted(text: &ConfigObject<'_>, d_ff: usize) -> Result<usize, Error> {
     }
 }
 
-/// What both families' configurations say alike.
+/// Keys that the configurations of both families share.
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // The classes compute it whatever `hidden_act` says.
+    // The classes compute it for any `hidden_act`.
     config.activation = Activation::Silu;
     if let Some(eps) = text.f32("norm_eps")? {
         config.norm_eps = eps;

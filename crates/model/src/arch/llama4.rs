@@ -1,6 +1,6 @@
-//! Llama 4, text part: three layers in four attend within chunks, the fourth to all without a rotation and with a factor on
-//! queries by position; heads of queries and keys have norms without a weight behind their rotation; what enters an expert
-//! is weighed, not what leaves it.
+//! Llama 4, text part. Three layers in four attend within chunks; the fourth attends to all tokens, without a rotation and
+//! with a factor on queries by position. Heads of queries and keys have norms without a weight behind their rotation. The
+//! inputs of experts are weighed, not their outputs.
 
 use super::block::feed_forward::{self, Inner};
 use super::block::{self, attention, experts, norm};
@@ -197,7 +197,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What follows from the rest.
+/// Sets values that follow from the rest.
 fn finish(config: &mut ModelConfig) {
     config.layers.windows_are_chunks = config.window.is_some();
     config.layers.temperature_without_rope = true;

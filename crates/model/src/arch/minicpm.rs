@@ -7,7 +7,7 @@ use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use millrace_format::gguf::GgufValue;
 
-/// What GGUF readers take where the keys are absent: the factors of the 2B.
+/// Factors that GGUF readers take where the keys are absent: those of the 2B.
 pub(super) const EMBED_SCALE: f32 = 12.0;
 pub(super) const SCALE_DEPTH: f32 = 1.4;
 pub(super) const DIM_MODEL_BASE: f32 = 256.0;

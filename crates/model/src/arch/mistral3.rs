@@ -102,7 +102,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     }
 }
 
-/// Writes what [`hf_temperature`] reads; 0 where queries have no factor.
+/// Writes the keys that [`hf_temperature`] reads; 0 where queries have no factor.
 pub(super) fn write_temperature(config: &ModelConfig, out: &mut Value) {
     let rope = &mut out["rope_parameters"];
     match config.temperature {

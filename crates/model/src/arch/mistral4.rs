@@ -81,7 +81,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The factor on queries of a file with latent attention. What llama.cpp's converter makes of folders lacks it.
+/// The factor on queries of a file with latent attention. Files that llama.cpp's converter makes of folders lack it.
 pub(super) fn gguf_temperature(keys: &Keys<'_>) -> Result<Option<Temperature>, Error> {
     let scale = keys.f32("attention.temperature_scale")?;
     let Some(scale) = scale.filter(|scale| *scale != 0.0) else {

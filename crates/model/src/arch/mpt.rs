@@ -39,7 +39,7 @@ pub(super) static FAMILY: Family = Family {
         d_model: 2048,
         d_ff: 8192,
         n_layers: 24,
-        // The class has a key of its own, which the hook reads.
+        // The class has a different key, which the hook reads.
         n_heads: 1,
         tied_head: true,
         ..Family::PLAIN.hf_defaults
@@ -101,7 +101,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the object of attention's keys says.
+/// Reads the object of attention's keys.
 fn hf_attention(keys: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let usual = [
         ("attn_type", json!("multihead_attention")),

@@ -19,9 +19,9 @@ use millrace_graph::{RmsNorm, ValueId};
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
-/// What stands under the root of norms behind halves of a block. GGUF files have no key of it.
+/// Epsilon of norms behind halves of a block. GGUF files have no key for it.
 const POST_NORM_EPS: f32 = 1e-8;
-/// What the class takes where `config.json` has no key.
+/// Values that the class takes where `config.json` has no key.
 const QUERY_SCALE: f32 = 3.87;
 const LOGIT_SCALE: f32 = 0.196_116_14;
 const SOFTCAP: f32 = 20.0;
@@ -165,7 +165,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// The text model stands within that of images, as published.
+/// The text model is nested in that of images, as published.
 fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["model_type"] = json!("muse_glimmer_text");
     out["hidden_activation"] = out["hidden_act"].take();

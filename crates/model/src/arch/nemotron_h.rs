@@ -100,7 +100,7 @@ const DENSE: Family = Family {
     ..Family::PLAIN
 };
 
-/// The same with experts: its GGUF files have a name of their own.
+/// The same with experts: its GGUF files have another name.
 pub(super) static WITH_EXPERTS: Family = Family {
     name: EXPERTS_NAME,
     gguf_arch: EXPERTS_NAME,
@@ -192,7 +192,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What layers are: by a list, or by the letters of a pattern.
+/// Kinds of the layers: from a list, or from the letters of a pattern.
 fn kinds(text: &ConfigObject<'_>) -> Result<Vec<LayerKind>, Error> {
     use LayerKind::{Attention, Experts, Network, Scan};
     if let Some(kinds) = files::hf_kinds(text, &[Scan, Attention, Network, Experts])? {

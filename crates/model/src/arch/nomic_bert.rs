@@ -102,7 +102,7 @@ fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keys of the files that were published before transformers had the class, and what they must say.
+/// Keys of the files that were published before transformers had the class, with their required values.
 const FLAGS: [(&str, bool); 6] = [
     ("prenorm", false),
     ("qkv_proj_bias", false),

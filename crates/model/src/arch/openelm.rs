@@ -111,7 +111,7 @@ impl LayerSizes {
     }
 }
 
-/// Writes what [`read_sizes`] reads.
+/// Writes the keys that [`read_sizes`] reads.
 pub(super) fn write_sizes(config: &ModelConfig, set: &mut SetKey<'_>) {
     let numbers = |of: &dyn Fn(usize) -> usize| {
         let numbers = (0..config.n_layers).map(of);

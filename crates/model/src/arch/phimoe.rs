@@ -80,7 +80,7 @@ pub(super) static FAMILY: Family = Family {
 /// Factors on cosines and sines, in short and in long contexts.
 const MSCALES: [&str; 2] = ["short_mscale", "long_mscale"];
 
-/// `router_jitter_noise` of every published model, half of what [`millrace_graph::SPARSE_MIXER_REACH`] is.
+/// `router_jitter_noise` of every published model, half of [`millrace_graph::SPARSE_MIXER_REACH`].
 const JITTER: f32 = 0.01;
 
 const N_USED: usize = 2;

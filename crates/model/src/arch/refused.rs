@@ -5,7 +5,7 @@
 pub struct RefusedFamilies {
     /// Architectures of GGUF files and `model_type`s of `config.json`.
     pub names: &'static [&'static str],
-    /// What they are called.
+    /// Names of the models.
     pub models: &'static str,
     /// Why, in words that follow "it".
     pub why: &'static str,

@@ -1,5 +1,5 @@
-//! SmallThinker: experts of ReLU, chosen by what enters the block, before attention; one layer in four attends to all
-//! without a rotation, the others within a window.
+//! SmallThinker: experts of ReLU, chosen by the block's input, before attention. One layer in four attends to all
+//! tokens without a rotation, the others within a window.
 
 use super::block::feed_forward::Inner;
 use super::block::{self, attention, experts, norm};

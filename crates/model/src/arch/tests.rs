@@ -1,4 +1,4 @@
-//! What every row of the table of families owes.
+//! Requirements on every row of the table of families.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ fn tensor(name: String, shape: &[usize]) -> TensorInfo {
     }
 }
 
-/// The tensors of a file that has what the configuration calls for, a tensor an expert where the layout has that.
+/// The tensors of a complete file for the configuration, with one tensor per expert where the layout has that.
 fn complete(config: &ModelConfig, layout: WeightConvention) -> Vec<TensorInfo> {
     let names = super::by_name(config.family).hf_names();
     let mut all = Vec::new();
@@ -203,7 +203,7 @@ fn a_causal_model_is_of_one_family() {
     }
 }
 
-/// Whoever names a file of llama.cpp's is told at least what stands in the way.
+/// A user who opens a file of any of llama.cpp's architectures at least learns why it cannot run.
 #[test]
 fn every_architecture_of_llama_cpp_runs_or_is_refused_by_name() {
     for name in LLAMA_CPP {

@@ -11,7 +11,7 @@ use crate::warnings;
 use millrace_graph::WeightSource;
 use millrace_quant::DType;
 
-/// A weight's format, and where it is: where each expert has a tensor of its own, their names.
+/// A weight's format, and where it is. Where each expert has a separate tensor, all their names.
 pub(super) fn locate(
     catalog: &Catalog<'_>,
     name: &str,

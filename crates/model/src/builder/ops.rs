@@ -144,7 +144,7 @@ impl GraphBuilder<'_> {
         self.push(label, op.into(), vec![x], self.width(x))
     }
 
-    /// What a half of a block adds to the stream `x`.
+    /// The stream `x` plus the output of a half of a block.
     pub(crate) fn residual(&mut self, label: &'static str, x: ValueId, out: ValueId) -> ValueId {
         let out = self.scale("residual_scale", self.config.residual_scale, out);
         self.add(label, x, out)
@@ -192,7 +192,7 @@ impl GraphBuilder<'_> {
             false => WeightSource::Whole,
         };
         let weight = self.weight_from(name, name, &shape, source)?;
-        // A head that is the table has a bias of its own.
+        // A head that is the table has a separate bias.
         let bias = TensorName::global(WeightRole::Output).bias();
         let bias = match self.has_own(bias) {
             true => Some(self.weight(bias, &[vocab_size])?),

@@ -13,7 +13,7 @@ pub struct ExpertConfig {
     pub n_used: usize,
     /// Width of an expert's gated feed-forward.
     pub d_ff: usize,
-    /// From scores to what experts are chosen by.
+    /// Function from scores to the numbers by which experts are chosen.
     pub gating: Gating,
     /// With `Some(eps)`, weights of the chosen are divided by their sum plus `eps`.
     pub normalized: Option<f32>,
@@ -25,7 +25,7 @@ pub struct ExpertConfig {
     pub choice_bias: bool,
     /// Width of the feed-forward that every token uses beside its experts; 0 for none.
     pub shared_d_ff: usize,
-    /// Whether that one has a gate of its own.
+    /// Whether the shared expert has its own gate.
     pub shared_gate: bool,
     /// Leading layers that have one dense feed-forward instead.
     pub n_dense_layers: usize,

@@ -1,8 +1,8 @@
 //! GGUF metadata: `general.architecture` and the hyperparameters under its name.
 //!
-//! What the metadata leaves out is in the tensors: the vocabulary's size (rows of the embedding
-//! table), a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent
-//! keys take llama.cpp's defaults.
+//! Values without a key come from the tensors: the vocabulary's size (rows of the embedding table),
+//! a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent keys
+//! take llama.cpp's defaults.
 
 mod attention;
 mod experts;
@@ -64,7 +64,7 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// What the keys say that every family has.
+/// Reads the keys that every family has.
 fn read_values(
     family: &'static Family,
     keys: &Keys<'_>,
@@ -97,7 +97,7 @@ fn read_values(
         window: windows.0,
         layer_windowed: windows.1,
         tied_head: has_tied_head(catalog),
-        // The default depends on the sizes above: whoever calls this sets it.
+        // The default depends on the sizes above: the caller sets it.
         attention_scale: 1.0,
         embed_scale: factor(keys, "embedding_scale")?
             .unwrap_or_else(|| family.embed_scale(d_model)),
@@ -167,7 +167,7 @@ fn d_ff(family: &Family, keys: &Keys<'_>, experts: Option<&ExpertConfig>) -> Res
 fn norm_eps(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
     match keys.f32("attention.layer_norm_epsilon")? {
         Some(eps) if family.layer_norms => Ok(eps),
-        // Some families name it so, whatever their norms are.
+        // Some families use this name for norms of any kind.
         Some(eps) => Ok(keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps)),
         None => keys.required_f32("attention.layer_norm_rms_epsilon"),
     }
@@ -180,7 +180,7 @@ fn logit_scale(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
     })
 }
 
-/// What the tensors and keys of an encoder say, whatever its family.
+/// Reads tensors and keys of an encoder of any family.
 fn read_encoder(
     keys: &Keys<'_>,
     catalog: &Catalog<'_>,

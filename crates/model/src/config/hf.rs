@@ -229,7 +229,7 @@ fn read_text(
 fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option<bool>, Error> {
     let key = "tie_word_embeddings";
     Ok(match (text.bool(key)?, outer.bool(key)?) {
-        // transformers goes by the outer one; where a head of its own stands in the file, it counts.
+        // transformers goes by the outer flag; where the file has a separate head, the head decides.
         (Some(own), Some(outer)) => Some(own || outer),
         (own, outer) => own.or(outer),
     })

@@ -1,4 +1,4 @@
-//! What differs from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
+//! Values that differ from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
 
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
@@ -53,11 +53,11 @@ pub enum BlockForm {
     Sequential,
     /// Both of one norm's output.
     Parallel,
-    /// Both of the block's input, each behind a norm of its own.
+    /// Both of the block's input, each behind its own norm.
     ParallelNorms,
 }
 
-/// What xIELU's factors of a layer are made of, as files have it.
+/// Parameters from which a layer's factors of xIELU are computed, as files have them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct XieluParameters {
     /// The factor on squares is the softplus of it.
@@ -109,16 +109,15 @@ impl XieluParameters {
     }
 }
 
-/// What differs from layer to layer, in families where something does (Gemma 4,
-/// Nemotron H).
+/// Values that differ from layer to layer, in families where some do (Gemma 4, Nemotron H).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerConfig {
     /// Heads of sliding layers, where they differ from those of the others.
     pub sliding_heads: Option<HeadSizes>,
     /// Query heads by layer, 0 for a layer without attention; empty where all have [`ModelConfig::n_heads`].
     pub n_heads: Vec<usize>,
-    /// Key and value heads by layer, 0 for one whose queries have none: a matrix stands in place of its attention. Empty where all
-    /// have as many.
+    /// Key and value heads by layer; 0 for a layer without queries, where a matrix replaces attention. Empty where all layers have
+    /// the same number.
     pub n_kv_heads: Vec<usize>,
     /// Width of the gated feed-forward by layer, 0 for none where heads are given by layer too; empty where all have [`ModelConfig::d_ff`].
     pub d_ff: Vec<usize>,
@@ -139,7 +138,7 @@ pub struct LayerConfig {
     /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
     /// every layer has one.
     pub networks: Vec<bool>,
-    /// Whether the head has a bias of its own, in families whose models differ in it.
+    /// Whether the head has a bias, in families whose models differ in it.
     pub head_bias: bool,
     /// Whether folders have a head whose rows are to be divided by their lengths (Baichuan 2). In GGUF files they are.
     pub unit_head: bool,
@@ -153,7 +152,7 @@ pub struct LayerConfig {
     pub xielu: Vec<XieluParameters>,
 }
 
-/// What rows of an image see of it.
+/// Visibility of an image among its own rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageSight {
     /// Those before them, as tokens do.
@@ -166,7 +165,7 @@ pub enum ImageSight {
 }
 
 impl ModelConfig {
-    /// What rows of an image see of it.
+    /// Visibility of an image among its own rows.
     pub fn image_sight(&self) -> ImageSight {
         match self.layers.images_in_windows {
             true => ImageSight::AllInWindows,
@@ -192,7 +191,7 @@ impl ModelConfig {
         own.unwrap_or(self.n_heads)
     }
 
-    /// Key and value heads of `layer`, which is none that slides with heads of its own.
+    /// Key and value heads of `layer`, unless it is a sliding layer with a different number.
     fn n_kv_heads_of(&self, layer: usize) -> usize {
         let own = self.layers.n_kv_heads.get(layer).copied();
         own.unwrap_or(self.n_kv_heads)
@@ -293,7 +292,7 @@ impl ModelConfig {
             return Err(bad("number of layer types", found, expected));
         }
         for (layer, xielu) in self.layers.xielu.iter().enumerate() {
-            // Beyond it a softplus is no number of f32.
+            // Beyond it the softplus does not fit f32.
             let is_sane = |number: &f32| number.abs() <= XIELU_MAX;
             if let Some(found) = xielu.numbers().iter().find(|number| !is_sane(number)) {
                 let key = format!("xIELU's numbers in layer {layer}");

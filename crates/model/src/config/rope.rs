@@ -3,7 +3,7 @@
 use super::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
 use crate::Error;
 
-/// The divisor that GGUF files have for a pair that stands still.
+/// The divisor that GGUF files have for a pair that does not rotate.
 const STANDSTILL: f64 = 1e30;
 
 impl RopeConfig {
@@ -47,8 +47,8 @@ impl RopeConfig {
         }
     }
 
-    /// Tokens that a sequence may hold with these frequencies: beyond them the scaling asks for others, of every
-    /// position. `None` if there is no such bound. `context_length` is the trained one.
+    /// Tokens that a sequence may hold with these frequencies: beyond them the scaling asks for others, at every
+    /// position. `None` without such a bound. `context_length` is the trained one.
     pub fn position_limit(&self, context_length: usize) -> Option<usize> {
         match &self.scaling {
             RopeScaling::Long(long) if !long.uses_long => Some(long.original_context),
@@ -73,7 +73,7 @@ impl RopeConfig {
             | RopeScaling::Proportional { .. } => Some(
                 self.factors(n_rot)
                     .into_iter()
-                    // A pair that stands still has no finite divisor; llama.cpp's converter writes 1e30.
+                    // A pair that does not rotate has no finite divisor; llama.cpp's converter writes 1e30.
                     .map(|factor| factor.min(STANDSTILL) as f32)
                     .collect(),
             ),
@@ -175,7 +175,7 @@ impl RopeConfig {
     }
 }
 
-/// A value that makes no sense: what it is, the value, what it must be.
+/// An invalid value: its name, the value, the requirement on it.
 type Complaint = (&'static str, String, String);
 
 fn positive(what: &'static str, value: f32) -> Result<(), Complaint> {

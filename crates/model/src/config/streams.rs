@@ -1,4 +1,4 @@
-//! Streams beside each other (AltUp), and what else Gemma 3n has that no other family has.
+//! Parallel streams (AltUp), and other parts that only Gemma 3n has.
 
 use millrace_graph::Real;
 
@@ -78,7 +78,7 @@ impl StreamConfig {
     }
 }
 
-/// The share of a normal distribution that lies below so many standard deviations above its mean.
+/// The share of a normal distribution below so many standard deviations above its mean.
 pub(crate) fn share_below(deviations: f32) -> f64 {
     below(f64::from(deviations))
 }

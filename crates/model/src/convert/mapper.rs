@@ -72,7 +72,7 @@ impl<'a> Mapper<'a> {
                 (TensorType::Weights(_), Some(name)) => {
                     TensorType::Weights(self.dtype(name, &info.name, &info.shape))
                 }
-                // Folders keep vectors and what belongs to other models in the same format.
+                // Folders keep vectors and tensors of other models in the same format.
                 (TensorType::Weights(_), None) if self.layout == WeightConvention::HuggingFace => {
                     TensorType::Weights(self.target.recipe.base())
                 }
@@ -233,7 +233,7 @@ impl<'a> Mapper<'a> {
         values.filter(|_| is_gguf(self.layout) != is_gguf(self.catalog.layout()))
     }
 
-    /// What the source calls a tensor.
+    /// The name of a tensor in the source.
     fn spell_source(&self, name: TensorName) -> String {
         match self.catalog.layout() {
             WeightConvention::Gguf => name.gguf(),
@@ -242,7 +242,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// What the result calls it.
+    /// Its name in the result.
     fn spell_result(&self, name: TensorName) -> String {
         let has = |name: &str| self.catalog.has(name);
         let prefix = match self.catalog.layout() {

@@ -1,5 +1,5 @@
-//! What a conversion brings into matrices that stands beside them in the source: LoRA adapters, `W + scale · B · A`, and
-//! factors of GGUF files (`.scale`) that the result has no tensors of.
+//! Tensors beside the matrices of the source that a conversion merges into them: LoRA adapters, `W + scale · B · A`, and
+//! factors of GGUF files (`.scale`) that the result has no tensors for.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::adapter::{Adapter, LowRank};
 use crate::names::{ParameterKind, TensorName};
 use crate::{Error, Model};
 
-/// What one adapter adds to rows of a tensor of the source.
+/// The term that one adapter adds to rows of a tensor of the source.
 #[derive(Debug)]
 pub(super) struct Addend<'a> {
     /// The tensor's row that the product's first row is added to.
@@ -95,15 +95,15 @@ impl<'a> Merge<'a> {
         Ok(merge)
     }
 
-    /// What is added to a tensor of the source.
+    /// The terms that are added to a tensor of the source.
     pub(super) fn of(&self, tensor: &str) -> &[Addend<'a>] {
         self.addends.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes the factors beside the matrices of a GGUF file, but for those that the result has tensors of.
+    /// Takes the factors beside the matrices of a GGUF file, except those that the result has tensors for.
     ///
     /// # Errors
-    /// [`Error::Format`] for one that is no numbers, [`Error::BadValue`] for one that cannot be decoded.
+    /// [`Error::Format`] for one that is not numeric, [`Error::BadValue`] for one that cannot be decoded.
     pub(super) fn take_factors(
         &mut self,
         checkpoint: &Checkpoint,

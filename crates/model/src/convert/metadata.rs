@@ -44,7 +44,7 @@ fn set_formats(out: &mut Metadata, recipe: Recipe) {
     out.insert("general.quantization_version", QUANTIZATION_VERSION);
 }
 
-/// The metadata of a model that came from a Hugging Face folder, and what they lack.
+/// The metadata of a model that came from a Hugging Face folder, with notes on missing parts.
 pub(super) fn from_hf(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
@@ -100,7 +100,7 @@ pub(super) fn from_hf(
     Ok((out, notes))
 }
 
-/// The chat template, and those with names where `tokenizer_config.json` lists several. A file of its own
+/// The chat template, and those with names where `tokenizer_config.json` lists several. A separate file
 /// takes the place of all.
 fn put_templates(out: &mut Metadata, files: &hf::Files) {
     if let Some(template) = &files.chat_template {
@@ -124,7 +124,7 @@ fn put_templates(out: &mut Metadata, files: &hf::Files) {
     }
 }
 
-/// What to call the model: the name of its folder.
+/// A name for the model: that of its folder.
 fn model_name(checkpoint: &Checkpoint) -> String {
     let folder = checkpoint.files().first().and_then(|file| file.parent());
     // `canonicalize` gives `.` a name.

@@ -18,7 +18,7 @@ use crate::names::TensorName;
 pub struct TensorPart {
     /// As the source's graph reads it. Of a vector, elements are rows of one element.
     pub weight: Weight,
-    /// What happens to its numbers.
+    /// The transformation of its numbers.
     pub transform: Transform,
     /// Where they go.
     pub place: PartPlace,
@@ -60,7 +60,7 @@ pub struct Assembly {
 
 /// Whether the tensor is one of the source's, read and written whole.
 pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weight>) -> bool {
-    // What is added to a norm's weight is a transformation of its own.
+    // The number added to a norm's weight is a separate transformation.
     let is_whole = |source: &WeightSource| {
         matches!(
             source,
@@ -154,7 +154,7 @@ pub(super) fn extended(
     })
 }
 
-/// Whether the weight has a vector a head, each a tensor of its own.
+/// Whether the weight has a vector for each head, stored as separate tensors.
 fn is_of_vectors(weight: &Weight) -> bool {
     matches!(weight.source, WeightSource::Experts(_)) && weight.n == 1
 }

@@ -1,4 +1,4 @@
-//! Decides what a conversion writes, before anything is written.
+//! Decides the contents of a conversion's result, before anything is written.
 
 use std::borrow::Cow;
 
@@ -30,16 +30,16 @@ pub enum TensorOrigin {
     Assembly(Assembly),
 }
 
-/// A format that a tensor's shape does not allow, and that another one stands in for.
+/// A format that a tensor's shape does not allow, and the format in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
     /// The tensor's name in the result.
     pub tensor: String,
     /// Its shape, slowest dimension first.
     pub shape: Vec<usize>,
-    /// What the recipe asks for.
+    /// The format that the recipe asks for.
     pub wanted: DType,
-    /// What it gets.
+    /// The format that it gets.
     pub given: DType,
     /// Whether the user asked for it by the tensor's name.
     pub by_name: bool,
@@ -56,7 +56,7 @@ pub struct PlannedTensor {
     pub shape: Vec<usize>,
     /// Type in the result.
     pub tensor_type: TensorType,
-    /// What happens to the numbers.
+    /// The transformation of the numbers.
     pub transform: Transform,
     /// Bytes in the result.
     pub size_bytes: u64,
@@ -112,7 +112,7 @@ impl<'a> Conversion<'a> {
         options: &ConversionOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
         let target = target.with_options(options)?;
-        // Whoever builds the graph has checked that every weight is there and has its shape.
+        // The builder of the graph has checked that every weight is there and has its shape.
         let model = Model::from_checkpoint(checkpoint)?;
         let mut merge = Merge::new(&model, options.adapters)?;
         let catalog = Catalog::of(checkpoint);
@@ -163,7 +163,7 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// What is to be written.
+    /// Layout and formats of the result.
     pub fn target(&self) -> ConversionTarget {
         self.target
     }
@@ -193,7 +193,7 @@ impl<'a> Conversion<'a> {
         TensorImportance::new(self.importance, tensor)
     }
 
-    /// What the result will lack, in sentences for the user.
+    /// Parts that the result will lack, in sentences for the user.
     pub fn notes(&self) -> &[String] {
         &self.side.notes
     }
@@ -212,8 +212,8 @@ impl<'a> Conversion<'a> {
     }
 }
 
-/// What lies beside the tensors. A classifier's head and the layers behind a sentence encoder are tensors of one
-/// layout and files of another.
+/// Plans the files beside the tensors. A classifier's head and the layers behind a sentence encoder are tensors
+/// in one layout and files in another.
 fn plan_side(
     files: &SideFiles<'_>,
     config: &ModelConfig,
@@ -252,7 +252,7 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor], taken: &[String]) 
         })
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
-    // The configuration holds what the factors say.
+    // The configuration holds the same values as the factors.
     let is_table =
         |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names

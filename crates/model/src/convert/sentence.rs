@@ -1,4 +1,4 @@
-//! What stands behind an encoder in a conversion: pooling, dense layers, prompts, heads that rank.
+//! Parts behind an encoder in a conversion: pooling, dense layers, prompts, heads that rank.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -31,7 +31,7 @@ const POOLING_FOLDER: &str = "1_Pooling";
 /// Cosine of two rows from which on they are of one matrix, however coarsely each is stored.
 const MIN_COSINE: f64 = 0.9;
 
-/// Puts what a folder has behind its model into a GGUF file.
+/// Puts the parts behind a folder's model into a GGUF file.
 pub(super) fn put_into_gguf(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
@@ -60,7 +60,7 @@ pub(super) fn put_into_gguf(
     }
 }
 
-/// What a GGUF file gets beside the model.
+/// Entries of a GGUF file beside the model.
 struct GgufExtras<'a> {
     checkpoint: &'a Checkpoint,
     config: &'a ModelConfig,
@@ -277,7 +277,7 @@ fn rows_of(checkpoint: &Checkpoint, name: &str, rows: [usize; 2]) -> Result<Vec<
     Ok(out)
 }
 
-/// What a folder says of sentence-transformers, for another one.
+/// Copies a folder's files of sentence-transformers for another one.
 pub(super) fn copy(checkpoint: &Checkpoint, folder: &Path, side: &mut SideOutput) {
     let modules = checkpoint.hf().and_then(|files| files.modules.as_deref());
     let paths = modules.unwrap_or_default().iter();

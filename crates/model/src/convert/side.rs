@@ -13,7 +13,7 @@ use crate::ModelConfig;
 use crate::arch;
 use crate::config::hf;
 
-/// Files of a Hugging Face folder that stay true whatever becomes of the weights.
+/// Files of a Hugging Face folder that do not depend on the weights.
 const UNCHANGED_FILES: [&str; 11] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -36,7 +36,7 @@ const KEPT_KEYS: [&str; 4] = [
     crate::ranking::JUDGE_MARK,
 ];
 
-/// What a side file will hold.
+/// Contents of a side file.
 #[derive(Debug)]
 pub(super) enum Contents {
     Bytes(Vec<u8>),
@@ -51,7 +51,7 @@ pub(super) struct SideOutput {
     pub(super) metadata: Option<Metadata>,
     /// Of a folder: name, which may lead into a folder within it, and contents.
     pub(super) files: Vec<(String, Contents)>,
-    /// What the result lacks, for the user.
+    /// Parts that the result lacks, for the user.
     pub(super) notes: Vec<String>,
     /// Tensors of the source that side files hold.
     pub(super) taken: Vec<String>,
@@ -84,7 +84,7 @@ impl SideOutput {
     }
 }
 
-/// What side files depend on.
+/// Inputs of side files.
 pub(super) struct SideFiles<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) config: &'a ModelConfig,
@@ -172,7 +172,7 @@ impl SideFiles<'_> {
         Ok(out)
     }
 
-    /// The configuration without what says how matrices of the source are packed: the result's are not.
+    /// The configuration without the packing of the source's matrices: the result's are not packed.
     fn unpacked(&self, mut config: Value) -> Value {
         let packing = self.checkpoint.hf().and_then(|files| files.packing());
         if packing.is_some_and(|packing| packing.is_ok()) {

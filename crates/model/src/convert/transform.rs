@@ -1,4 +1,4 @@
-//! What a conversion does to the numbers of a tensor besides storing them in another format.
+//! Transformations of a tensor's numbers in a conversion, besides storing them in another format.
 
 use crate::names::permutation;
 
@@ -89,7 +89,7 @@ impl HeadOrder {
     }
 }
 
-/// What a conversion computes of each number.
+/// A function that a conversion applies to each number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberMap {
     /// The number itself.
@@ -107,7 +107,7 @@ pub struct Transform {
     pub permutation: Option<Permutation>,
     /// Order of value heads.
     pub heads: Option<HeadOrder>,
-    /// What is computed of each number.
+    /// The function of each number.
     pub map: NumberMap,
     /// Factor, 1 but for embeddings that one layout stores scaled, and for factors that one layout has within weights.
     pub scale: f32,

@@ -34,7 +34,7 @@ pub struct ConversionProgress<'a> {
 /// Sees the progress and says whether to go on.
 type ConversionObserver<'a> = dyn FnMut(ConversionProgress<'_>) -> ControlFlow<()> + 'a;
 
-/// What a conversion wrote.
+/// Result of a written conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversionSummary {
     /// The files, weights first.
@@ -55,9 +55,9 @@ impl Conversion<'_> {
     /// `n_threads` encode. `progress` is called after every few megabytes and may stop the work.
     ///
     /// # Errors
-    /// [`Error::Output`] for a path that cannot be what is to be written, [`Error::NotFinite`] and
+    /// [`Error::Output`] for a path that the result cannot be written to, [`Error::NotFinite`] and
     /// [`Error::F16Range`] for numbers that the result cannot hold, [`Error::Cancelled`],
-    /// [`Error::Format`] and [`Error::Io`] for what the file system refuses. Nothing new is left
+    /// [`Error::Format`] and [`Error::Io`] for refusals of the file system. Nothing new is left
     /// behind then, and files that were there are as they were: everything is on the disk before
     /// the first file gets its name.
     pub fn write(
@@ -137,8 +137,8 @@ impl Conversion<'_> {
                 (dir.to_owned(), TensorSink::Shards(writer))
             }
         };
-        // Side files wait on the disk under temporary names: what can fail about them fails before
-        // any file has its own.
+        // Side files wait on the disk under temporary names, so that their failures come before any
+        // file has its final name.
         let mut side = Vec::with_capacity(self.side.files.len());
         for (name, contents) in &self.side.files {
             side.push(stage(&dir.join(name), contents)?);
@@ -222,7 +222,7 @@ impl Conversion<'_> {
     ) -> Result<(), Error> {
         let from = match self.checkpoint.info(source).map(|info| info.tensor_type) {
             Some(TensorType::Weights(from)) => from,
-            // The error says what is there.
+            // The error names the format that is there.
             _ => self.checkpoint.require(source)?.dtype()?,
         };
         let bytes = &self.checkpoint.read(source)?[..];

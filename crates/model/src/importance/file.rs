@@ -21,7 +21,8 @@ impl ImportanceMatrix {
     /// Reads either kind of file.
     ///
     /// # Errors
-    /// [`ImportanceError::File`] and [`ImportanceError::Format`] for what is not an importance matrix, or damaged.
+    /// [`ImportanceError::File`] and [`ImportanceError::Format`] for a file that is not an importance matrix, or
+    /// is damaged.
     pub fn read(path: &Path) -> Result<ImportanceMatrix, ImportanceError> {
         let bytes = std::fs::read(path).map_err(|source| millrace_format::Error::Io {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! What a weight is for.
+//! Purposes of weights.
 
 use super::table::row;
 
@@ -73,9 +73,9 @@ pub enum WeightRole {
     FfnSubNorm,
     /// `[d_model, d_ff]`: down projection of the feed-forward.
     FfnDown,
-    /// `[1]`: what xIELU's factor on squares is made of (folders only).
+    /// `[1]`: parameter of xIELU's factor on squares (folders only).
     XieluAlphaP,
-    /// `[1]`: what its factor on exponentials is made of (folders only).
+    /// `[1]`: parameter of its factor on exponentials (folders only).
     XieluAlphaN,
     /// A number: its slope at zero (folders only).
     XieluBeta,
@@ -95,9 +95,9 @@ pub enum WeightRole {
     ExpertsGateUp,
     /// `[n_experts, d_model, d_ff]`: down projections of experts.
     ExpertsDown,
-    /// `[latent, d_model]`: projection of what enters experts.
+    /// `[latent, d_model]`: projection of the experts' input.
     LatentDown,
-    /// `[d_model, latent]`: projection of what experts give.
+    /// `[d_model, latent]`: projection of the experts' output.
     LatentUp,
     /// `[1, d_model]`: gate of the shared expert as a whole.
     SharedRouter,
@@ -115,7 +115,7 @@ pub enum WeightRole {
     LayerEmbedding,
     /// `[n_layers·per_layer, d_model]`: projection of a token's embedding to those.
     LayerEmbeddingProj,
-    /// `[per_layer]`: norm of what that projection gives a layer.
+    /// `[per_layer]`: norm of that projection's output for a layer.
     LayerEmbeddingNorm,
     /// `[per_layer, d_model]`: gate of the layer's own embedding.
     LayerEmbeddingGate,
@@ -123,19 +123,19 @@ pub enum WeightRole {
     LayerEmbeddingUp,
     /// `[d_model]`: norm behind that projection, before the residual addition.
     LayerEmbeddingPostNorm,
-    /// `[1]`: factor on what leaves the block.
+    /// `[1]`: factor on the block's output.
     LayerScale,
-    /// `[n_streams - 1, d_model, d_model]`: what makes the other streams of a token's embedding (AltUp).
+    /// `[n_streams - 1, d_model, d_model]`: projections of a token's embedding into the other streams (AltUp).
     AltUpProj,
-    /// `[n_streams - 1, d_model, d_model]`: what brings them back into one.
+    /// `[n_streams - 1, d_model, d_model]`: projections that bring them back into one.
     AltUpUnembed,
     /// `[d_model]`: norm before the router of streams.
     AltUpRouterNorm,
     /// `[n_streams, d_model]`: router of streams.
     AltUpRouter,
-    /// `[n_streams², n_streams]`: how much streams take of each other before a block, of what the router says.
+    /// `[n_streams², n_streams]`: how much streams take of each other before a block, from the router's output.
     AltUpPredict,
-    /// `[n_streams, n_streams]`: how much they take of what the block made.
+    /// `[n_streams, n_streams]`: how much they take of the block's output.
     AltUpCorrect,
     /// `[d_model]`: factors on the stream by which the layer's own embedding is gated.
     AltUpCorrectScale,
@@ -208,15 +208,15 @@ pub enum WeightRole {
     SsmGateA,
     /// `[width, head_dim]`: gate of its output, up.
     SsmGateB,
-    /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, what steps are made of, keys and queries.
+    /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, the inputs of steps, keys and queries.
     SsmX,
-    /// `[dt_rank, d_inner]`: what its steps are made of, rows of [`SsmX`](WeightRole::SsmX).
+    /// `[dt_rank, d_inner]`: the inputs of its steps, rows of [`SsmX`](WeightRole::SsmX).
     SsmXDt,
     /// `[d_state, d_inner]`: its keys, the rows behind.
     SsmXB,
     /// `[d_state, d_inner]`: its queries, the last rows.
     SsmXC,
-    /// `[dt_rank]`: norm of what its steps are made of.
+    /// `[dt_rank]`: norm of the inputs of its steps.
     SsmDtNorm,
     /// `[d_state]`: norm of its keys.
     SsmBNorm,
@@ -257,19 +257,19 @@ pub enum WeightRole {
     TimeMixLerpA,
     /// `[d_model]`: of the gate.
     TimeMixLerpG,
-    /// `[d_model]`: added to what its decays are made of.
+    /// `[d_model]`: offset of its decays, before their sigmoid.
     TimeMixDecayOffset,
     /// `[rank, d_model]`: inputs for its decays, down.
     TimeMixDecayA,
     /// `[d_model, rank]`: up.
     TimeMixDecayB,
-    /// `[d_model]`: added to what its rates of learning are made of.
+    /// `[d_model]`: offset of its rates of learning, before their sigmoid.
     TimeMixRateOffset,
     /// `[rank, d_model]`: inputs for its rates, down.
     TimeMixRateA,
     /// `[d_model, rank]`: up.
     TimeMixRateB,
-    /// `[d_model]`: added to what the shares of the first layer's values are made of.
+    /// `[d_model]`: offset of the shares of the first layer's values, before their sigmoid.
     TimeMixValueOffset,
     /// `[rank, d_model]`: inputs for these shares, down.
     TimeMixValueA,
@@ -371,7 +371,7 @@ impl WeightRole {
         use WeightRole::*;
         matches!(
             self,
-            // Heads may have factors of their own in norms.
+            // Norms may have separate factors for each head.
             AttnQNorm
                 | AttnKNorm
                 | Router

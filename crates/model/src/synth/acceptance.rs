@@ -64,8 +64,8 @@ fn density(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// The share of normal numbers below `x`, to 1e-7 of it or of what is above (Abramowitz and Stegun 1964, 7.1.26 for the
-/// middle, 26.2.12 for the tails).
+/// The share of normal numbers below `x`, to 1e-7 of that share or of its complement (Abramowitz and Stegun 1964,
+/// 7.1.26 for the middle, 26.2.12 for the tails).
 fn below(x: f64) -> f64 {
     if x < -3.0 {
         let y = x * x;

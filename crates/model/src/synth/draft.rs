@@ -1,10 +1,10 @@
-//! Models with a draft layer that guesses most of what they write.
+//! Models with a draft layer that guesses most of their output.
 //!
-//! All that would add to the residual stream is zero, so the next token follows from the last one: the token whose row of the
-//! head is nearest to the last one's row of the table, seen through the last norm. Signs by chance in that norm keep a model
+//! Every addition to the residual stream is zero, so the next token follows from the last one. It is the token whose row of
+//! the head is nearest to the last one's row of the table, seen through the last norm. Random signs in that norm keep a model
 //! whose head is its table from repeating one token. The layer's projection is the identity beside noise, its norms are those
-//! of the model, and its block adds nothing: its guess is the model's token unless the noise tips the scales. How often that
-//! is decides the noise ([`acceptance`]).
+//! of the model, and its block adds nothing. Its guess is the model's token unless the noise changes the maximum. The noise
+//! follows from how often that may happen ([`acceptance`]).
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out[key] = json!(1);
 }
 
-/// Whether a matrix is zero in such a model: what it gives would be added to the stream.
+/// Whether a matrix is zero in such a model: its output would be added to the stream.
 pub(super) fn is_zero(name: TensorName) -> bool {
     use WeightRole::*;
     let adds = matches!(
@@ -117,7 +117,8 @@ pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>
     }
 }
 
-/// The layer's projection `[d_model, 2·d_model]`: the identity beside what makes `noise` times a state of unit elements.
+/// The layer's projection `[d_model, 2·d_model]`: the identity beside a random matrix, whose product with a state of
+/// unit elements has elements of size `noise`.
 pub(super) fn projection([n, k]: [usize; 2], noise: f32, seed: u64) -> Vec<f32> {
     let mut rng = SynthRng::new(seed);
     let std = noise / (n as f32).sqrt();

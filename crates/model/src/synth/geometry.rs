@@ -45,7 +45,7 @@ struct GeometryRow {
     recurrent: Option<RecurrentRow>,
 }
 
-/// What recurrent layers compute, and what else is in models that have them.
+/// The mixer of recurrent layers, and other values of models with such layers.
 #[derive(Debug, PartialEq)]
 struct RecurrentRow {
     mixer: RecurrentMixer,

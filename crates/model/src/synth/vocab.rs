@@ -115,8 +115,8 @@ fn tokens(n: usize, control: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: printable Latin-1
-/// stands for itself, the rest for the characters from U+0100 on.
+/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: a printable byte of
+/// Latin-1 has its own character, the others have the characters from U+0100 on.
 fn byte_symbols() -> impl Iterator<Item = char> {
     let mut spare = 0x100..;
     (0..=255u8).map(move |byte| match byte {

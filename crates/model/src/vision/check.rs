@@ -1,4 +1,4 @@
-//! What hyperparameters of vision encoders are refused for: sizes that are zero, absurd or do not fit each other.
+//! Checks of vision encoders' hyperparameters: sizes that are zero, absurd or do not fit each other are refused.
 
 use super::config::{PatchGrid, VisionConfig};
 use crate::Error;

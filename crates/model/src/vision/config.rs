@@ -19,7 +19,7 @@ pub enum VisionActivation {
     Gelu,
 }
 
-/// How the patch convolution lies in files.
+/// Layout of the patch convolution in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchColumns {
     /// Columns in the order channel, y, x.
@@ -68,16 +68,16 @@ pub struct PatchGrid {
     pub resize: GridResize,
     /// Base of the rotary positions of rows and columns.
     pub rope_theta: f32,
-    /// What they turn.
+    /// Which of a head's pairs they rotate by rows and which by columns.
     pub turns: AxialTurns,
-    /// What stands between two lines of an image's rows.
+    /// The token between two lines of an image's rows.
     pub line_break: Option<LineBreak>,
 }
 
-/// A token of the text model whose embedding stands among rows of an image.
+/// A token of the text model whose embedding is placed among rows of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineBreak {
-    /// What vocabularies call it.
+    /// Its text in vocabularies.
     pub token: &'static str,
     /// Its id in the published models, for folders without a vocabulary.
     pub id: u32,
@@ -101,7 +101,7 @@ impl PatchGrid {
         }
     }
 
-    /// What an `mmproj` file says, and llama.cpp's limits of 8 to 4,096 tokens where it says none (`clip.cpp`).
+    /// Values of an `mmproj` file, and llama.cpp's limits of 8 to 4,096 tokens where it has none (`clip.cpp`).
     pub(super) fn of_llama_cpp(keys: &ClipKeys<'_>, patch_size: usize) -> Result<PatchGrid, Error> {
         let merge = keys.size("spatial_merge_size")?.unwrap_or(2);
         let cell = (merge as u64).saturating_mul(patch_size as u64);
@@ -204,11 +204,11 @@ pub struct VisionConfig {
     pub d_text: usize,
     /// Between the matrices of feed-forward networks.
     pub activation: VisionActivation,
-    /// How its patch convolution lies in files.
+    /// Layout of its patch convolution in files.
     pub patches: PatchColumns,
     /// Rows of each of two tables of positions, by column and by row; 0 without such tables.
     pub axis_positions: usize,
-    /// Whether matrices have bounds of what goes in and of what comes out; in GGUF files those that say some.
+    /// Whether matrices have bounds of input and output; in GGUF files only those that have the tensors.
     pub bounded: bool,
     /// How images of any size are taken; without it each becomes the square.
     pub grid: Option<PatchGrid>,

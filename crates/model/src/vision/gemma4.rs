@@ -147,7 +147,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
 fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
     let patch_size = keys.need("patch_size")?;
     let merge = keys.size("projector.scale_factor")?.unwrap_or(3);
-    // No key says how many positions the tables have. What is no two tables is refused by its shape.
+    // No key gives the number of positions in the tables. A tensor that is not two tables is refused by its shape.
     let axis_positions = match keys.shape("v.position_embd.weight") {
         Some([2, n, _]) => *n,
         _ => USUAL_POSITIONS,

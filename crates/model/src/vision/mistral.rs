@@ -1,5 +1,5 @@
-//! Pixtral and Mistral 3: images of any size up to a longer side, a norm before the blocks, heads that turn by rows and columns, and a
-//! network over patches, of which Mistral 3 merges squares before. A token stands between the lines of an image's rows.
+//! Pixtral and Mistral 3: images of any size up to a longer side, a norm before the blocks, heads that rotate by rows and columns, and
+//! a network over patches. Mistral 3 merges squares of patches before it. A token separates the lines of an image's rows.
 
 use super::config::{AxialTurns, LineBreak, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};

@@ -1,4 +1,4 @@
-//! What the vision encoders of Qwen share: where files have them, what stands for an image in texts, and most of their names.
+//! Common parts of Qwen's vision encoders: their place in files, the marks of an image in texts, and most of their names.
 
 use super::family::{HfSpelling, ImageMarks, RowsAt};
 use super::names::{HfName, RoleName, VisionRole};
@@ -40,7 +40,7 @@ pub(super) const PREFIXES: [HfSpelling; 2] = [
     },
 ];
 
-/// What stands for an image in texts for models of Qwen.
+/// Marks of an image in texts for models of Qwen.
 pub(super) const MARKS: ImageMarks = ImageMarks {
     place: "<|image_pad|>",
     alone: "<|vision_start|><|image_pad|><|vision_end|>",

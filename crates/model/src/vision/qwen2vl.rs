@@ -101,7 +101,7 @@ fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// What both have, and zeros for the rest.
+/// Keys that both have, and zeros for the rest.
 fn both_of_hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     keys.check_channels("in_channels")?;
     keys.check_channels("in_chans")?;

@@ -10,7 +10,7 @@ use super::qwen::{self, MARKS, PREFIXES};
 use super::{Finder, Merger, Projector, VisionModel};
 use crate::Error;
 
-/// Names of its own in Hugging Face files (module names of `modeling_qwen3_vl.py`).
+/// Names that only this family has in Hugging Face files (module names of `modeling_qwen3_vl.py`).
 const NAMES: &[RoleName] = {
     use HfName::VisionEncoder;
     use VisionRole::*;

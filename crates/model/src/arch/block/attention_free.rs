@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The trained context where files say none: such models know no positions. llama.cpp's converter writes as much.
 pub(in crate::arch) const CONTEXT: usize = 1 << 20;
 
-/// Sizes of what such a model lacks are 1: nothing reads them.
+/// Sets sizes that such a model lacks to 1: nothing reads them.
 pub(in crate::arch) fn set(config: &mut ModelConfig) {
     config.d_ff = 1;
     config.n_heads = 1;
@@ -42,7 +42,7 @@ pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> 
     Ok(())
 }
 
-/// Writes them, and takes away the words of what such a model lacks.
+/// Writes them, and removes the words for the parts that such a model lacks.
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["layer_norm_epsilon"] = shortest(config.norm_eps);
     let Some(words) = out.as_object_mut() else {

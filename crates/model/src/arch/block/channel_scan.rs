@@ -1,4 +1,4 @@
-//! Layers with a scan of channels (Mamba), and what files say of them.
+//! Layers with a scan of channels (Mamba), and their keys in files.
 
 use super::recurrent::{self, number};
 use crate::Error;
@@ -67,7 +67,7 @@ fn projected(
     Ok(b.product(label, (weight, bias), x))
 }
 
-/// What steps are made of, keys and queries, each with its norm.
+/// The inputs of steps, keys and queries, each with its norm.
 fn inputs(
     b: &mut GraphBuilder<'_>,
     config: &ChannelScanConfig,

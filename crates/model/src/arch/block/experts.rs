@@ -26,7 +26,7 @@ pub(in crate::arch) fn mixture(
     Ok(b.add("ffn_shexp_add", routed, shared))
 }
 
-/// All of it where weights go into what enters experts, not into what they give (Llama 4).
+/// The whole mixture, where weights multiply the inputs of experts and not their outputs (Llama 4).
 pub(in crate::arch) fn mixture_of_weighed(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -48,16 +48,16 @@ pub(in crate::arch) fn mixture_of_weighed(
     }
 }
 
-/// What enters the chosen experts.
+/// Inputs of the chosen experts.
 #[derive(Clone, Copy)]
 enum Entering {
-    /// The same row all; what they give is weighed.
+    /// The same row for all; their outputs are weighed.
     Same(ValueId),
     /// A row each, weighed already.
     Weighed(ValueId),
 }
 
-/// What the chosen experts give.
+/// Weighed outputs of the chosen experts.
 fn routed(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -80,7 +80,7 @@ fn routed(
     )
 }
 
-/// What experts of a choice give.
+/// Outputs of the experts of a given choice.
 pub(in crate::arch) fn routed_by(
     b: &mut GraphBuilder<'_>,
     (experts, inner): (&ExpertConfig, Inner),
@@ -121,7 +121,7 @@ fn routed_of(
     Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], width))
 }
 
-/// What the down projections of chosen experts read: products behind gates, or behind an activation alone.
+/// Inputs of the down projections of chosen experts: products behind gates, or behind an activation alone.
 fn hidden(
     b: &mut GraphBuilder<'_>,
     (experts, inner): (&ExpertConfig, Inner),
@@ -152,7 +152,7 @@ fn hidden(
     Ok(feed_forward::glu_within(b, label, clamp, [gate, up]))
 }
 
-/// The matrices of this role, of a tensor of their own.
+/// The matrices of this role, stored as a separate tensor.
 fn projection(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,

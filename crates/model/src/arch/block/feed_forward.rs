@@ -34,7 +34,7 @@ pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     act: "ffn_act_shexp",
 };
 
-/// What a network has between its projections.
+/// The part of a network between its projections.
 #[derive(Clone, Copy)]
 pub(in crate::arch) enum Inner {
     /// The activation of a gate times the up projection, within bounds where there are some.
@@ -43,7 +43,7 @@ pub(in crate::arch) enum Inner {
     Plain,
 }
 
-/// What the layer has: experts, or one network, with gates.
+/// The layer's network: experts, or one network, with gates.
 pub(in crate::arch) fn network(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -52,7 +52,7 @@ pub(in crate::arch) fn network(
     network_of(b, Inner::Gated(None), layer, x)
 }
 
-/// What the layer has: experts, or one network, with gates or without.
+/// The layer's network: experts, or one network, with gates or without.
 pub(in crate::arch) fn network_of(
     b: &mut GraphBuilder<'_>,
     inner: Inner,
@@ -97,7 +97,7 @@ pub(in crate::arch) fn gated_in_one(
     b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
 }
 
-/// What its down projection reads.
+/// Input of its down projection.
 pub(in crate::arch) fn glu_in_one(
     b: &mut GraphBuilder<'_>,
     biased: bool,

@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use millrace_graph::{Activation, Glu, SliceHeads, ValueId};
 
-/// The same of heads whose gates are a projection of their own, of the stream `x` that the heads are of.
+/// The same for heads whose gates are a separate projection of the stream `x`, from which the heads are projected.
 pub(in crate::arch) fn attend_gated(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -1,4 +1,4 @@
-//! Kimi delta attention, and what files say of it.
+//! Kimi delta attention, and its keys in files.
 
 use super::mamba_config;
 use super::recurrent::number;

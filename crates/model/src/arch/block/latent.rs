@@ -146,7 +146,7 @@ fn key(
     Ok(b.push("attn_key", concat.into(), vec![kv, pe], n_rows))
 }
 
-/// The matrices of each head, of tensors of their own or of the one that older GGUF files and folders have.
+/// The matrices of each head: of separate tensors, or of the joined one that older GGUF files and folders have.
 fn head_weights(b: &mut GraphBuilder<'_>, latent: &LatentConfig) -> Result<[WeightId; 2], Error> {
     let n_heads = b.config().n_heads;
     let (nope, n_rows) = (latent.nope_dim, latent.nope_dim + latent.v_dim);

@@ -116,7 +116,7 @@ fn norm(
     Ok(b.push("ssm_norm", norm.into(), vec![x], width))
 }
 
-/// What a selective scan is computed from.
+/// Inputs of a selective scan.
 struct ScanInputs {
     gate: ValueId,
     xbc: ValueId,

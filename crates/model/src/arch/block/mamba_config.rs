@@ -1,4 +1,4 @@
-//! What files say of layers with a selective scan.
+//! Keys in files of layers with a selective scan.
 
 use super::recurrent::number;
 use crate::Error;
@@ -74,7 +74,7 @@ fn set(config: &mut ModelConfig, layers: Vec<bool>, mamba: MambaConfig) {
     });
 }
 
-/// Which projections have biases, of whatever layers have them.
+/// Reads from the tensors which projections have biases, of any layers that have them.
 pub(in crate::arch) fn gguf_biases(keys: &Keys<'_>, config: &mut ModelConfig) {
     let n_layers = config.n_layers;
     let has = |role| (0..n_layers).any(|layer| keys.has(TensorName::block(layer, role).bias()));
@@ -116,7 +116,7 @@ pub(in crate::arch) fn write_gguf_heads(config: &ModelConfig, set: &mut SetKey<'
     set("attention.head_count_kv", GgufValue::Array(heads));
 }
 
-/// What a layer is, in words of `config.json`.
+/// The kind of a layer, as `config.json` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::arch) enum LayerKind {
     Scan,
@@ -213,7 +213,7 @@ pub(in crate::arch) fn hf_inner(
     Ok(expand.saturating_mul(config.d_model))
 }
 
-/// What words for the width of scans cannot say: they give it in times the width of the stream.
+/// The reason why `config.json` cannot express a width of scans: it gives multiples of the stream's width.
 pub(in crate::arch) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     let recurrent = config.recurrent.as_ref()?;
     let inner = match &recurrent.mixer {
@@ -254,7 +254,7 @@ pub(in crate::arch) fn hf_limit(text: &ConfigObject<'_>) -> Result<(f32, f32), E
         return Err(bad());
     };
     let read = |value: &Value| {
-        // transformers writes what JSON has no number for as an object, older files as Python does.
+        // transformers writes a value that JSON has no number for as an object, older files as Python does.
         let word = value.get("__float__").unwrap_or(value);
         match word.as_str() {
             Some("Infinity") => Some(f32::INFINITY),

@@ -80,7 +80,7 @@ pub(crate) fn rms(
     rms_with(label, (role, group), eps, b, x)
 }
 
-/// RMSNorm with an epsilon of its own.
+/// RMSNorm with a given epsilon.
 pub(crate) fn rms_with(
     label: &'static str,
     (role, group): (WeightRole, usize),

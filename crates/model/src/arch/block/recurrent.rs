@@ -1,4 +1,4 @@
-//! Layers with a state in place of attention, and what files say of them.
+//! Layers with a state in place of attention, and their keys in files.
 
 use super::{attention, channel_scan, mamba, norm};
 use crate::Error;
@@ -15,7 +15,7 @@ use millrace_graph::{
 };
 use serde_json::{Value, json};
 
-/// What a layer has before its feed-forward: a selective scan of either kind, or attention. `activation` is behind the
+/// The layer's mixer before its feed-forward: a selective scan of either kind, or attention. `activation` follows the
 /// convolution before a scan.
 pub(in crate::arch) fn mix(
     b: &mut GraphBuilder<'_>,
@@ -157,7 +157,7 @@ pub(in crate::arch) fn delta_net(
     b.linear("ssm_out", WeightRole::SsmOut, (d_model, false), out)
 }
 
-/// What a gated delta net is computed from.
+/// Inputs of a gated delta net.
 struct DeltaProjections {
     qkv: ValueId,
     gate: ValueId,

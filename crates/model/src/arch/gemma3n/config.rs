@@ -1,4 +1,4 @@
-//! What the files of Gemma 3n say in words of their own.
+//! Keys that only files of Gemma 3n have.
 
 use crate::Error;
 use crate::arch::SetKey;
@@ -9,8 +9,8 @@ use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Value, json};
 
-/// What llama.cpp takes where a file does not say it: streams, elements of a layer's embedding, the bound of logits,
-/// layers with keys and values of their own (`gemma3n.cpp`, `llama-hparams.h`).
+/// Values that llama.cpp takes where a file gives none: streams, elements of a layer's embedding, the bound of
+/// logits, layers with separate keys and values (`gemma3n.cpp`, `llama-hparams.h`).
 const N_STREAMS: usize = 4;
 const EMBEDDING_DIM: usize = 256;
 const LOGIT_SOFTCAP: f32 = 30.0;
@@ -145,7 +145,7 @@ pub(super) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
         "embedding_length_per_layer_input",
         size(layers.embedding_dim),
     );
-    // llama.cpp reads the pattern where it stands.
+    // llama.cpp reads the pattern from this key.
     let windowed = GgufArray::Bool(config.layer_windowed.clone());
     set(
         "attention.sliding_window_pattern",

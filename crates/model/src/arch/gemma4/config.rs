@@ -1,4 +1,4 @@
-//! What the files of Gemma 4 say in words of their own.
+//! Keys that only files of Gemma 4 have.
 
 use crate::Error;
 use crate::arch::{self, SetKey};
@@ -109,7 +109,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     if is_unified && !text.map.contains_key("sliding_window") {
         config.window = Some(1024);
     }
-    // The class makes its last layer a global one, whatever is said.
+    // The class makes its last layer a global one in any case.
     if let Some(last) = config.layer_windowed.last_mut() {
         *last = false;
     }

@@ -1,4 +1,4 @@
-//! What files say of RWKV 7.
+//! Keys in files of RWKV 7.
 
 use crate::Error;
 use crate::arch::block::recurrent::number;
@@ -18,7 +18,7 @@ pub(super) const NORM_EPS: f32 = 1e-5;
 /// Epsilon of the norm of heads, in every published model: that of the others times a head of 64. GGUF files do not say it.
 pub(super) const HEAD_NORM_EPS: f32 = 64e-5;
 
-/// Keys of a GGUF file for ranks, by what they are the rank of.
+/// Keys of a GGUF file for the ranks of low-rank pairs.
 const RANKS: [&str; 4] = [
     "attention.decay_lora_rank",
     "attention.iclr_lora_rank",
@@ -56,7 +56,7 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
     Ok(())
 }
 
-/// Heads of that size, if the stream has a whole number of them; else what the size must be.
+/// Heads of that size, if the stream has a whole number of them; else the requirement on the size.
 fn n_heads(d_model: usize, head_dim: usize) -> Result<usize, String> {
     match head_dim > 0 && d_model.is_multiple_of(head_dim) {
         true => Ok(d_model / head_dim),
@@ -148,7 +148,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     Ok(())
 }
 
-/// Refuses what the published class can be told and no published model has.
+/// Refuses options that the published class has and no published model uses.
 fn refuse_other_blocks(
     text: &ConfigObject<'_>,
     config: &ModelConfig,

@@ -40,8 +40,8 @@ pub(super) fn latent(
     }))
 }
 
-/// The size of value heads that no key says: what the matrix of keys and values has besides keys of `nope_dim` elements, else
-/// what llama.cpp takes.
+/// The size of value heads where no key gives it: the rest of the matrix of keys and values after keys of `nope_dim`
+/// elements, else llama.cpp's default.
 fn unsaid_v_dim(keys: &Keys<'_>, (d_model, n_heads): (usize, usize), nope_dim: usize) -> usize {
     let n_heads = n_heads.max(1);
     match keys.shape(TensorName::block(0, WeightRole::AttnKvB)) {

@@ -20,7 +20,7 @@ pub(super) fn experts(
     };
     let has = |name: TensorName| catalog.has(&name.gguf());
     let layers = 0..n_layers.min(MAX_LAYERS);
-    // The first layer that has experts says what all have.
+    // The first layer with experts shows the properties of all.
     let first = layers
         .clone()
         .find(|layer| has(TensorName::block(*layer, WeightRole::Router)));
@@ -60,8 +60,8 @@ pub(super) fn experts(
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,
         every: 1,
-        // Whatever the keys say, a layer without a router has none. Where all lack it, the graph names it in those that have
-        // no network either.
+        // A layer without a router has no experts, even where the keys disagree. Where all lack it, the graph reports it
+        // missing in those that have no network either.
         dense_layers: layers
             .filter(|l| *l >= leading && is_dense(l) && (has_some || has_network(*l)))
             .collect(),

@@ -9,7 +9,7 @@ use crate::config::MAX_LAYERS;
 use crate::config::hf::HfWindows;
 use crate::names::TensorName;
 
-/// A key under the architecture's name; one that begins with `!` stands by itself.
+/// A key under the architecture's name; a key that begins with `!` is taken without it.
 pub(super) fn key_of(arch: &str, key: &str) -> String {
     match key.strip_prefix('!') {
         Some(key) => key.to_owned(),

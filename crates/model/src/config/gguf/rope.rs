@@ -146,7 +146,7 @@ const TRUNCATES: bool = true;
 /// Below `rope.scaling`: `mscale_all_dim`, times [`SCORE_MULTIPLIER`] in families that scale scores by it.
 const LOG_MULTIPLIER: &str = "yarn_log_multiplier";
 
-/// What llama.cpp's converter multiplies `mscale_all_dim` by in DeepSeek's families, and its reader divides by.
+/// Factor by which llama.cpp's converter multiplies `mscale_all_dim` in DeepSeek's families; its reader divides by it.
 const SCORE_MULTIPLIER: f64 = 0.1;
 
 /// The factor on cosines and sines that a file with this multiplier means (llama.cpp, `llama_context`): it takes

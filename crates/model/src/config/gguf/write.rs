@@ -11,15 +11,15 @@ use crate::config::{
     EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling,
 };
 
-/// The metadata of a configuration, `general.architecture` first, without the vocabulary and
-/// without keys about the file itself.
+/// The metadata of a configuration, `general.architecture` first, without the vocabulary and without keys about
+/// the file itself.
 ///
 /// Divisors of RoPE frequencies are not among them: they are tensors ([`crate::config::RopeConfig::gguf_factors`],
-/// [`crate::config::LongScaling`]). Dynamic NTK has no word there: up to the trained context it is no scaling.
+/// [`crate::config::LongScaling`]). Dynamic NTK has no key there: up to the trained context it is no scaling.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what the keys cannot say: another activation than the family's, a
-/// scaled RoPE in sliding layers.
+/// [`Error::Unsupported`] for values that the keys cannot express: another activation than the family's, a scaled
+/// RoPE in sliding layers.
 pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     let family = arch::by_name(config.family);
     refuse_unwritable(config, family)?;

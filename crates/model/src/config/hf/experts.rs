@@ -15,7 +15,7 @@ pub(super) const COUNTS: [&str; 4] = [
     "moe_num_experts",
 ];
 
-/// The keys of a family's `config.json`, with what its transformers class takes where a key is absent.
+/// The keys of a family's `config.json`, with the values that its transformers class takes for absent keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HfExperts {
     /// Number of experts. Where it is absent or 0 the model is dense.
@@ -133,7 +133,7 @@ impl HfExperts {
         Ok(Some(experts))
     }
 
-    /// What is added to the sum that weights are divided by, if they are.
+    /// The number added to the sum by which weights are divided, if they are.
     fn normalized(&self, family: &Family, text: &ConfigObject<'_>) -> Result<Option<f32>, Error> {
         let Some((key, default)) = self.normalized else {
             return Ok(family.experts.normalized);
@@ -159,7 +159,7 @@ impl HfExperts {
         Ok((groups.n_groups > 1).then_some(groups))
     }
 
-    /// Writes what [`read`](HfExperts::read) reads.
+    /// Writes the keys that [`read`](HfExperts::read) reads.
     pub(super) fn write(
         &self,
         (experts, n_layers): (&ExpertConfig, usize),
@@ -225,7 +225,7 @@ fn uniform(text: &ConfigObject<'_>, key: &str) -> Result<Option<usize>, Error> {
 const DENSE: &str = "dense";
 const SPARSE: &str = "sparse";
 
-/// The dense layers of a list of words, one a layer; `None` where there is no list.
+/// The dense layers of a list with a word for each layer; `None` where there is no list.
 fn dense(text: &ConfigObject<'_>, key: &str) -> Result<Option<Vec<usize>>, Error> {
     let Some(kinds) = text.array(key)? else {
         return Ok(None);

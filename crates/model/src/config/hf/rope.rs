@@ -43,7 +43,7 @@ pub(super) fn read(
         false => family.local_rope_theta,
     };
     let Some(local_theta) = default else {
-        // A family with one RoPE: what sliding layers are given must be the same.
+        // A family with one RoPE: that of sliding layers must be the same.
         if let Some(sliding) = &sliding
             && reader.read(Some(sliding), theta)? != rope
         {
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok((rope, Some(local)))
 }
 
-/// RoPE of layers of a kind, whose heads have a size of their own.
+/// RoPE of layers of a kind, whose heads have a different size.
 ///
 /// # Errors
 /// As every RoPE; [`Error::MissingKey`] where `rope_parameters` do not name the kind.
@@ -89,7 +89,7 @@ pub(crate) fn rope_of_kind(
 /// The key of a base for each layer, 0 in layers whose heads do not rotate.
 const LAYER_THETAS: &str = "layer_rope_theta";
 
-/// Layers whose heads do not rotate, of a list of bases in which the others have `theta`; `None` where there is no list.
+/// Layers whose heads do not rotate, from a list of bases in which the others have `theta`; `None` without a list.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a base that differs from `theta` and from 0.
@@ -143,7 +143,7 @@ pub(super) fn n_rot(
     }
     let mut nested = None;
     if let Some(rope) = text.object("rope_parameters")? {
-        // By type of layer, what stands beside the types says nothing.
+        // In an object by type of layer, keys beside the types have no meaning.
         nested = match rope.object("full_attention")? {
             Some(full) => full.f64(PARTIAL)?,
             None => rope.f64(PARTIAL)?,

@@ -134,7 +134,7 @@ impl HfWindows {
                 pattern,
             } => {
                 let window = window(default)?;
-                // Without a window, and beside the types themselves, the pattern means nothing, whatever it is.
+                // Without a window, or beside the types themselves, the pattern means nothing.
                 let period = match window.is_some() && types.is_none() {
                     true => period(text, pattern)?,
                     false => vec![false],

@@ -11,8 +11,8 @@ use millrace_graph::Activation;
 /// Writes the `config.json` of a causal language model, as transformers 5 spells it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what `config.json` cannot say: RoPE factors of a GGUF file that are not
-/// those of a `llama3` scaling, biases on some projections only.
+/// [`Error::Unsupported`] for values that `config.json` cannot express: RoPE factors of a GGUF file
+/// that are not those of a `llama3` scaling, biases on some projections only.
 pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     let family = arch::by_name(config.family);
     let (Some(class), Some(model_type)) =
@@ -57,7 +57,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     Ok(out)
 }
 
-/// The activation, and what attention has beside its heads.
+/// The activation, and attention's properties besides its heads.
 fn write_attention(
     config: &ModelConfig,
     family: &Family,
@@ -288,7 +288,7 @@ fn scaling_json(rope: &RopeConfig, (n_rot, context_length): (usize, usize)) -> V
             out["partial_rotary_factor"] = json!(share(2 * n_rotated, n_rot));
         }
         RopeScaling::Factors(factors) => {
-            // LongRoPE of one list is what has no other name.
+            // Factors under no other name are LongRoPE of one list.
             let list: Value = factors.iter().copied().map(shortest).collect();
             out["rope_type"] = json!("longrope");
             out["short_factor"] = list.clone();

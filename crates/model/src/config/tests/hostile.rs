@@ -73,7 +73,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever the JSON, the outcome is a configuration that holds together, or an error.
+    /// For any JSON, the outcome is a valid configuration or an error.
     #[test]
     fn hostile_json_never_panics(changes in any_json(), family in 0usize..4) {
         let model_type = ["llama", "gemma3", "qwen2", "mistral"][family];

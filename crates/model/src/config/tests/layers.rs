@@ -1,4 +1,4 @@
-//! What differs from layer to layer, as Gemma 4 says it.
+//! Values that differ from layer to layer, as in Gemma 4.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Layers with selective scans: what files say in their own words, and what is refused by name.
+//! Layers with selective scans: keys that only their files have, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ fn layers_of_one_thing_each_have_caches_where_they_attend() {
     assert_eq!(gguf, ["nemotron_h_moe", "nemotron_h"]);
 }
 
-/// What a GGUF file has in its weights, without that.
+/// The configuration without the values that a GGUF file folds into its weights.
 fn folded(config: &ModelConfig) -> ModelConfig {
     let mut config = arch::by_name(config.family).folded(config);
     if let Some(RecurrentConfig {

@@ -1,4 +1,4 @@
-//! Recurrent layers: what published configurations leave unsaid, and what is refused by name.
+//! Recurrent layers: values that published configurations leave out, and refusals by name.
 
 use serde_json::{Value, json};
 

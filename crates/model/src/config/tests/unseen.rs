@@ -62,7 +62,7 @@ fn a_mixture_of_qwen_2_may_lack_biases() {
     assert_eq!(read(&written), config);
 }
 
-/// Llama's class rotates heads as a whole, whatever the key says.
+/// Llama's class rotates whole heads and ignores the key.
 #[test]
 fn a_share_of_a_head_is_refused_where_the_class_knows_none() {
     let flat = with(&llama(), json!({"partial_rotary_factor": 0.5}));

@@ -37,7 +37,7 @@ fn experts_are_stacked_and_taken_apart() {
     assert_eq!(source.tensors().len(), back.tensors().len());
 }
 
-/// llama.cpp's choices: experts as what is dense, routers in F32.
+/// llama.cpp's choices: experts as dense networks, routers in F32.
 #[test]
 fn experts_get_the_formats_of_dense_networks() {
     let golden = Golden::named("qwen2moe");

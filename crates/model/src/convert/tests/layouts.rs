@@ -1,4 +1,4 @@
-//! Numbers: what each pair of layouts does to them.
+//! Effects of each pair of layouts on numbers.
 
 use millrace_format::{PlainType, TensorType, safetensors};
 use millrace_quant::DType;
@@ -220,7 +220,7 @@ fn a_bundle_holds_projections_in_tiles_and_the_rest_in_bf16() {
         &numbers(&bundle, name, shape),
     );
     assert!(error <= 1.05 * DType::Q4nx.error_budget(), "{error}");
-    // What was decoded once is decoded exactly the same on the way to GGUF.
+    // Values that were decoded once are decoded exactly the same on the way to GGUF.
     convert(&bundle, &model.beside("out.gguf"), "F32").unwrap();
     let gguf = Checkpoint::open(&model.beside("out.gguf")).unwrap();
     let found = numbers(&gguf, "blk.0.ffn_down.weight", shape);

@@ -31,12 +31,11 @@ pub(super) struct Tokens {
 }
 
 impl TokenizerFolder<'_> {
-    /// Keys and values of the tokenizer, and what of it GGUF cannot hold. The list of tokens is filled
-    /// up to `n_vocab`, the rows of the embedding table, with unused ones.
+    /// Keys and values of the tokenizer, and the parts of it that GGUF cannot hold. The list of tokens
+    /// is filled up to `n_vocab`, the rows of the embedding table, with unused ones.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] for a kind of tokenizer, a normalizer, a pre-tokenizer or a token that GGUF
-    /// cannot hold.
+    /// [`Error::Tokenizer`] for a kind of tokenizer, a normalizer, a pre-tokenizer or a token that GGUF cannot hold.
     pub(in crate::convert) fn to_gguf(
         &self,
         n_vocab: usize,
@@ -216,8 +215,8 @@ fn is_byte_level(json: &Value) -> bool {
 }
 
 impl Tokens {
-    /// Kinds and spellings of SentencePiece: bytes and the unknown token are kinds of their own,
-    /// and added words have plain spaces, because they are looked for before spaces are marked.
+    /// Kinds and spellings of SentencePiece. Bytes and the unknown token are separate kinds. Added
+    /// words have plain spaces, because they are looked for before spaces are marked.
     fn spell_as_sentence_piece(&mut self, unknown: Option<&str>) {
         for (text, token_kind) in self.texts.iter_mut().zip(&mut self.kinds) {
             if Some(text.as_str()) == unknown {

@@ -1,7 +1,7 @@
 //! Tokenizers of encoders: BERT's WordPiece and XLM-R's Unigram, as GGUF's kinds `bert` and `t5`.
 //!
 //! GGUF spells a WordPiece the other way around: tokens that begin a word have SentencePiece's mark, and those that go on
-//! have nothing. How text is normalised it does not spell out: the kind stands for one way, with a few switches.
+//! have nothing. It does not spell out how text is normalised: the kind implies one way, with a few switches.
 
 use millrace_text::{Tokenizer, added_tokens, charsmap_bytes};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) const WORD_PIECE: &str = "bert";
 /// `tokenizer.ggml.model` of Unigram.
 pub(super) const UNIGRAM: &str = "t5";
 
-/// What a WordPiece puts before tokens that go on with a word.
+/// WordPiece's prefix of tokens that continue a word.
 pub(super) const GOES_ON: &str = "##";
 
 impl TokenizerFolder<'_> {
@@ -211,7 +211,7 @@ impl UnigramRules {
         for step in steps(&json["pre_tokenizer"], "pretokenizers") {
             match step["type"].as_str() {
                 Some("WhitespaceSplit") => rules.merges_spaces = true,
-                // Files of before 2024 have a switch for what is a scheme now.
+                // Files from before 2024 have a switch where newer ones have a scheme.
                 Some("Metaspace")
                     if step["prepend_scheme"] == "always"
                         || step.get("prepend_scheme").is_none()

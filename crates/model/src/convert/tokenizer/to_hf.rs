@@ -10,7 +10,7 @@ use super::pieces::{UNIGRAM, WORD_PIECE};
 use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre, unigram, word_piece};
 use crate::convert::Error;
 
-/// What a folder says about its tokenizer.
+/// A folder's files about its tokenizer.
 #[derive(Debug, Default)]
 pub(in crate::convert) struct TokenizerParts {
     /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then says.
@@ -21,7 +21,7 @@ pub(in crate::convert) struct TokenizerParts {
     pub(in crate::convert) token_ids: Map<String, Value>,
     /// The chat template's text.
     pub(in crate::convert) chat_template: Option<String>,
-    /// What is missing, for the user.
+    /// Missing parts, for the user.
     pub(in crate::convert) notes: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct VocabEntries<'a> {
     pub(super) add_eos: bool,
 }
 
-/// Rebuilds what GGUF metadata say. `file` is for messages.
+/// Rebuilds the files from GGUF metadata. `file` is for messages.
 ///
 /// # Errors
 /// [`Error::Format`] for keys of a wrong type, [`Error::Tokenizer`] for lists of different lengths.
@@ -118,7 +118,7 @@ fn of_kind(
     }
 }
 
-/// What each token is.
+/// The kind of each token.
 fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, Error> {
     let kinds = metadata.get_i32_array("tokenizer.ggml.token_type")?;
     let kinds = kinds.unwrap_or_else(|| vec![kind::NORMAL; n_tokens]);
@@ -224,7 +224,7 @@ impl VocabEntries<'_> {
     fn entries(&self) -> Map<String, Value> {
         let mut vocab = Map::new();
         for id in 0..self.tokens.len() {
-            // Of two tokens with one text only the first can be told from it.
+            // Of two tokens with one text, the text identifies only the first.
             vocab
                 .entry(self.tokens[id].as_str())
                 .or_insert_with(|| json!(id));
