@@ -191,7 +191,7 @@ impl<'f> AdapterFile<'f> {
         }
     }
 
-    /// Where each row of a head comes from, if the model has them in another order than the adapter.
+    /// Source of each row of a head, if the model has the rows in another order than the adapter.
     fn row_order(
         &self,
         model: &Model,
@@ -301,12 +301,12 @@ fn factor_behind(graph: &Graph, id: WeightId, base: &Checkpoint) -> f32 {
     factor.unwrap_or(1.0)
 }
 
-/// Whether a matrix of this role is of attention or of the feed-forward, with rows in the same order in all layouts (queries' and
-/// keys' aside).
+/// Whether a matrix of this role belongs to attention or to the feed-forward and has the same order of rows in all layouts.
+/// (Those of queries and keys are treated separately.)
 fn is_plain(role: WeightRole, family: &Family) -> bool {
     use WeightRole::*;
     match role {
-        // Value heads of gated delta nets stand in two orders.
+        // Value heads of gated delta nets have two orders.
         AttnQkv | AttnGate => !family.tiled_values_in_gguf,
         AttnQ | AttnK | AttnV | AttnOutput | AttnQA | AttnQB | AttnKvA => true,
         FfnGate | FfnUp | FfnGateUp | FfnDown => true,

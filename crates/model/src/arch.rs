@@ -237,7 +237,7 @@ static ENCODERS: &[&Family] = &[
     &jina_bert_v3::FAMILY,
 ];
 
-/// Families of encoders: they make vectors of texts, and write none.
+/// Families of encoders: they make vectors of texts, and write no text.
 pub fn encoders() -> impl Iterator<Item = &'static Family> {
     ENCODERS.iter().copied()
 }

@@ -47,7 +47,7 @@ use std::path::Path;
 
 pub use crate::recipe::Recipe;
 
-/// The kind of files to write.
+/// The kind of the written files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputContainer {
     /// One GGUF file.
@@ -74,7 +74,7 @@ impl OutputContainer {
         }
     }
 
-    /// How its weights are named and lie.
+    /// Names and layout of its weights.
     fn convention(self) -> WeightConvention {
         match self {
             OutputContainer::Gguf => WeightConvention::Gguf,

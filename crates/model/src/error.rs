@@ -32,7 +32,7 @@ pub enum Error {
         /// Values that would be accepted instead.
         supported: String,
     },
-    /// An adapter that does not fit the model, or that is none.
+    /// An adapter that does not fit the model, or a file that is not an adapter.
     #[error("{file}: {problem}")]
     Adapter {
         /// The adapter's file.
@@ -48,7 +48,7 @@ pub enum Error {
         /// The key, as this file format spells it.
         key: String,
     },
-    /// A key is present with a value that makes no sense.
+    /// A key has an invalid value.
     #[error("{file}: `{key}` is {found}; it must be {expected}")]
     BadValue {
         /// The checkpoint's name.
@@ -70,7 +70,7 @@ pub enum Error {
         /// Its shape by the configuration, slowest dimension first.
         expected: Vec<usize>,
     },
-    /// Drafts were asked of a layer that the checkpoint does not have.
+    /// Drafts were requested from a layer that the checkpoint does not have.
     #[error(
         "{file}: there is no MTP layer: no tensor `{tensor}`, and none beside it; take a file that was converted with it, \
          or another draft"
@@ -81,7 +81,7 @@ pub enum Error {
         /// The layer's first tensor in this file format.
         tensor: String,
     },
-    /// A weight has another shape than the configuration says.
+    /// The shape of a weight differs from that of the configuration.
     #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]
     TensorShape {
         /// The checkpoint's name.
@@ -93,7 +93,7 @@ pub enum Error {
         /// Shape in the file.
         found: Vec<usize>,
     },
-    /// A weight is stored in a format that cannot serve where it is used.
+    /// A weight is stored in a format that its use does not allow.
     #[error("{file}: tensor `{tensor}` is stored as {found}; it must be {expected}")]
     TensorType {
         /// The checkpoint's name.
@@ -126,7 +126,7 @@ pub enum Error {
     ZeroTail {
         /// The file's path.
         file: String,
-        /// The first tensor that lacks its numbers.
+        /// The first tensor whose numbers are missing.
         tensor: String,
         /// Where the zeros begin, from the start of the file.
         offset: u64,
@@ -162,7 +162,7 @@ pub enum Error {
         shape: Vec<usize>,
         /// The format asked for.
         dtype: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }

@@ -54,7 +54,7 @@ pub enum ImportanceError {
 pub struct ImportanceEntry {
     /// Sums of squares, `[n_matrices, k]`.
     sums: Vec<f64>,
-    /// Rows in the sums, one number for each matrix; one for all where the file does not tell them apart.
+    /// Rows in the sums, one number for each matrix; one for all where the file does not distinguish them.
     counts: Vec<u64>,
 }
 
@@ -128,7 +128,7 @@ impl ImportanceMatrix {
         self.entries.iter().map(|(name, entry)| (&name[..], entry))
     }
 
-    /// Adds a row that matrix `matrix` of `n_matrices` is multiplied with.
+    /// Adds a row that matrix `matrix` of `n_matrices` is multiplied by.
     pub fn add_row(&mut self, tensor: &str, (matrix, n_matrices): (usize, usize), row: &[f32]) {
         if !self.entries.contains_key(tensor) {
             let entry = ImportanceEntry {
@@ -180,7 +180,7 @@ impl ImportanceMatrix {
     /// Whether an entry fits a tensor of `n_matrices` of `k` columns; `Ok(None)` where there is none.
     ///
     /// # Errors
-    /// [`ImportanceError::Shape`] where it is of another size.
+    /// [`ImportanceError::Shape`] where its size differs.
     pub fn check(
         &self,
         tensor: &str,
@@ -203,8 +203,8 @@ impl ImportanceMatrix {
     }
 }
 
-/// By weight of the graph, the GGUF name of the tensor whose columns are the weight's; `None` where no tensor's are, as of
-/// matrices that are stored turned.
+/// By weight of the graph, the GGUF name of the tensor with the same columns. `None` where there is no such tensor, as for
+/// matrices that are stored transposed.
 ///
 /// # Errors
 /// As [`Model::from_checkpoint`](crate::Model::from_checkpoint).

@@ -1,5 +1,4 @@
-//! Checkpoints that open and are no language model: adapters, vision encoders, statistics, other programs'
-//! quantisations.
+//! Checkpoints that open but are not language models: adapters, vision encoders, statistics, other programs' quantisations.
 
 use millrace_format::{Checkpoint, Error as FormatError, gguf};
 use serde_json::Value;
@@ -68,7 +67,7 @@ fn of_folder(checkpoint: &Checkpoint) -> Option<(String, String)> {
     let config = checkpoint.hf().and_then(|files| files.config.as_ref());
     let names = || checkpoint.tensors().iter().map(|info| info.name.as_str());
     let is_adapter = |name: &str| name.contains(".lora_A.") || name.contains(".lora_down.");
-    // MLX names its adapters' halves so.
+    // MLX gives its adapters' halves these names.
     let is_mlx_adapter = |name: &str| name.ends_with(".lora_a") || name.ends_with(".lora_b");
     if config.is_none() && names().any(|name| is_adapter(name) || is_mlx_adapter(name)) {
         return Some(("a LoRA adapter, not a model".into(), MERGE.into()));

@@ -62,7 +62,7 @@ impl Model {
     }
 
     /// As [`from_checkpoint`](Model::from_checkpoint), for sequences of up to `n_tokens`. It matters to models whose
-    /// RoPE has one list of divisors for short sequences and one for long ones ([`config::LongScaling`]): the list is
+    /// RoPE has one list of divisors for short sequences and one for long ones ([`config::LongScaling`]). The list is
     /// chosen here, once, so that a token's bits depend on no later one. Without a number it is the list for short ones.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ pub struct WeightGroup {
     pub n_tensors: usize,
     /// Parameters.
     pub n_params: u64,
-    /// Those that a token uses.
+    /// Parameters that a token uses.
     pub n_params_active: u64,
     /// Bytes as stored.
     pub size_bytes: u64,
@@ -24,7 +24,7 @@ pub struct WeightGroup {
 pub struct MemoryPlan {
     /// Parameters.
     pub n_params: u64,
-    /// Those that a token uses: of experts the share that it chooses.
+    /// Parameters that a token uses: of experts only the share that it chooses.
     pub n_params_active: u64,
     /// Bytes of all weights as stored.
     pub weight_bytes: u64,
@@ -144,7 +144,7 @@ mod tests {
         // Two sliding layers of a head of 16 that keep 9 tokens, a global one of 32, and two that share.
         assert_eq!(plan.kv_bytes, 2 * 2 * (2 * 9 * 16 + 100 * 32));
         assert_eq!(plan.kv_bytes_per_token, 2 * 2 * (2 * 16 + 32));
-        // All that is in the file but the table of RoPE divisors, and nothing that is not.
+        // Everything in the file but the table of RoPE divisors, and nothing else.
         let table = 4 * 32 / 2;
         assert_eq!(plan.weight_bytes + table, checkpoint.size_bytes());
     }
@@ -155,7 +155,7 @@ mod tests {
             let checkpoint = Checkpoint::open(&Golden::named(name).gguf().unwrap()).unwrap();
             Model::from_checkpoint(&checkpoint).unwrap()
         };
-        // Two layers of one row of 24 + 8 elements, kept as key and as value.
+        // Two layers of one row of 24 + 8 elements, which is kept both as key and as value.
         let plan = open("deepseek-v3").memory_plan(10, 16.0);
         assert_eq!(plan.kv_bytes, 2 * 2 * 10 * (24 + 8) * 2);
         // Of six experts a token uses three: three of 24 x 40 in each of two layers rest.

@@ -19,7 +19,7 @@ pub enum ParameterKind {
     Weight,
     /// `.bias`.
     Bias,
-    /// `.scale`: a factor on products with the weight, of all of it or of each expert.
+    /// `.scale`: a factor on products with the weight, for the whole weight or for each expert.
     Scale,
 }
 

@@ -51,7 +51,7 @@ enum Mix {
     Iq2,
     /// IQ1_S and IQ1_M.
     Iq1,
-    /// A table in Q4_K: formats that little but trained weights suit.
+    /// A table in Q4_K: for formats that hardly suit any but trained weights.
     Ternary,
     /// Head and table in Q8_0.
     Mxfp4,
@@ -98,10 +98,10 @@ const SMALL_HEAD: DType = DType::Q5K;
 /// A name without a size means the middle one, as in llama.cpp: Q4_K for Q4_K_M.
 const MIDDLE_SUFFIX: &str = "_M";
 
-/// llama.cpp's name of MXFP4, whose experts alone are in it there. Dense models would have none.
+/// llama.cpp's name of MXFP4, which it uses for experts only. Dense models would have none.
 const MXFP4_ALIAS: &str = "MXFP4_MOE";
 
-/// Ends the name of a recipe without its rules.
+/// Suffix of the name of a recipe without its rules.
 const PURE_SUFFIX: &str = "_PURE";
 
 impl Recipe {
@@ -213,7 +213,7 @@ impl Recipe {
             Mix::Iq1 | Mix::Iq2 if is_table => DType::Q2K,
             Mix::Iq2Wide | Mix::Iq3Xxs if is_table => DType::Iq3S,
             Mix::Ternary if is_table => DType::Q4K,
-            // In a mixture experts alone are small numbers.
+            // In a mixture only experts have few bits.
             Mix::Mxfp4 if config.experts.is_some() && !role.is_of_experts() => DType::Q8_0,
             _ => return None,
         })
@@ -322,7 +322,7 @@ impl Recipe {
     }
 }
 
-/// Recipes that give the attention's output Q5_K in mixtures of eight experts.
+/// Recipes that store the attention's output in Q5_K in mixtures of eight experts.
 const WIDE_OUTPUT_OF_EIGHT: [&str; 11] = [
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M",
     "IQ4_NL", "IQ4_XS",

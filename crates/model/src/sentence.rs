@@ -11,12 +11,12 @@ use crate::Error;
 
 /// Key of the activations behind the dense layers, in their order: `identity` or `tanh`. Without it all are the identity.
 pub const ACTIVATIONS: &str = "sentence_transformers.dense.activations";
-/// Key of whether a folder brings vectors to length 1 at the end.
+/// Key of whether a folder normalises vectors to length 1 at the end.
 pub const NORMALIZE: &str = "sentence_transformers.normalize";
 /// Key of the text of `config_sentence_transformers.json`.
 pub const CONFIG: &str = "sentence_transformers.config";
 
-/// Most dense layers that are looked for in a GGUF file.
+/// Upper bound of the dense layers that are looked for in a GGUF file.
 const MAX_DENSE_LAYERS: usize = 16;
 
 /// The name of a dense layer in GGUF files, without `.weight` or `.bias`: llama.cpp's, which counts as folders do, where the
@@ -38,7 +38,7 @@ pub struct DenseLayer {
     pub k: usize,
     /// Whether tanh follows; nothing does otherwise.
     pub is_tanh: bool,
-    /// How the file has the matrix.
+    /// Format of the matrix in the file.
     pub dtype: DType,
 }
 

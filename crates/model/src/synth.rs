@@ -54,13 +54,13 @@ pub struct SynthOptions<'a> {
     /// Metadata of a GGUF file whose vocabulary (`tokenizer.*`) to take; its size replaces the
     /// geometry's. Without one the file gets the 256 bytes, padded to the geometry's size. GGUF only.
     pub vocab: Option<&'a Metadata>,
-    /// Blocks, where not the geometry's own number.
+    /// Number of blocks, if different from the geometry's.
     pub n_layers: Option<usize>,
     /// With the geometry's vision encoder: in a folder, or in an `mmproj` file beside a GGUF file.
     pub vision: bool,
     /// Seed of the weights.
     pub seed: u64,
-    /// Threads that draw weights; all cores without it.
+    /// Threads that draw weights; by default all cores.
     pub n_threads: Option<usize>,
 }
 
@@ -84,7 +84,7 @@ struct SynthTensor {
     spec: TensorSpec,
 }
 
-/// Whose a tensor is.
+/// Owner of a tensor.
 #[derive(Clone, Copy)]
 enum PlannedName {
     Text(TensorName),

@@ -13,7 +13,7 @@ use crate::names::TensorName;
 use crate::vision::HfSpelling;
 use crate::{Model, config, head};
 
-/// Names that are written out; of more only the number.
+/// Most names that are written out; of further ones only the number is.
 const MAX_NAMES: usize = 3;
 
 /// Parts of the files that the model does not follow; empty for most.
@@ -28,7 +28,7 @@ pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
     warnings
 }
 
-/// A head that the configuration denies.
+/// A separate head that the configuration denies.
 fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
     // Bundles of scaled families keep a separate head beside a tied configuration.
     if checkpoint.source() != Source::HuggingFace || catalog.layout() == WeightConvention::Q4nx {
@@ -59,7 +59,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
     let draft = family
         .draft
         .and_then(|layer| DraftPlace::find(catalog, (family, layer), model.config.n_layers));
-    // A draft layer is for who asks for drafts.
+    // A draft layer serves only users who ask for drafts.
     let is_of_draft = |name: &str| draft.is_some_and(|draft| draft.holds(catalog, name, family));
     let is_needless = |name: &str| {
         (model.config.tied_head && name == head)
@@ -93,7 +93,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
     ))
 }
 
-/// RoPE tables, which the configuration says too.
+/// RoPE tables, which follow from the configuration too.
 pub(crate) fn is_derived(name: &str) -> bool {
     // Old transformers saved the RoPE frequencies, and llama.cpp repeats its frequency divisors in
     // some files.

@@ -36,7 +36,7 @@ const REFUSED: [(&str, &str); 13] = [
     ("arrow_config", "Arrow"),
 ];
 
-/// Ways to begin training that leave the base model as it is. Others take a part of it away, which then is missing here.
+/// Initialisations that leave the base model unchanged. Others subtract a part from it, which would be missing here.
 const PLAIN_BEGINNINGS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// Contents of `adapter_config.json`.
@@ -153,7 +153,7 @@ impl<'a> PeftConfig<'a> {
         }
     }
 
-    /// A number of a module: of the first pattern that names it, else the usual one.
+    /// A number of a module: from the first pattern that names it, else the default.
     fn of_module(&self, (usual, patterns): (&str, &str), module: &str) -> Result<f64, Error> {
         let expected = "numbers by names of modules, without regular expressions";
         let mut found = None;

@@ -39,7 +39,7 @@ pub(super) fn decoder_from(
     b.head(x)
 }
 
-/// Adds the learned embedding of the position, of a table of which rows count from `first_position` of an encoder on.
+/// Adds the learned embedding of the position. Rows of its table count from an encoder's `first_position` on.
 pub(super) fn add_position(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let (d_model, n) = (b.config().d_model, b.config().context_length);
     let first = b.config().encoder.as_ref().map_or(0, |e| e.first_position);
@@ -146,8 +146,8 @@ pub(super) fn post_normed(
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// A block of attention and a feed-forward side by side, both of one norm's output. Heads of queries and keys have LayerNorms
-/// where the configuration says so.
+/// A block of attention and a feed-forward side by side, both with the output of one norm as input. Heads of queries and keys
+/// have LayerNorms where the configuration asks for them.
 pub(super) fn parallel(
     b: &mut GraphBuilder<'_>,
     layer: usize,

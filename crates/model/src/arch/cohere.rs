@@ -52,7 +52,7 @@ pub(super) fn write(config: &ModelConfig, out: &mut serde_json::Value) {
     out["logit_scale"] = shortest(config.logit_scale);
 }
 
-/// Blocks whose halves stand side by side.
+/// Blocks whose halves run side by side.
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block::parallel)
 }

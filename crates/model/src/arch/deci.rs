@@ -1,5 +1,5 @@
-//! Llama Nemotron and DeciLM: Llama's layers as a search left them. Some have fewer key heads, narrower networks, a matrix
-//! in place of attention, or lack attention, network or both.
+//! Llama Nemotron and DeciLM: Llama's layers after an architecture search. Some have fewer key heads, narrower networks, a
+//! matrix in place of attention, or lack attention, network or both.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -180,7 +180,7 @@ fn hf_unsayable(config: &ModelConfig) -> Option<String> {
 
 /// A factor that reads back as this width.
 fn factor_of(d_ff: usize, d_model: usize) -> f64 {
-    // Half an element below, so that no rounding steps over the multiple.
+    // Half an element less, so that no rounding reaches the next multiple.
     1.5 * (d_ff as f64 - 0.5) / d_model as f64
 }
 

@@ -63,7 +63,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Folders of DeepSeek's classes have no word for a factor on queries.
+/// Folders of DeepSeek's classes have no key for a factor on queries.
 pub(super) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     let temperature = config.temperature?;
     let of = temperature.length;

@@ -102,7 +102,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["topk_method"] = json!("noaux_tc");
     let experts = config.experts.as_ref();
     if let Some(experts) = experts.filter(|experts| !experts.dense_layers.is_empty()) {
-        // DeepSeek's class knows leading dense layers alone.
+        // DeepSeek's class has leading dense layers only.
         let kind = |layer| {
             if experts.has(layer) {
                 "sparse"

@@ -58,7 +58,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// `scales` as those of both branches.
+/// Takes `scales` as the factors of both branches.
 fn set(config: &mut ModelConfig, scales: BranchScales) {
     if let Some(recurrent) = &mut config.recurrent {
         recurrent.beside_attention = Some(scales);

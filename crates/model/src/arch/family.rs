@@ -13,7 +13,7 @@ use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, RopeStyle};
 
-/// Where a checkpoint's weights follow whose conventions.
+/// Whose conventions a checkpoint's weights follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightConvention {
     /// As llama.cpp's converter writes them.
@@ -38,22 +38,22 @@ pub struct Conventions {
     pub embed_prescaled: bool,
 }
 
-/// How a family chooses experts, where its files leave it unsaid.
+/// How a family chooses experts, where its files do not say.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpertDefaults {
     pub(crate) gating: Gating,
     /// With `Some(eps)`, weights are divided by their sum plus `eps`.
     pub(crate) normalized: Option<f32>,
-    /// Experts of a group whose sum is its score.
+    /// Number of best experts in a group whose scores add up to the group's.
     pub(crate) group_best: usize,
 }
 
 /// How gates and up projections of experts share a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateOrder {
-    /// One of the gate, one of the up projection, in turns.
+    /// Rows of the gate and of the up projection alternate.
     Alternating,
-    /// All of the gate first.
+    /// All rows of the gate come first.
     GateFirst,
     /// The same, in matrices that are transposed in the files of every writer.
     GateFirstTurned,
@@ -75,7 +75,7 @@ pub struct Family {
     pub hf_classes: &'static [&'static str],
     /// Names of a block's norms in Hugging Face files.
     pub hf_norms: HfNorms,
-    /// Activation of the gate, where the configuration says nothing.
+    /// Activation of the gate, where the configuration gives none.
     pub activation: Activation,
     /// Models it covers, for the list of supported ones.
     pub models: &'static str,
@@ -98,7 +98,7 @@ pub struct Family {
     pub(crate) hf_biases: Option<Biases>,
     /// Whether the class reads `mlp_bias`.
     pub(crate) hf_mlp_bias: bool,
-    /// Whether its hooks read and write which projections have biases.
+    /// Whether its hooks read and write the biases of projections.
     pub(crate) hf_own_biases: bool,
     /// Keys of `config.json` with more meanings here than elsewhere. The family's hooks read and write values that other
     /// families read in one way, or refuse.
@@ -110,7 +110,7 @@ pub struct Family {
     pub(crate) gguf_window_pattern: Option<usize>,
     /// Whether the first, not the last of so many layers is global.
     pub(crate) first_layer_is_global: bool,
-    /// Whether its GGUF files name the activation, in words that its hooks read and write.
+    /// Whether its GGUF files name the activation, under keys that its hooks read and write.
     pub(crate) gguf_activation: bool,
     /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
     /// size: the key is not in the file, llama.cpp goes by the number of layers.
@@ -119,19 +119,19 @@ pub struct Family {
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],
     /// Names that transformers gives weights in folders that it saves, where published ones have other names.
     pub(crate) hf_saved_names: &'static [(WeightRole, &'static str)],
-    /// Its words for experts in `config.json`; `None` where the class has none.
+    /// Its keys for experts in `config.json`; `None` where the class has none.
     pub(crate) hf_experts: Option<HfExperts>,
-    /// How experts are chosen where its files leave it unsaid.
+    /// How experts are chosen where its files do not say.
     pub(crate) experts: ExpertDefaults,
-    /// The share of a head that its class rotates, where the configuration says nothing.
+    /// The share of a head that its class rotates, where the configuration gives none.
     pub(crate) hf_partial_rotary: f64,
-    /// Whether its class rotates a share of a head that the configuration says, though all of it where that says nothing.
+    /// Whether its class rotates the share of a head that the configuration gives, and a whole head without one.
     pub(crate) hf_rotates_part: bool,
     /// Context before a LongRoPE stretch that its class assumes; then `yarn` too is a name of LongRoPE.
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
-    /// The order of gates and up projections in Hugging Face files that hold experts' matrices turned.
+    /// The order of gates and up projections in Hugging Face files that hold experts' matrices transposed.
     pub(crate) hf_turned_experts: Option<GateOrder>,
     /// Whether the bias for the choice of experts is a row of a matrix in its Hugging Face files.
     pub(crate) hf_choice_bias_is_row: bool,
@@ -141,17 +141,17 @@ pub struct Family {
     pub(crate) logit_divisor: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
-    /// Whether these have neither weight nor bias.
+    /// Whether the layer norms have neither weight nor bias.
     pub(crate) bare_norms: bool,
     /// Norms whose folders hold the weight itself, in families whose others hold the difference to 1.
     pub(crate) plain_norms: &'static [WeightRole],
     /// Epsilon of norms that the class takes where the configuration gives none.
     pub(crate) hf_norm_eps: f32,
-    /// Roles that its checkpoints have beside, or in place of, those that every family has.
+    /// Roles that its checkpoints have in addition to, or in place of, those of every family.
     pub(crate) own_roles: &'static [WeightRole],
-    /// Those that its GGUF files have and its Hugging Face files lack.
+    /// Roles that its GGUF files have and its Hugging Face files lack.
     pub(crate) gguf_roles: &'static [WeightRole],
-    /// Those that its Hugging Face files have and its GGUF files lack.
+    /// Roles that its Hugging Face files have and its GGUF files lack.
     pub(crate) hf_roles: &'static [WeightRole],
     /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
     pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
@@ -179,26 +179,26 @@ pub struct Family {
     pub(crate) tensors: fn(&Checkpoint, &Catalog<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The numbers of a tensor that its files of this layout have and those of another lack.
     pub(crate) values: fn(&ModelConfig, (TensorName, WeightConvention)) -> Option<Vec<f32>>,
-    /// Writes those words.
+    /// Writes the keys that only its `config.json` has.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
     /// The part of a configuration that its `config.json` cannot express, in words.
     pub(crate) hf_unsayable: fn(&ModelConfig) -> Option<String>,
     /// Writes keys that only its GGUF files have; a key that is already there is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
-    /// Sections of a head that rotate by the places of an image, where files say none.
+    /// Sections of a head that rotate by the places of an image, where files give none.
     pub(crate) rope_sections: &'static [usize],
-    /// Whether those sections take turns, pair by pair, rather than lie one behind the other.
+    /// Whether those sections alternate pair by pair, and are not one behind the other.
     pub(crate) interleaved_sections: bool,
-    /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
+    /// The factor on a weight in its GGUF files, which fold factors of `config.json` into weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// The layer that predicts further tokens, in families whose files may have one.
     pub(crate) draft: Option<DraftLayer>,
-    /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
+    /// Builds its graph. It asks for weights in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
 
 impl Family {
-    /// Llama's conventions under no name: a family says how it differs.
+    /// Llama's conventions without names: a family states its differences.
     pub(super) const PLAIN: Family = Family {
         name: "",
         gguf_arch: "",
@@ -322,7 +322,7 @@ impl Family {
         self.golden.unwrap_or(self.name)
     }
 
-    /// Whether its folders may say that a share of each head rotates.
+    /// Whether its folders may give a share of each head that rotates.
     pub(crate) fn rotates_part(&self) -> bool {
         self.hf_rotates_part || self.hf_partial_rotary != 1.0
     }
@@ -391,7 +391,7 @@ impl Family {
         }
     }
 
-    /// The configuration of its GGUF file, whose table and head may have factors within them.
+    /// The configuration of its GGUF file, whose table and head may contain factors.
     pub(crate) fn folded(&self, config: &ModelConfig) -> ModelConfig {
         let factor = |role| (self.gguf_factor)(config, TensorName::global(role));
         let [table, head] = [WeightRole::TokenEmbedding, WeightRole::Output].map(factor);
@@ -422,7 +422,7 @@ impl Family {
         pattern == 0 || !place.is_multiple_of(pattern)
     }
 
-    /// The attention scale that GGUF readers assume where no key says it.
+    /// The attention scale that GGUF readers assume without a key.
     pub(crate) fn gguf_attention_scale(&self, config: &ModelConfig) -> f32 {
         let by_width = self.gguf_scale_by_width_at_layers == Some(config.n_layers);
         let size = match by_width {

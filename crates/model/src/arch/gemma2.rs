@@ -57,7 +57,7 @@ pub(super) static FAMILY: Family = Family {
         }
     },
     write_gguf: |config, set| {
-        // An absent key is the default, and 0 is none.
+        // An absent key means the default, 0 means no bound.
         let caps = [config.attention_softcap, config.logit_softcap];
         for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
             set(key, GgufValue::F32(cap.unwrap_or(0.0)));

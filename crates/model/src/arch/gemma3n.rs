@@ -1,6 +1,6 @@
-//! Gemma 3n, text part: several residual streams, of which a block computes one and corrects all (AltUp); a low-rank
-//! residual beside attention (Laurel); embeddings of each layer; gates of which the largest elements alone count; last
-//! layers that read keys and values of earlier ones.
+//! Gemma 3n, text part. It has several residual streams, of which a block computes one and corrects all (AltUp), a
+//! low-rank residual beside attention (Laurel), and embeddings of each layer. Only the largest elements of gates
+//! count. The last layers read keys and values of earlier ones.
 
 mod config;
 
@@ -18,10 +18,11 @@ use millrace_graph::{
     Multiply, SliceHeads, Softcap, TableRow, ValueId, WeightSource,
 };
 
-/// The least mean square of a projected stream that counts (`modeling_gemma3n.py`).
+/// Lower bound of the mean square of a projected stream (`modeling_gemma3n.py`).
 const MAGNITUDE_FLOOR: f32 = 1e-5;
 
-/// Sums of streams, one a stream but the first: devices tell the calls of a layer apart by their labels.
+/// Labels of the sums of streams, one for each stream but the first: devices distinguish the calls of a
+/// layer by their labels.
 const SUM_LABELS: [&str; StreamConfig::STREAMS_MAX - 1] = [
     "altup_sum_1",
     "altup_sum_2",
@@ -122,7 +123,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     b.head(x)
 }
 
-/// A stream of several that lie side by side.
+/// One of several streams that are side by side in a row.
 fn slice(b: &mut GraphBuilder<'_>, label: &'static str, stream: usize, x: ValueId) -> ValueId {
     let d_model = b.config().d_model;
     let slice = SliceHeads {
@@ -196,7 +197,7 @@ fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result
     Ok(b.scale("altup_mean", 1.0 / streams.n_streams as f32, sum))
 }
 
-/// The labels of a router's norm, of its product, and of the weights made of it.
+/// The labels of a router's norm, of its product, and of the weights computed from it.
 type RouterLabels = [&'static str; 3];
 
 /// Weights of streams, from the router's output for one stream.
@@ -210,7 +211,7 @@ fn weights(
     let normed = norm::rms(b, norm_label, (WeightRole::AltUpRouterNorm, d_model), x)?;
     let scaled = b.scale("altup_route_scale", 1.0 / d_model as f32, normed);
     let routed = b.linear(label, WeightRole::AltUpRouter, (n_streams, false), scaled)?;
-    // Bounded by 1 softly: the hyperbolic tangent.
+    // A soft bound of 1 is the hyperbolic tangent.
     let bound = Softcap { cap: 1.0 };
     let bounded = b.push("altup_route_tanh", bound.into(), vec![routed], n_streams);
     b.linear(out_label, role, (n, false), bounded)
@@ -283,7 +284,7 @@ fn feed_forward(
     norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)
 }
 
-/// Streams as predicted, each corrected by how far the prediction of the active one was off.
+/// Corrects the predicted streams by the error of the prediction of the active one.
 fn correct(
     b: &mut GraphBuilder<'_>,
     streams: &StreamConfig,

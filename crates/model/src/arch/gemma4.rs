@@ -114,8 +114,8 @@ fn attend(
     Ok(b.residual("attn_residual", x, out))
 }
 
-/// Attention of a normed stream, with its norm behind it: over keys and values of the layer, or of the last before those
-/// that share.
+/// Attention of a normed stream, with its norm behind it. It reads keys and values of the layer, or of the last layer
+/// before those that share.
 pub(super) fn attend_normed(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -8,7 +8,7 @@ use serde_json::json;
 pub(super) static FAMILY: Family = Family {
     name: "gemma-embedding",
     gguf_arch: "gemma-embedding",
-    // Those of Gemma 3, of which a key of the configuration makes this.
+    // The types of Gemma 3: a key of the configuration distinguishes this family.
     hf_model_types: &["gemma3_text"],
     hf_classes: &["Gemma3TextModel"],
     models: "EmbeddingGemma",

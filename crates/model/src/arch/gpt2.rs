@@ -1,4 +1,4 @@
-//! GPT-2: learned positions, LayerNorms, a network without a gate, biases everywhere. Its folders have matrices turned.
+//! GPT-2: learned positions, LayerNorms, a network without a gate, biases everywhere. Its folders have matrices transposed.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -193,7 +193,7 @@ fn linear(
     turned(b, label, rows, (n, x))
 }
 
-/// Rows of a matrix that stand as columns in a tensor.
+/// Rows of a matrix that a tensor has as columns.
 struct TurnedRows {
     role: WeightRole,
     tensor: WeightRole,

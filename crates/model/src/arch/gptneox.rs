@@ -91,7 +91,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         attn_output: attention,
         ffn: true,
     };
-    // Words of transformers 4.
+    // Keys of transformers 4.
     if let Some(share) = text.f64("rotary_pct")? {
         config.n_rot = (config.head_dim as f64 * share) as usize;
     }

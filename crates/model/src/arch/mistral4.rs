@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(super) static FAMILY: Family = Family {
     name: "mistral4",
     gguf_arch: "mistral4",
-    // `mistral3` is the wrapper of models that see.
+    // `mistral3` is the wrapper of models with vision.
     hf_model_types: &["mistral4", "mistral3"],
     hf_classes: &["Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"],
     models: "Mistral Small 4 (text)",
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
         SHARED_EXPERTS[2],
         (WeightRole::ExpertsDown, "mlp.experts.down_proj!"),
     ],
-    // The share is that of a whole head, which the sizes of its parts say too.
+    // The share is that of a whole head, and follows from the sizes of its parts as well.
     hf_rotates_part: true,
     hf_experts: Some(HfExperts {
         n_experts: ("n_routed_experts", 128),

@@ -90,7 +90,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(found) = text.usize("expansion_ratio")?.filter(|found| *found != 4) {
         return Err(text.unsupported(format!("`expansion_ratio` = {found}"), "4"));
     }
-    // Text is a word of the original files: the inverse root of the width.
+    // A text is allowed in the original files: the inverse root of the width.
     if let Some(found) = text.get("logit_scale").filter(|found| !found.is_null()) {
         return Err(text.unsupported(format!("`logit_scale` = {found}"), "models without it"));
     }

@@ -1,4 +1,4 @@
-//! RWKV 7: no attention, but a recurrence of heads, and networks that see a share of the token before; LayerNorms.
+//! RWKV 7: no attention, but a recurrence of heads, and networks that read a share of the previous token; LayerNorms.
 
 mod config;
 
@@ -106,7 +106,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         });
     };
     let mut x = b.embed()?;
-    // The model has it once, though the first block computes it.
+    // The model has it once, but the first block computes it.
     let d_model = b.config().d_model;
     b.vector(WeightRole::EmbeddingNorm, d_model)?;
     b.bias(WeightRole::EmbeddingNorm, &[d_model])?;
@@ -231,7 +231,7 @@ struct LowRank {
     /// Added behind them.
     offset: Option<WeightRole>,
     between: Between,
-    /// Whether the sigmoid is taken of the result.
+    /// Whether a sigmoid is applied to the result.
     is_share: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::config::hf;
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, Model, ModelConfig};
 
-/// `general.architecture` of the GGUF files that llama.cpp knows, as its copy in llama-cpp-python 0.3.36 lists them
+/// `general.architecture` of the GGUF files that llama.cpp knows, as listed by its copy in llama-cpp-python 0.3.36
 /// (`src/llama-arch.cpp`).
 #[rustfmt::skip]
 const LLAMA_CPP: [&str; 153] = [
@@ -183,7 +183,7 @@ fn every_familys_configuration_reads_back_as_it_was_written() {
         let written = hf::write(&fixture.config).unwrap();
         let read = hf::read("config.json", &written).unwrap_or_else(|error| panic!("{error}"));
         let mut expected = fixture.config;
-        // Tensors alone say these.
+        // Only tensors record these.
         expected.layers.head_bias = false;
         expected.layers.xielu.clear();
         assert_eq!(read, expected, "{}", family.name);

@@ -1,4 +1,4 @@
-//! The tensors that a configuration calls for, and the weights of a checkpoint, without a graph of them.
+//! The tensors that a configuration calls for, and the weights of a checkpoint, without a graph.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use millrace_graph::{Weight, WeightId, WeightSource};
 #[derive(Clone, Debug)]
 pub(crate) struct TensorLayout {
     pub(crate) name: TensorName,
-    /// Slowest dimension first; where each expert has a tensor, of all of them together.
+    /// Slowest dimension first; where each expert has a tensor, the shape of all of them together.
     pub(crate) shape: Vec<usize>,
     pub(crate) uses: Vec<TensorUse>,
 }

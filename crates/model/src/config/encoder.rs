@@ -1,4 +1,4 @@
-//! Encoders: models that make something of a whole text, and write none.
+//! Encoders: models that compute vectors or scores of a whole text, and write no text.
 
 use super::{MAX_WIDTH, ModelConfig};
 use crate::Error;
@@ -7,7 +7,7 @@ use crate::config::hf::{ConfigObject, activation_name, activation_of};
 use millrace_graph::Activation;
 use serde_json::Value;
 
-/// How the rows of a text's tokens become one, as a file says it.
+/// How the rows of a text's tokens become one, as a file gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncoderPooling {
     /// Their mean.
@@ -57,15 +57,15 @@ pub struct ClassifierConfig {
 pub struct EncoderConfig {
     /// Whether each position has a learned embedding.
     pub learned_positions: bool,
-    /// Rows of that table before the first position's, in Hugging Face files.
+    /// Rows of the position table before the first position's, in Hugging Face files.
     pub first_position: usize,
     /// Rows of the table of kinds of text; 0 for none.
     pub n_token_types: usize,
-    /// The token that ends a text of several, where there are several kinds.
+    /// The token that ends a text in an input of several, where there are several kinds.
     pub separator: Option<u32>,
     /// Pooling that the file asks for.
     pub pooling: Option<EncoderPooling>,
-    /// How a classifier behind it works, in families whose models say it.
+    /// The classifier behind it, in families whose models describe it.
     pub classifier: Option<ClassifierConfig>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn write_classifier(config: &ModelConfig, first: &str, out: &mut Valu
 }
 
 impl EncoderConfig {
-    /// Positions that a table of so many rows has.
+    /// Refuses sizes that are absurd.
     pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
         let sizes = [
             ("rows before the first position", self.first_position),

@@ -1,4 +1,4 @@
-//! Recurrent layers: which they are, and their sizes.
+//! Recurrent layers: which layers are recurrent, and their sizes.
 
 use crate::Error;
 use crate::config::MAX_WIDTH;
@@ -11,7 +11,7 @@ pub struct RecurrentConfig {
     pub layers: Vec<bool>,
     /// The op that they compute.
     pub mixer: RecurrentMixer,
-    /// Where they attend, too, side by side: factors on both branches (Falcon H1).
+    /// Factors on both branches, if the layers also attend, side by side (Falcon H1).
     pub beside_attention: Option<BranchScales>,
 }
 
@@ -20,9 +20,9 @@ pub struct RecurrentConfig {
 pub enum RecurrentMixer {
     /// A gated convolution over the last tokens (LFM2).
     ShortConv {
-        /// Tokens that it reads.
+        /// Tokens that the convolution reads.
         n_taps: usize,
-        /// Whether it and its projections have biases.
+        /// Whether the convolution and its projections have biases.
         biased: bool,
     },
     /// A gated delta net (Qwen 3 Next and 3.5).
@@ -149,7 +149,7 @@ pub enum ScanNorms {
     Weighted,
 }
 
-/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files have them within
+/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files fold them into
 /// weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchScales {
@@ -184,7 +184,7 @@ impl BranchScales {
         ffn_out: 1.0,
     };
 
-    /// Whether all are numbers that say something.
+    /// Whether all are finite.
     fn are_finite(&self) -> bool {
         let BranchScales {
             attention_in,

@@ -23,7 +23,7 @@ struct FolderClassifier {
     out: &'static str,
 }
 
-/// Of RoBERTa's kind, too: their files say no more, and the two compute the same.
+/// Classifiers of RoBERTa's kind included: their files have no further marks, and the two compute the same.
 const CLASSIFIERS: [FolderClassifier; 3] = [
     FolderClassifier {
         family: "bert",
@@ -54,7 +54,7 @@ const CLASSIFIERS: [FolderClassifier; 3] = [
     },
 ];
 
-/// That of the file, if a folder can hold it; `has` says whether the file has a tensor.
+/// The classifier of the file, if a folder can hold it; `has` says whether the file has a tensor.
 fn find(family: &str, has: &dyn Fn(&str) -> bool) -> Option<&'static FolderClassifier> {
     let known = CLASSIFIERS.iter().find(|row| row.family == family)?;
     let weight = |name: &str| has(&format!("{name}.weight"));

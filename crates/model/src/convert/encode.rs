@@ -23,7 +23,7 @@ pub(super) struct EncodeJob<'a> {
     pub(super) to: DType,
     /// Rows that the bytes have.
     pub(super) n: usize,
-    /// Those that are to be written.
+    /// The rows to write.
     pub(super) rows: Range<usize>,
     pub(super) k: usize,
     /// Factor on the rows, before they are transformed.
@@ -31,7 +31,7 @@ pub(super) struct EncodeJob<'a> {
     /// Terms that adapters add to the rows, before that factor.
     pub(super) addends: &'a [Addend<'a>],
     pub(super) transform: Transform,
-    /// By how much an error in each column counts, `[k]`.
+    /// Weight of an error in each column, `[k]`.
     pub(super) importance: Option<&'a [f32]>,
 }
 

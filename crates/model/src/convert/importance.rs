@@ -21,9 +21,9 @@ pub struct TensorTypeRule {
 /// Options of a conversion besides its target.
 #[derive(Clone, Debug, Default)]
 pub struct ConversionOptions<'a> {
-    /// By how much columns count.
+    /// The importance of columns.
     pub importance: Option<&'a ImportanceMatrix>,
-    /// Formats by name; the first that matches is taken. They do not change vectors, biases and routers.
+    /// Formats by name; the first match counts. They do not change vectors, biases and routers.
     pub tensor_types: Vec<TensorTypeRule>,
     /// The format of the embedding table, before every rule.
     pub token_embedding: Option<DType>,
@@ -50,7 +50,7 @@ pub(super) struct TensorImportance<'a> {
 }
 
 impl<'a> TensorImportance<'a> {
-    /// Of a planned tensor, whose size was checked.
+    /// That of a planned tensor, whose size was checked.
     pub(super) fn new(
         matrix: Option<&'a ImportanceMatrix>,
         tensor: &PlannedTensor,
@@ -69,7 +69,7 @@ impl<'a> TensorImportance<'a> {
         self.n_matrices.max(1)
     }
 
-    /// Of matrix `matrix`, `[k]`; `None` where nothing is known, or no row went through it.
+    /// The importance for matrix `matrix`, `[k]`; `None` where nothing is known, or no row went through it.
     pub(super) fn columns(&self, matrix: usize) -> Option<Vec<f32>> {
         self.entry?.mean_squares(matrix, self.n_matrices())
     }

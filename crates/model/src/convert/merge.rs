@@ -17,12 +17,12 @@ pub(super) struct Addend<'a> {
     /// The tensor's row that the product's first row is added to.
     first_row: usize,
     product: &'a LowRank,
-    /// On `B · A`.
+    /// Factor on `B · A`.
     scale: f32,
 }
 
 impl Addend<'_> {
-    /// Adds to `numbers`, which are these rows of the tensor, `k` columns each.
+    /// Adds the term to `numbers`, which are these rows of the tensor, `k` columns each.
     pub(super) fn add(&self, rows: Range<usize>, k: usize, numbers: &mut [f32]) {
         let LowRank { rank, a, b, .. } = self.product;
         let mut sums = vec![0.0; k];
@@ -44,16 +44,16 @@ impl Addend<'_> {
     }
 }
 
-/// All of it, by the name of the source's tensor.
+/// All that is merged, by the name of the source's tensor.
 #[derive(Debug, Default)]
 pub(super) struct Merge<'a> {
     addends: HashMap<String, Vec<Addend<'a>>>,
-    /// A factor on all of a tensor, or on each of its matrices.
+    /// A factor on the whole of a tensor, or on each of its matrices.
     factors: HashMap<String, Vec<f32>>,
 }
 
 impl<'a> Merge<'a> {
-    /// Of adapters that were opened for this model, each with a factor. Those with a factor of 0 add nothing.
+    /// The merge of adapters that were opened for this model, each with a factor. Those with a factor of 0 add nothing.
     pub(super) fn new(model: &Model, adapters: &'a [(Adapter, f32)]) -> Result<Merge<'a>, Error> {
         let mut merge = Merge::default();
         for (adapter, factor) in adapters.iter().filter(|(_, factor)| *factor != 0.0) {
@@ -134,7 +134,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// The factor on a matrix of a tensor that the result has within it, 1 where there is none.
+    /// The factor that the result folds into a matrix of a tensor, 1 where there is none.
     pub(super) fn factor(&self, checkpoint: &Checkpoint, tensor: &str, matrix: usize) -> f32 {
         let own = self.factors.get(tensor);
         let own = own.and_then(|own| own.get(matrix).or(own.first()));
@@ -151,7 +151,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Whether a tensor of the source is a factor that the result has within a matrix.
+    /// Whether a tensor of the source is a factor that the result folds into a matrix.
     pub(super) fn is_within(&self, tensor: &str) -> bool {
         let matrix = tensor.strip_suffix(".scale");
         matrix.is_some_and(|stem| self.factors.contains_key(&format!("{stem}.weight")))

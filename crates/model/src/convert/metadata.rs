@@ -63,7 +63,7 @@ pub(super) fn from_hf(
         out.insert(key, value.clone());
     }
     if let Some(encoder) = config.encoder.as_ref().filter(|e| e.n_token_types > 0) {
-        // llama.cpp asks for it, though it uses the first alone.
+        // llama.cpp asks for it, though it uses only the first.
         let n_types = u32::try_from(encoder.n_token_types).unwrap_or(u32::MAX);
         out.insert("tokenizer.ggml.token_type_count", n_types);
     }
@@ -159,7 +159,7 @@ fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
     }
 }
 
-/// The sampling settings of GGUF metadata as `generation_config.json` has them.
+/// The sampling settings of GGUF metadata, in the form of `generation_config.json`.
 pub(super) fn generation_config(
     source: &Metadata,
 ) -> Result<Map<String, serde_json::Value>, Error> {

@@ -24,7 +24,8 @@ use crate::{Model, ModelConfig};
 pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
-    /// Numbers from beside the weights: RoPE factors and constants that only the target keeps as a tensor, layers behind the model.
+    /// Numbers from outside the weights: RoPE factors and constants that only the target keeps as a tensor, layers behind the
+    /// model.
     Values(Vec<f32>),
     /// Weights of the source, matrix by matrix.
     Assembly(Assembly),
@@ -101,7 +102,7 @@ impl<'a> Conversion<'a> {
         Conversion::with_options(checkpoint, target, &ConversionOptions::default())
     }
 
-    /// As [`new`](Conversion::new), with an importance matrix, formats of the user's own or adapters to merge.
+    /// As [`new`](Conversion::new), with an importance matrix, formats that the user chose or adapters to merge.
     ///
     /// # Errors
     /// As there; [`Error::Importance`] for a matrix of another model, [`Error::NoImportanceOf`] for a tensor that needs an
@@ -184,7 +185,7 @@ impl<'a> Conversion<'a> {
         &self.skipped
     }
 
-    /// Tensors in formats of blocks that the importance matrix says nothing of.
+    /// Tensors in block formats for which the importance matrix has no entry.
     pub fn without_importance(&self) -> &[String] {
         &self.unknown
     }

@@ -28,7 +28,7 @@ const UNCHANGED_FILES: [&str; 11] = [
     "preprocessor_config.json",
 ];
 
-/// Entries of `config.json` that say nothing about the graph but that programs look for.
+/// Entries of `config.json` that do not affect the graph but that programs look for.
 const KEPT_KEYS: [&str; 4] = [
     "bos_token_id",
     "eos_token_id",
@@ -47,9 +47,9 @@ pub(super) enum Contents {
 /// The result's metadata and side files.
 #[derive(Debug, Default)]
 pub(super) struct SideOutput {
-    /// Of a GGUF file.
+    /// Metadata of a GGUF file.
     pub(super) metadata: Option<Metadata>,
-    /// Of a folder: name, which may lead into a folder within it, and contents.
+    /// Files of a folder: name, which may lead into a folder within it, and contents.
     pub(super) files: Vec<(String, Contents)>,
     /// Parts that the result lacks, for the user.
     pub(super) notes: Vec<String>,
@@ -71,7 +71,7 @@ impl SideOutput {
         }
     }
 
-    /// Puts `config.json` among the files, when all is said that it says.
+    /// Puts `config.json` among the files, once all of its entries are known.
     pub(super) fn put_config(&mut self) {
         if !self.config.is_empty() {
             let config = Value::Object(std::mem::take(&mut self.config));
@@ -89,7 +89,7 @@ pub(super) struct SideFiles<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) config: &'a ModelConfig,
     pub(super) target: ConversionTarget,
-    /// Source and result follow the same conventions, so that `config.json` stays true.
+    /// Whether source and result follow the same conventions, so that `config.json` stays true.
     pub(super) same_layout: bool,
 }
 

@@ -18,7 +18,7 @@ use super::{Error, OutputContainer};
 /// Weights of a folder are split into files of up to this size, as the Hugging Face hub advises.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
-/// How far a conversion is.
+/// Progress of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct ConversionProgress<'a> {
     /// The tensor being written, by its name in the result.
@@ -31,7 +31,7 @@ pub struct ConversionProgress<'a> {
     pub elems_total: u64,
 }
 
-/// Sees the progress and says whether to go on.
+/// Receives the progress and decides whether to continue.
 type ConversionObserver<'a> = dyn FnMut(ConversionProgress<'_>) -> ControlFlow<()> + 'a;
 
 /// Result of a written conversion.
@@ -249,7 +249,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// The encoding of all rows of a tensor; `matrix` says whose factor they have.
+    /// The encoding of all rows of a tensor; `matrix` selects their factor.
     fn job<'j>(
         &'j self,
         planned: &PlannedTensor,
@@ -274,7 +274,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Rows and columns of a tensor. Rows of a vector whose rows change places are its elements.
+/// Rows and columns of a tensor. In a vector whose rows are reordered, each row is an element.
 fn rows_and_columns(planned: &PlannedTensor) -> (usize, usize) {
     match (planned.shape.split_last(), planned.transform.permutation) {
         (Some((&len, [])), Some(_)) => (len, 1),
@@ -311,7 +311,7 @@ fn stage(path: &Path, contents: &Contents) -> Result<AtomicFile, Error> {
     Ok(file)
 }
 
-/// Where the tensors go.
+/// Destination of the tensors.
 enum TensorSink {
     Gguf(gguf::Writer<AtomicFile>),
     Shards(ShardedWriter),

@@ -209,7 +209,7 @@ fn numbers(bytes: &[u8], info: &TensorInfo, path: &Path) -> Result<Vec<f32>, Imp
     Ok(values.iter().map(|x| f32::from_le_bytes(*x)).collect())
 }
 
-/// A reader of little-endian numbers that knows where it is.
+/// A reader of little-endian numbers that tracks its position.
 struct DatReader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -31,7 +31,7 @@ pub enum WeightRole {
     AttnQNorm,
     /// `[head_dim]`, or as many as all heads have: norm of keys.
     AttnKNorm,
-    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    /// `[n_heads]`: a score of each head that takes part in softmax but has no value.
     AttnSinks,
     /// `[n_heads·head_dim, d_model]`: gate of the attention's output.
     AttnGate,
@@ -99,7 +99,7 @@ pub enum WeightRole {
     LatentDown,
     /// `[d_model, latent]`: projection of the experts' output.
     LatentUp,
-    /// `[1, d_model]`: gate of the shared expert as a whole.
+    /// `[1, d_model]`: gate of the whole shared expert.
     SharedRouter,
     /// `[shared_d_ff, d_model]`: gate of the shared expert's activation.
     SharedGate,
@@ -111,7 +111,7 @@ pub enum WeightRole {
     SharedGateUp,
     /// `[d_model]`: norm after the feed-forward, before the residual addition.
     FfnPostNorm,
-    /// `[vocab, n_layers·per_layer]`: the table of each layer's own embeddings, one layer's beside the other's.
+    /// `[vocab, n_layers·per_layer]`: the table of the separate embeddings of all layers, side by side.
     LayerEmbedding,
     /// `[n_layers·per_layer, d_model]`: projection of a token's embedding to those.
     LayerEmbeddingProj,
@@ -137,7 +137,7 @@ pub enum WeightRole {
     AltUpPredict,
     /// `[n_streams, n_streams]`: how much they take of the block's output.
     AltUpCorrect,
-    /// `[d_model]`: factors on the stream by which the layer's own embedding is gated.
+    /// `[d_model]`: factors on the stream that gates the layer's own embedding.
     AltUpCorrectScale,
     /// `[rank, d_model]`: low-rank residual beside attention, down.
     LaurelDown,
@@ -145,7 +145,7 @@ pub enum WeightRole {
     LaurelUp,
     /// `[d_model]`: norm behind it.
     LaurelPostNorm,
-    /// `[d_model]`: norm before experts that stand beside a dense network.
+    /// `[d_model]`: norm before experts that run beside a dense network.
     ExpertsNorm,
     /// `[d_model]`: norm behind those experts.
     ExpertsPostNorm,
@@ -153,7 +153,7 @@ pub enum WeightRole {
     DensePostNorm,
     /// `[context, d_model]`: embeddings of positions.
     PositionEmbedding,
-    /// `[n_types, d_model]`: embeddings of the texts that tokens are of.
+    /// `[n_types, d_model]`: embeddings of the kinds of text that tokens belong to.
     TokenTypes,
     /// `[d_model]`: norm of the embeddings; in files of LFM2 the norm before the head.
     EmbeddingNorm,
@@ -167,7 +167,7 @@ pub enum WeightRole {
     Output,
     /// `[3·d_model, d_model]`: projections of a short convolution in one: gate before, gate after, input.
     ShortConvIn,
-    /// `[d_model, d_model]`: the first of them by itself.
+    /// `[d_model, d_model]`: the first of them as a separate matrix.
     ShortConvB,
     /// `[d_model, d_model]`: the second.
     ShortConvC,
@@ -184,7 +184,7 @@ pub enum WeightRole {
     SsmInGate,
     /// `[d_inner + 2·n_groups·d_state, d_model]`: its values, keys and queries, the rows behind.
     SsmInXbc,
-    /// `[d_inner, d_model]`: its values by themselves.
+    /// `[d_inner, d_model]`: its values as a separate matrix.
     SsmInX,
     /// `[n_groups·d_state, d_model]`: its keys.
     SsmInB,
@@ -234,7 +234,7 @@ pub enum WeightRole {
     SsmBeta,
     /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
     SsmBetaAlpha,
-    /// `[n_heads]`: the share of values that goes past the state of a selective scan; of a scan of channels `[d_inner]`.
+    /// `[n_heads]`: the share of values that bypasses the state of a selective scan; of a scan of channels `[d_inner]`.
     SsmSkip,
     /// `[v_dim]`: norm of a recurrent layer's value heads; of a selective scan `[n_groups, d_inner / n_groups]`.
     SsmNorm,
@@ -242,8 +242,8 @@ pub enum WeightRole {
     SsmPreNorm,
     /// `[d_model, v_width]`: projection of a recurrent layer's output.
     SsmOut,
-    /// `[6, 1, 1, d_model]`: of RWKV, shares of the token before in the rows that its projections read: of receptance, decay, key,
-    /// value, rate and gate.
+    /// `[6, 1, 1, d_model]`: of RWKV, shares of the previous token in the rows that its projections read: of receptance, decay,
+    /// key, value, rate and gate.
     TimeMixLerp,
     /// `[d_model]`: that of receptance, a row of [`TimeMixLerp`](WeightRole::TimeMixLerp).
     TimeMixLerpR,
@@ -279,11 +279,11 @@ pub enum WeightRole {
     TimeMixGateA,
     /// `[d_model, rank]`: up.
     TimeMixGateB,
-    /// `[d_model]`: factors on keys for the direction that its state loses.
+    /// `[d_model]`: factors on keys for the direction that is removed from its state.
     TimeMixRemoval,
     /// `[d_model]`: how far the rate weakens keys.
     TimeMixWeakening,
-    /// `[d_model]`, in folders `[n_heads, head_dim]`: factors on products of receptance and keys that go past the state.
+    /// `[d_model]`, in folders `[n_heads, head_dim]`: factors on products of receptance and keys that bypass the state.
     TimeMixBonus,
     /// `[d_model, d_model]`: its keys.
     TimeMixKey,
@@ -295,7 +295,7 @@ pub enum WeightRole {
     TimeMixNorm,
     /// `[d_model, d_model]`: projection of its output.
     TimeMixOutput,
-    /// `[d_model]`: the share of the token before in the row that its network reads.
+    /// `[d_model]`: the share of the previous token in the row that its network reads.
     ChannelMixLerp,
     /// `[d_ff, d_model]`: its network, up.
     ChannelMixKey,

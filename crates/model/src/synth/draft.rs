@@ -19,7 +19,7 @@ use crate::builder;
 use crate::config::ModelConfig;
 use crate::names::{ParameterKind, TensorName, WeightRole};
 
-/// The share of guesses that are right where nobody asks for another.
+/// The default share of guesses that are right.
 pub const DEFAULT_ACCEPTANCE: f64 = 0.95;
 
 /// The seed of the signs of last norms, which a model and its layer share.
@@ -63,7 +63,7 @@ impl SynthJob<'_> {
     }
 }
 
-/// Says the layer in a GGUF file's metadata, where it counts as a block.
+/// Records the layer in a GGUF file's metadata, where it counts as a block.
 pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
     let arch = arch::by_name(config.family).gguf_arch;
     let number = |n: usize| GgufValue::U32(u32::try_from(n).unwrap_or(u32::MAX));
@@ -77,7 +77,7 @@ pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
     }
 }
 
-/// Says it in a folder's configuration.
+/// Records it in a folder's configuration.
 pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     let stands_alone = |layer: arch::draft::DraftLayer| !layer.hf_modules.is_empty();
     let key = match arch::by_name(config.family).draft.is_some_and(stands_alone) {
@@ -97,7 +97,7 @@ pub(super) fn is_zero(name: TensorName) -> bool {
     adds && name.part == ParameterKind::Weight
 }
 
-/// The vector of this name in such a model, where it is another than elsewhere; `offset` is added when it is read.
+/// The vector of this name in such a model, where it differs from others; `offset` is added when it is read.
 pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>> {
     match name.role {
         WeightRole::DraftEmbedNorm | WeightRole::DraftStateNorm => Some(vec![1.0 - offset; n]),

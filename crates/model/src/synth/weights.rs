@@ -202,7 +202,7 @@ impl Fill<'_> {
         first: &SynthTensor,
         n_elems: usize,
     ) -> Result<Pool, Error> {
-        // Plain numbers are picked in runs: one at a time would be slow.
+        // Plain numbers are picked in runs, because single picks would be slow.
         let width = if dtype.is_float() {
             run_of(k)
         } else {
@@ -230,7 +230,7 @@ impl Fill<'_> {
 /// Rows and columns of tensors that are filled from a pool: matrices, all experts' as one, but not their biases.
 fn matrix(tensor: &SynthTensor) -> Option<[usize; 2]> {
     let is_weight = match tensor.name {
-        // Numbers of heads may stand as a column or by group.
+        // Numbers of heads may be stored as a column or by group.
         PlannedName::Text(name) => {
             use WeightRole::{SsmNorm, SsmPreNorm, SsmRate, SsmSkip};
             let by_head = matches!(name.role, SsmRate | SsmSkip | SsmNorm | SsmPreNorm);

@@ -27,7 +27,7 @@ static FAMILIES: [&VisionFamily; 6] = [
 pub(crate) struct VisionFamily {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Text models whose images it reads, as their families are called.
+    /// Families of the text models for which it reads images.
     pub(crate) text_families: &'static [&'static str],
     /// `clip.projector_type` of `mmproj` files.
     pub(crate) projector: &'static str,
@@ -81,7 +81,7 @@ pub struct ImageMarks {
     pub place: &'static str,
     /// The text in place of an image, for a template that does not know of images.
     pub alone: &'static str,
-    /// Where the rows go.
+    /// Place of the rows.
     pub rows: RowsAt,
     /// The text that transformers' processor writes before and behind an image besides.
     pub around: &'static str,
@@ -91,12 +91,12 @@ pub struct ImageMarks {
     pub placeholder_id: u32,
 }
 
-/// Where an image's rows go.
+/// Place of an image's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsAt {
-    /// Behind the place's token, before this one.
+    /// After the place's token, before this one.
     Before(&'static str),
-    /// In the stead of the place's token, between these texts.
+    /// In place of the place's token, between these texts.
     Place {
         /// Text before the rows.
         begin: &'static str,
@@ -225,7 +225,7 @@ impl HfVision<'_> {
         }
     }
 
-    /// Refuses patches of another number of frames than two.
+    /// Refuses patches that do not have two frames.
     pub(crate) fn check_frames(&self) -> Result<(), Error> {
         match self.or("temporal_patch_size", 2)? {
             2 => Ok(()),
@@ -270,7 +270,7 @@ impl HfVision<'_> {
         list.iter().map(index).collect()
     }
 
-    /// Which of these activations it has; without a word the first.
+    /// Which of these activations it has; without a key the first.
     pub(crate) fn activation(
         &self,
         key: &str,
@@ -302,7 +302,7 @@ impl ClipKeys<'_> {
         Ok(value.map(|value| value as usize))
     }
 
-    /// The same where the vision encoder cannot do without.
+    /// The same for a key that must be there.
     pub(crate) fn need(&self, key: &str) -> Result<usize, Error> {
         self.size(key)?.ok_or_else(|| Error::MissingKey {
             file: self.checkpoint.name().into(),
@@ -316,11 +316,11 @@ impl ClipKeys<'_> {
         tensor.map(|tensor| tensor.info.shape.as_slice())
     }
 
-    /// The width within feed-forward networks of a vision encoder that is `d_model` wide, of its first tensor.
+    /// The width within feed-forward networks of a vision encoder of width `d_model`, from its first tensor.
     pub(crate) fn inner_width(&self, d_model: usize) -> Result<usize, Error> {
         const NAME: &str = "v.blk.0.ffn_up.weight";
         match self.shape(NAME) {
-            // Old files call the second matrix so.
+            // Old files give the second matrix this name.
             Some([n, k]) => Ok(if *k == d_model { *n } else { *k }),
             _ => Err(Error::MissingTensor {
                 file: self.checkpoint.name().into(),

@@ -48,7 +48,7 @@ pub(crate) struct Finder<'a> {
     source: Source,
     family: &'static VisionFamily,
     spelling: HfSpelling,
-    /// Old files of llama.cpp call the up projection down and the other way round.
+    /// Whether the names of up and down projection are exchanged, as in old files of llama.cpp.
     swapped: bool,
 }
 

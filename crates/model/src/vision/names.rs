@@ -81,8 +81,8 @@ pub enum VisionRole {
 }
 
 impl VisionRole {
-    /// The name in GGUF files (llama.cpp's `tensor_mapping.py`), and whether `.weight` or another part's name follows. `{}` is for a
-    /// block's number.
+    /// The name in GGUF files (llama.cpp's `tensor_mapping.py`), and whether `.weight` or another part's name follows. `{}` is
+    /// replaced by a block's number.
     fn gguf_name(self) -> (&'static str, bool) {
         let name = match self {
             VisionRole::Patches => "v.patch_embd",
@@ -121,7 +121,7 @@ impl VisionRole {
     }
 }
 
-/// A role and its name in Hugging Face files. `{}` is for a block's number.
+/// A role and its name in Hugging Face files. `{}` is replaced by a block's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoleName(pub(super) VisionRole, pub(super) HfName);
 
@@ -178,14 +178,14 @@ impl VisionName {
         use VisionRole::*;
         match (self.role, self.part) {
             (Norm1 | Norm2 | PostNorm, ParameterKind::Weight) => 1.0,
-            // Hugging Face files hold it less one.
+            // Hugging Face files hold it minus one.
             (PooledNorm, _) if is_gguf => 1.0,
             _ => 0.0,
         }
     }
 
-    /// The other matrix of the feed-forward; others are themselves. Biases were never swapped in shape
-    /// alone, so they go along.
+    /// The other matrix of the feed-forward; other names stay themselves. Biases were never swapped in
+    /// shape alone, so they are swapped along.
     pub(super) fn swapped(self) -> VisionName {
         let role = match self.role {
             VisionRole::FfnUp => VisionRole::FfnDown,

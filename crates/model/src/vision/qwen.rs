@@ -3,7 +3,7 @@
 use super::family::{HfSpelling, ImageMarks, RowsAt};
 use super::names::{HfName, RoleName, VisionRole};
 
-/// Names in Hugging Face files that all have (module names of `modeling_qwen2_vl.py`, `modeling_qwen2_5_vl.py` and
+/// Common names in Hugging Face files (module names of `modeling_qwen2_vl.py`, `modeling_qwen2_5_vl.py` and
 /// `modeling_qwen3_vl.py`).
 pub(super) const NAMES: &[RoleName] = {
     use HfName::VisionEncoder;

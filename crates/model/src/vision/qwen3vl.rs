@@ -85,7 +85,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// The blocks whose output the text model's first layers get. Qwen 3.5 has none.
+/// The blocks whose output goes to the text model's first layers. Qwen 3.5 has none.
 fn deepstack_of_hf(keys: &HfVision<'_>) -> Result<Vec<usize>, Error> {
     const KEY: &str = "deepstack_visual_indexes";
     let model_type = keys.config.str("model_type")?.unwrap_or_default();
@@ -139,7 +139,7 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
     ];
     let deepstack = finder.config.deepstack.iter().enumerate();
     let deepstack = deepstack.map(|(i, layer)| {
-        // Folders count them, GGUF files call them after their blocks.
+        // Folders count them, GGUF files name them by their blocks.
         let index = if finder.is_gguf() { *layer } else { i };
         merger(Some(index), tapped)
     });

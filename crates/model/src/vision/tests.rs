@@ -212,7 +212,7 @@ fn grids_say_how_many_rows_a_image_becomes() {
     let grid = PatchGrid::of_transformers(3, 100.0).filled(280, 16);
     assert_eq!(grid.resize, GridResize::Fill);
     assert_eq!((grid.max_pixels, grid.max_tokens(16)), (280 * 48 * 48, 280));
-    // Of an image within limits of pixels each side has a square at least, so that a line may have more than the limit.
+    // Under limits of pixels each side has at least a square, so a line may have more than the limit.
     let few = PatchGrid {
         max_pixels: 2 * 48 * 48,
         resize: GridResize::Limits,

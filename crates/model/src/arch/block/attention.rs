@@ -19,7 +19,7 @@ pub(in crate::arch) struct Heads {
 }
 
 impl Heads {
-    /// All three of one value: where only the weights matter that a block asks for.
+    /// All three equal to one value, for callers that need only the weights of a block.
     pub(in crate::arch) fn of_one(x: ValueId) -> Heads {
         Heads { q: x, k: x, v: x }
     }
@@ -138,7 +138,7 @@ pub(in crate::arch) fn project_by_groups(
     Ok(Heads { q, k, v })
 }
 
-/// A norm of all queries of a token together, and of all its keys.
+/// A norm of all queries of a token together, and one of all its keys.
 pub(in crate::arch) fn norm_projections(
     b: &mut GraphBuilder<'_>,
     heads: Heads,

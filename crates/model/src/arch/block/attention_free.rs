@@ -10,7 +10,7 @@ use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 use serde_json::Value;
 
-/// The trained context where files say none: such models know no positions. llama.cpp's converter writes as much.
+/// The trained context where files give none: such models have no positions. llama.cpp's converter writes the same number.
 pub(in crate::arch) const CONTEXT: usize = 1 << 20;
 
 /// Sets sizes that such a model lacks to 1: nothing reads them.
@@ -24,7 +24,7 @@ pub(in crate::arch) fn set(config: &mut ModelConfig) {
     config.biases = Biases::default();
 }
 
-/// llama.cpp's files say 0.
+/// Writes zeros, as llama.cpp's files have them.
 pub(in crate::arch) fn write_gguf(set: &mut SetKey<'_>) {
     for key in [
         "feed_forward_length",
@@ -35,7 +35,7 @@ pub(in crate::arch) fn write_gguf(set: &mut SetKey<'_>) {
     }
 }
 
-/// The words that all classes of Mamba share.
+/// Reads the keys that all classes of Mamba share.
 pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     set(config);
     config.norm_eps = text.f32("layer_norm_epsilon")?.unwrap_or(1e-5);

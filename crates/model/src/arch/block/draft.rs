@@ -21,7 +21,7 @@ pub(crate) struct DraftLayer {
 }
 
 impl DraftLayer {
-    /// One that is a block behind the last in all files.
+    /// A layer that is a block behind the last in all files.
     pub(in crate::arch) const fn behind(block: super::Block) -> DraftLayer {
         DraftLayer {
             block,

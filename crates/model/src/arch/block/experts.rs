@@ -11,7 +11,7 @@ use millrace_graph::{
     WeightSource,
 };
 
-/// All of it.
+/// The whole mixture.
 pub(in crate::arch) fn mixture(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -246,12 +246,12 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
     Ok([out[0], out[1]])
 }
 
-/// The order of gates and up projections where the matrices of this role lie turned. `shape` is theirs where they do not.
+/// The order of gates and up projections where the matrices of this role are transposed. `shape` is theirs otherwise.
 fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Option<GateOrder> {
     let order = b.family().hf_turned_experts.filter(|_| !b.is_gguf())?;
     let is_turned = match order {
         GateOrder::Alternating | GateOrder::GateFirstTurned => true,
-        // As published; transformers 5 turns them back, and writes them so.
+        // Published files have them transposed; transformers 5 transposes them back, and writes them so.
         GateOrder::GateFirst => !b.has_shape(b.name_of(role), &shape),
     };
     is_turned.then_some(order)
@@ -290,7 +290,7 @@ fn turned_gate(
     Ok((weight, Some(bias), None))
 }
 
-/// The weight known as the first role, of a tensor of the second one.
+/// The weight known under the first role, read from a tensor of the second.
 fn turned(
     b: &mut GraphBuilder<'_>,
     [role, tensor]: [WeightRole; 2],

@@ -22,7 +22,7 @@ pub(in crate::arch) fn attend_gated(
     attention::project_back(b, out)
 }
 
-/// All of it, of a normed stream; heads of queries and keys have norms.
+/// The whole attention of a normed stream; heads of queries and keys have norms.
 pub(in crate::arch) fn attend(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -1,9 +1,9 @@
 //! Attention over a latent (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values of all heads are one row
 //! a token, its latent beside the rotated part of its key.
 //!
-//! Queries are brought to the latent's space and results out of it, for prompts as for single tokens: one order of
-//! sums, so that bits do not depend on how a prompt is cut. Attention itself is then that of one key head whose
-//! values are its keys.
+//! Queries are brought to the latent's space and results out of it, for prompts as for single tokens. The order of
+//! sums is always the same, so bits do not depend on how a prompt is cut. Attention itself is then that of one key
+//! head whose values are its keys.
 
 use super::norm;
 use crate::Error;
@@ -14,7 +14,7 @@ use millrace_graph::{
     Attention, ConcatHeads, Derivation, HeadLinear, ValueId, WeightId, WeightSource,
 };
 
-/// All of it, of a normed stream.
+/// The whole attention, of a normed stream.
 pub(in crate::arch) fn attend(
     b: &mut GraphBuilder<'_>,
     layer: usize,

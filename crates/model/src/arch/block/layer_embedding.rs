@@ -1,4 +1,4 @@
-//! Embeddings of each layer's own, which the stream gates (Gemma 3n, Gemma 4).
+//! Separate embeddings for each layer, which the stream gates (Gemma 3n, Gemma 4).
 
 use super::{feed_forward, norm};
 use crate::Error;

@@ -10,10 +10,10 @@ use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Value, json};
 
-/// Steps as they are.
+/// Bounds that change no step.
 pub(in crate::arch) const NO_LIMIT: (f32, f32) = (0.0, f32::INFINITY);
 
-/// A key of our own: llama.cpp bounds no steps.
+/// A key of this program: llama.cpp does not bound steps.
 const LIMIT: &str = "ssm.time_step_limit";
 
 /// Sizes of selective scans, and which layers have them.
@@ -108,7 +108,7 @@ pub(in crate::arch) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
     }
 }
 
-/// Writes which layers attend: those that have heads of keys.
+/// Writes which layers attend: those with heads of keys.
 pub(in crate::arch) fn write_gguf_heads(config: &ModelConfig, set: &mut SetKey<'_>) {
     let n_kv_heads = i32::try_from(config.n_kv_heads).unwrap_or(i32::MAX);
     let heads = |layer| i32::from(config.attends(layer)) * n_kv_heads;
@@ -170,7 +170,7 @@ pub(in crate::arch) fn hf_kinds(
     types.iter().map(kind).collect::<Result<_, _>>().map(Some)
 }
 
-/// Sizes of selective scans in the words of Bamba, whose heads have `inner` elements together.
+/// Reads sizes of selective scans under the keys of Bamba, whose heads have `inner` elements together.
 pub(in crate::arch) fn hf(
     text: &ConfigObject<'_>,
     (layers, inner): (Vec<bool>, usize),
@@ -226,7 +226,7 @@ pub(in crate::arch) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
         .then(|| format!("scans of {inner} elements beside a stream of {d_model}"))
 }
 
-/// Writes those words.
+/// Writes the keys that [`hf`] reads.
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     let mamba = config.recurrent.as_ref().and_then(RecurrentConfig::mamba);
     let Some(mamba) = mamba else {

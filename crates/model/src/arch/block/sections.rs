@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const GGUF: &str = "rope.dimension_sections";
 const HF: &str = "mrope_section";
 
-/// Four numbers, the last of which nobody uses.
+/// Reads four numbers, the last of which is unused.
 pub(in crate::arch) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let sections = keys.u32_array(GGUF)?.unwrap_or_default();
     let mut sections: Vec<usize> = sections.into_iter().map(|n| n as usize).collect();

@@ -9,13 +9,14 @@ use crate::config::{Biases, ModelConfig, RecurrentConfig, RecurrentMixer, Rwkv7C
 use crate::names::{TensorName, WeightRole};
 use serde_json::{Value, json};
 
-/// The trained context that llama.cpp's converter writes: such models know no positions.
+/// The trained context that llama.cpp's converter writes: such models have no positions.
 pub(super) const CONTEXT: usize = 1 << 20;
 
-/// Epsilon of LayerNorms where a folder says none.
+/// Epsilon of LayerNorms where a folder gives none.
 pub(super) const NORM_EPS: f32 = 1e-5;
 
-/// Epsilon of the norm of heads, in every published model: that of the others times a head of 64. GGUF files do not say it.
+/// Epsilon of the norm of heads, in every published model: that of the others times a head of 64. GGUF files do not give
+/// it.
 pub(super) const HEAD_NORM_EPS: f32 = 64e-5;
 
 /// Keys of a GGUF file for the ranks of low-rank pairs.
@@ -26,8 +27,7 @@ const RANKS: [&str; 4] = [
     "attention.gate_lora_rank",
 ];
 
-/// Those of a folder, and of which power of the stream's width and which factor they are where it says none (llama.cpp's
-/// converter).
+/// Keys of a folder. Without a key the rank is this power of the stream's width times this factor (llama.cpp's converter).
 const HF_RANKS: [(&str, f64, f64); 4] = [
     ("decay_low_rank_dim", 0.5, 1.8),
     ("a_low_rank_dim", 0.5, 1.8),

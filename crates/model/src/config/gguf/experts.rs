@@ -1,4 +1,4 @@
-//! Experts: how many there are, and how a token chooses among them.
+//! Experts: their number, and how a token chooses among them.
 
 use millrace_graph::{Gating, RouteGroups};
 
@@ -52,7 +52,7 @@ pub(super) fn experts(
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
         groups: groups(keys, defaults)?,
-        // Without a layer of experts the family's way is as good as any.
+        // Without a layer of experts, any choice does: take the family's.
         choice_bias: has(TensorName::router_bias(first))
             || has(TensorName::block(first, WeightRole::ChoiceBias))
             || !has_some && family.hf_experts.is_some_and(|keys| keys.choice_bias),
@@ -78,7 +78,7 @@ fn shared_d_ff(keys: &Keys<'_>, layer: usize, d_ff: usize) -> Result<usize, Erro
         return Ok(said);
     }
     let name = TensorName::block(layer, WeightRole::SharedUp);
-    // The tensor knows where the key is absent.
+    // Where the key is absent, the tensor has the width.
     Ok(match keys.catalog.shape(&name.gguf()) {
         Some(&[d_ff, _]) => d_ff,
         _ => n_shared.saturating_mul(d_ff),

@@ -138,12 +138,12 @@ fn write_encoder(encoder: &EncoderConfig, set: &mut dyn FnMut(&str, GgufValue)) 
     }
 }
 
-/// A size as keys have it.
+/// A size as the value of a key.
 fn size(size: usize) -> GgufValue {
     GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX))
 }
 
-/// llama.cpp's number of a way of pooling.
+/// llama.cpp's number for a kind of pooling.
 fn pooling_number(pooling: EncoderPooling) -> GgufValue {
     GgufValue::U32(match pooling {
         EncoderPooling::Mean => 1,
@@ -170,7 +170,7 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
         Gating::Softmax => Some(1),
         Gating::Sigmoid => Some(2),
         Gating::SoftmaxChosen => Some(3),
-        // It has no number: the family says it.
+        // It has no number: the family implies it.
         Gating::SparseMixer => None,
     };
     if let Some(gating) = gating {

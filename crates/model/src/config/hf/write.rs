@@ -88,7 +88,7 @@ fn write_attention(
         }
     }
     if let RopeScaling::Long(long) = &config.rope.scaling {
-        // Beside the dictionary it goes before the one within.
+        // The key beside the dictionary takes precedence over the one within.
         let key = "original_max_position_embeddings";
         set(key, json!(long.original_context));
     }
@@ -152,7 +152,7 @@ pub(crate) fn activation_name(activation: Activation) -> &'static str {
     }
 }
 
-/// The share of a head that reads back as `n` elements: readers cut the product down to a whole number.
+/// The share of a head that reads back as `n` elements: readers truncate the product to a whole number.
 fn share(n: usize, head_dim: usize) -> f64 {
     let share = n as f64 / head_dim as f64;
     match ((head_dim as f64 * share) as usize) < n {
@@ -192,7 +192,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     })
 }
 
-/// Refuses widths, windows and rotations that the family's `config.json` has no words for.
+/// Refuses widths, windows and rotations that the family's `config.json` has no keys for.
 fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
     if !family.owns_key("intermediate_size") && !config.has_sayable_widths() {
         return Err(Error::Unsupported {

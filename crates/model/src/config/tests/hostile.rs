@@ -1,4 +1,4 @@
-//! Configurations by chance: no JSON makes the reader panic.
+//! Random configurations: no JSON makes the reader panic.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{llama, read_hf, with};
 use crate::config::{gguf, hf};
 
-/// Any JSON, with keys that mean something.
+/// Any JSON, with keys that have a meaning.
 fn any_json() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "model_type",

@@ -16,7 +16,7 @@ fn apertus() -> ModelConfig {
 #[test]
 fn numbers_of_layers_pass_through_metadata() {
     let mut config = apertus();
-    // Files that do not say them have those of the class.
+    // Files without the numbers have those of the class.
     let usual = config.xielu_of(1).op();
     assert!((usual.square - 0.8).abs() < 1e-6 && (usual.exponential - 0.8).abs() < 1e-6);
     let numbers = [[0.5, -0.25, 0.5, -1e-6], [1.0, 30.0, 0.25, -1e-3]];

@@ -150,7 +150,7 @@ fn gemma_norms_and_embeddings_follow_the_layout() {
     assert!(back.tensor("output.weight").is_none());
     assert_eq!(numbers(&back, "token_embd.weight", shape), head);
 
-    // As others write it: a scaled table beside the head.
+    // As other programs write it: a scaled table beside the head.
     let both = model.beside("both");
     std::fs::create_dir(&both).unwrap();
     let name = "model.embed_tokens.weight";
@@ -242,7 +242,7 @@ fn bundles_of_both_readings_and_without_shapes_are_read() {
     let (before, after) = (numbers(&old, name, shape), numbers(&new, name, shape));
     assert!(relative_rms(&before, &after) < 0.1 * DType::Q4nx.error_budget());
 
-    // As others write it: blocks as I8, and no word on the matrix.
+    // As other programs write it: blocks as I8, and no record of the matrix.
     let bare = model.beside("bare");
     std::fs::create_dir(&bare).unwrap();
     let spec = |tensor: &millrace_format::Tensor<'_>| match tensor.dtype().unwrap() {

@@ -12,7 +12,7 @@ use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, is_byte_token, kind, pre};
 use crate::convert::Error;
 use crate::convert::metadata::MetadataEntries;
 
-/// A tokenizer as a folder has it.
+/// A tokenizer from a folder.
 pub(in crate::convert) struct TokenizerFolder<'a> {
     /// The checkpoint's name, for messages.
     pub(in crate::convert) file: &'a str,
@@ -45,7 +45,7 @@ impl TokenizerFolder<'_> {
         let model = &json["model"];
         match model.get("type").and_then(Value::as_str) {
             Some("BPE") => {}
-            // Old files do not say.
+            // Old files do not name the type.
             None if model.get("merges").is_some() => {}
             Some("WordPiece") => return self.word_piece(&json, n_vocab),
             Some("Unigram") => return self.unigram(&json, n_vocab),

@@ -56,7 +56,7 @@ impl TokenizerFolder<'_> {
         let vocab = self.vocab_by_text(json)?;
         let mut tokens = self.tokens(&vocab, &added, n_vocab)?;
         let mut out: MetadataEntries = vec![("tokenizer.ggml.model", WORD_PIECE.into())];
-        // The kind says how text is cut; llama.cpp asks for a name all the same.
+        // The kind determines how text is cut; llama.cpp asks for a name all the same.
         out.push(("tokenizer.ggml.pre", "jina-v2-en".into()));
         let lowercase = normalizer["lowercase"].as_bool().unwrap_or(true);
         out.push(("tokenizer.ggml.normalizer.lowercase", lowercase.into()));
@@ -70,7 +70,7 @@ impl TokenizerFolder<'_> {
         Ok((out, Vec::new()))
     }
 
-    /// A Unigram over words that SentencePiece's mark begins.
+    /// A Unigram over words that begin with SentencePiece's mark.
     ///
     /// # Errors
     /// [`Error::Tokenizer`] for one that is normalised or cut in another way.
@@ -136,7 +136,7 @@ impl TokenizerFolder<'_> {
             ("tokenizer.ggml.bos_token_id", Some(begin)),
             ("tokenizer.ggml.cls_token_id", Some(begin)),
             ("tokenizer.ggml.eos_token_id", Some(end)),
-            // Spelled so by its first writer, and by all since.
+            // The first writer spelled it so, and all others since.
             ("tokenizer.ggml.seperator_token_id", Some(end)),
             ("tokenizer.ggml.unknown_token_id", tokenizer.unknown()),
             ("tokenizer.ggml.padding_token_id", named("pad_token")),

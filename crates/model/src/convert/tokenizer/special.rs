@@ -1,4 +1,4 @@
-//! Special tokens: which stand around a text, and which end one.
+//! Special tokens: which are put around a text, and which end one.
 
 use millrace_text::{AddedToken, Tokenizer};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::convert::metadata::MetadataEntries;
 impl TokenizerFolder<'_> {
     /// Numbers of special tokens, which of them are put around every text, and all that end one.
     ///
-    /// The tokenizer that reads the folder says it, so that both answer alike.
+    /// The tokenizer that reads the folder decides, so that both give the same answer.
     pub(super) fn put_special(
         &self,
         tokens: &Tokens,

@@ -13,7 +13,7 @@ use crate::convert::Error;
 /// A folder's files about its tokenizer.
 #[derive(Debug, Default)]
 pub(in crate::convert) struct TokenizerParts {
-    /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then says.
+    /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then explains.
     pub(in crate::convert) tokenizer: Option<Value>,
     /// `tokenizer_config.json`.
     pub(in crate::convert) tokenizer_config: Map<String, Value>,
@@ -25,7 +25,7 @@ pub(in crate::convert) struct TokenizerParts {
     pub(in crate::convert) notes: Vec<String>,
 }
 
-/// A vocabulary as GGUF has it.
+/// A vocabulary from GGUF metadata.
 pub(super) struct VocabEntries<'a> {
     /// For messages.
     file: &'a str,
@@ -62,7 +62,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     let flag = |key: &str| metadata.get_bool(key);
     let id = |key: &str| token_id(metadata, key, tokens.len());
     let pre = metadata.get_str("tokenizer.ggml.pre")?;
-    // Numbers that hold in SentencePiece models where a file names none: of BPE, of Unigram.
+    // Numbers of SentencePiece models where a file names none: of BPE, of Unigram.
     let usual = |bpe: Option<usize>, unigram: Option<usize>| {
         let usual = match model {
             Some(SENTENCE_PIECE) => bpe,
@@ -99,7 +99,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     Ok(parts)
 }
 
-/// `tokenizer.json` of a kind of vocabulary, or why there is none.
+/// `tokenizer.json` of a kind of vocabulary, or the reason why there is none.
 fn of_kind(
     model: Option<&str>,
     metadata: &Metadata,
@@ -131,7 +131,7 @@ fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, E
     })
 }
 
-/// A token that a key names, if there is one of that number.
+/// The token that a key names, if its number exists.
 pub(super) fn token_id(
     metadata: &Metadata,
     key: &str,
@@ -157,7 +157,7 @@ impl VocabEntries<'_> {
 }
 
 impl TokenizerParts {
-    /// Special tokens of encoders. The separator tells the texts of a pair apart.
+    /// Special tokens of encoders. The separator is put between the texts of a pair.
     fn name_encoders_tokens(
         &mut self,
         metadata: &Metadata,
@@ -274,7 +274,7 @@ impl VocabEntries<'_> {
     }
 }
 
-/// `Err` says in words why the pre-tokenizer cannot be spelled out.
+/// `Err` gives, in words, the reason why the pre-tokenizer cannot be spelled out.
 fn byte_level(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,

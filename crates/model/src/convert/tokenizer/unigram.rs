@@ -88,7 +88,7 @@ fn around(vocab: &VocabEntries<'_>) -> Value {
     if tokens.is_empty() {
         return Value::Null;
     }
-    // RoBERTa's way: where one token begins a text, two that end one stand between texts.
+    // RoBERTa's way: where one token begins a text, two end tokens separate texts.
     let between = eos.filter(|_| bos.is_some());
     let pair = [sequence(bos, "A"), sequence(between, "B")].concat();
     json!({ "type": "TemplateProcessing", "single": sequence(bos, "A"), "pair": pair, "special_tokens": tokens })
