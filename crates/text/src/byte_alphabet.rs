@@ -7,7 +7,7 @@
 /// The character of each byte.
 pub(crate) const CHAR_OF_BYTE: [char; 256] = build();
 
-/// One past the last character of the alphabet: 68 bytes live from U+0100 on.
+/// One past the last character of the alphabet: 68 bytes have the characters from U+0100 on.
 const END: usize = 0x100 + 68;
 
 const NOT_A_BYTE: u16 = u16::MAX;

@@ -100,7 +100,7 @@ pub struct RenderOptions {
     pub add_generation_prompt: bool,
     /// Descriptions of the tools the model may call: a list of JSON schemas.
     pub tools: Option<Value>,
-    /// Texts the model may draw on.
+    /// Texts that the model may use as sources.
     pub documents: Option<Value>,
     /// Further variables, such as `enable_thinking` or `date_string`. They take precedence over
     /// all others.
@@ -108,7 +108,7 @@ pub struct RenderOptions {
     /// Which of several named templates to use. By default `tool_use` if there are tools and such
     /// a template, else `default`.
     pub template: Option<String>,
-    /// The time that `strftime_now` tells, in UTC; if `None` the present, in the time of this place.
+    /// The time of `strftime_now`, in UTC; if `None` the present, in the local time zone.
     pub now: Option<SystemTime>,
 }
 
@@ -119,7 +119,7 @@ pub struct ChatTemplate {
     origin: String,
     /// Names and sources.
     templates: Vec<(String, String)>,
-    /// Whether the source is one of ours.
+    /// Whether the source is one of this program's.
     trusted: bool,
     /// Variables of every rendering: `bos_token`, `eos_token`.
     variables: Map<String, Value>,
@@ -258,7 +258,7 @@ impl ChatTemplate {
         self.habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How messages are brought into the form that a template takes.
+    /// The known form in which a template takes messages, or a request to probe it.
     fn adapt(&self, name: &str) -> Adapt {
         let known = self.known_habits();
         let found = known.iter().find(|(known, _)| known == name);
@@ -303,8 +303,7 @@ impl ChatTemplate {
         self.render_as(&to_json(messages), options, true)
     }
 
-    /// The prompt for a conversation whose messages are JSON objects, which the template gets as they
-    /// are.
+    /// The prompt for a conversation whose messages are JSON objects, which the template gets unchanged.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].
@@ -347,7 +346,7 @@ impl ChatTemplate {
     }
 
     /// The prompt for a conversation, with a record of the control tokens that came from the
-    /// conversation, so that [`Tokenizer::encode_prompt`] takes them for the text they are.
+    /// conversation, so that [`Tokenizer::encode_prompt`] encodes them as text.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].

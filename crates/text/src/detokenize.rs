@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct DecodeOptions {
     /// Control tokens print nothing. Otherwise they print their texts.
     pub skip_special: bool,
-    /// The ids are the start of a text, so that the space SentencePiece puts in front of it is
+    /// The ids are the start of a text, so the space that SentencePiece puts in front of it is
     /// dropped. False for ids that continue a prompt, where this space separates words.
     pub text_start: bool,
 }
@@ -43,15 +43,14 @@ impl Detokenizer {
         }
     }
 
-    /// Takes the next token and returns the text that is certain now; often a word, sometimes
-    /// nothing.
+    /// Takes the next token and returns the text that is now complete; often a word, sometimes nothing.
     pub fn push(&mut self, id: u32) -> String {
         let mut text = String::new();
         self.decoder.push(&self.tokenizer, id, &mut text);
         text
     }
 
-    /// As [`push`](Detokenizer::push), and a control token prints its text.
+    /// As [`push`](Detokenizer::push), but a control token prints its text.
     pub fn push_shown(&mut self, id: u32) -> String {
         let skips = std::mem::replace(&mut self.decoder.options.skip_special, false);
         let text = self.push(id);

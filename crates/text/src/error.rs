@@ -41,7 +41,7 @@ pub enum Error {
     /// A setting of a supported part that this crate does not implement.
     #[error("tokenizer.json: {part}: {found} is not supported; {hint}")]
     UnsupportedSetting {
-        /// Where the setting is.
+        /// Part with the setting.
         part: &'static str,
         /// The setting with its value.
         found: String,
@@ -87,7 +87,7 @@ pub enum Error {
     /// A token that another part refers to is not in the vocabulary.
     #[error("{by} refers to the token \"{text}\", which the vocabulary does not hold")]
     UnknownToken {
-        /// Who refers to it.
+        /// The part that refers to it.
         by: &'static str,
         /// Text of the token.
         text: String,
@@ -100,7 +100,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// A merge that is not two tokens of the vocabulary making a third.
+    /// A merge that does not make a token of the vocabulary from two others.
     #[error("merge {index} (\"{text}\"): {reason}")]
     Merge {
         /// Position in the list of merges.

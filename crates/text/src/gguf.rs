@@ -50,7 +50,7 @@ pub struct GgufVocab<'a> {
     pub unk: Option<u32>,
     /// `cls_token_id`: begins a text of a `bert` vocabulary, if `bos_token_id` is absent.
     pub cls: Option<u32>,
-    /// `seperator_token_id` (so spelled): ends a text of a `bert` vocabulary.
+    /// `seperator_token_id` (spelled this way): ends a text of a `bert` vocabulary.
     pub sep: Option<u32>,
     /// `add_bos_token`
     pub add_bos: Option<bool>,
@@ -67,8 +67,8 @@ pub struct GgufVocab<'a> {
     /// `normalizer.strip_accents`: of a `bert` vocabulary; as `lowercase` if absent.
     pub strip_accents: Option<bool>,
     /// `metaspace_prepend_scheme`, written by this program's conversion: where the space goes if not in
-    /// front of every part between special tokens. `always`: of those that begin with none; `first`: of
-    /// the part that begins the text.
+    /// front of every part between special tokens. `always`: before parts that do not begin with a
+    /// space; `first`: before the part that begins the text.
     pub metaspace_prepend_scheme: Option<&'a str>,
 }
 
@@ -77,7 +77,7 @@ const KNOWN_MODELS: &str = "gpt2, llama, gemma4, t5, bert, whitespace, rwkv";
 impl Tokenizer {
     /// Builds a tokenizer from the metadata of a GGUF file.
     ///
-    /// Ids of special tokens that lie outside the vocabulary count as absent, as they do elsewhere.
+    /// Ids of special tokens outside the vocabulary count as absent, as they do in other programs.
     ///
     /// # Errors
     /// A vocabulary of another kind, an unknown `pre`, lists shorter than the list of tokens,
@@ -114,7 +114,7 @@ impl Tokenizer {
 
 impl GgufVocab<'_> {
     /// Whether a text begins with the begin-of-sequence token where a file does not say
-    /// (`add_bos_token`), by `model` and `pre`; `false` for names that are not known.
+    /// (`add_bos_token`), by `model` and `pre`; `false` for unknown names.
     pub fn begins_by_default(model: &str, pre: Option<&str>) -> bool {
         match model {
             "llama" | "bert" => true,

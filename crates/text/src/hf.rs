@@ -102,7 +102,7 @@ impl<'j> TokenTexts<'j> {
         let Some((text, highest)) = highest else {
             return Err(Error::Missing("tokenizer.json: every token"));
         };
-        // Each token takes several bytes of the file: a higher id would be an excuse to allocate.
+        // Each token takes several bytes of the file, so a higher id does not justify an allocation.
         if highest as usize >= file_bytes {
             return Err(Error::TokenId {
                 id: u64::from(highest),

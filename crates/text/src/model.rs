@@ -24,7 +24,7 @@ pub(crate) enum TokenModel {
     CharBpe(bpe::CharBpe),
     /// SentencePiece's merges by score (the same models in GGUF).
     Spm(spm::Spm),
-    /// The way through a text with the highest sum of scores (T5, XLM-RoBERTa).
+    /// The path through a text with the highest sum of scores (T5, XLM-RoBERTa).
     Unigram(unigram::Unigram),
     /// The longest tokens from the left (BERT).
     WordPiece(wordpiece::WordPiece),
@@ -74,10 +74,10 @@ impl WholeWords {
         WholeWords((0..n_vocab).map(|_| AtomicU8::new(NOT_KNOWN)).collect())
     }
 
-    /// Whether the word that spells token `id` is that token; `None` if nobody has looked.
+    /// Whether the word that spells token `id` is that token; `None` if that is not known yet.
     #[inline]
     pub(crate) fn is_itself(&self, id: u32) -> Option<bool> {
-        // Relaxed: the byte says all there is to know, and nothing else is published with it.
+        // Relaxed: the byte is the whole answer, and nothing else is published with it.
         match self.0[id as usize].load(Ordering::Relaxed) {
             ITSELF => Some(true),
             IN_PARTS => Some(false),
@@ -97,7 +97,7 @@ impl WholeWords {
 pub(crate) struct ByteTokens(Box<[Option<u32>; 256]>);
 
 impl ByteTokens {
-    /// Looks the byte tokens up by their texts; a control token that is spelled like one is none.
+    /// Looks the byte tokens up by their texts; a control token that is spelled like one does not count.
     pub(crate) fn find(vocab: &Vocab) -> ByteTokens {
         let ids: Vec<_> = (0..=255u8)
             .map(|byte| vocab.find_in_text(&format!("<0x{byte:02X}>")))

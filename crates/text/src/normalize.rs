@@ -127,7 +127,7 @@ impl Normalizer {
         }
     }
 
-    /// The text as the rules leave it.
+    /// The text after all rules.
     pub(crate) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.rules
             .iter()
@@ -193,7 +193,7 @@ impl NormalizeRule {
     }
 }
 
-/// Lower case character by character: a sigma at the end of a word is like any other.
+/// Lower case character by character: a sigma at the end of a word is not special.
 fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }

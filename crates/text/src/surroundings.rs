@@ -97,7 +97,7 @@ mod tests {
             token_types: vec![1, 1, 3, 3, 3, 1],
             bos: Some(2),
             eos: Some(3),
-            // A control token is nothing that a text may become.
+            // A text may not become a control token.
             unk: Some(3),
             add_space_prefix: Some(false),
             ..GgufVocab::default()
@@ -124,7 +124,7 @@ mod tests {
             (WRITTEN, &["a"], &[2, 4, 0]),
             (LEFT_OUT, &["a"], &[2, 4, 0]),
             (TWICE, &["a"], &[2, 4, 0]),
-            // Each turn's own stays.
+            // The begin token of each turn stays.
             (TURNS, &["a", "b"], &[2, 4, 0, 2, 4, 1]),
             // A user's text is not a begin token; of its characters only some have tokens.
             (CONTENT, &["<|bos|>a"], &[2, 1, 0]),

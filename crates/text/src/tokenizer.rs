@@ -134,7 +134,7 @@ impl Tokenizer {
             });
     }
 
-    /// The text of token ids, as the start of a text. Bytes that are no UTF-8 become U+FFFD; ids
+    /// The text of token ids, as the start of a text. Bytes that are not UTF-8 become U+FFFD; ids
     /// outside the vocabulary print nothing. With `skip_special`, control tokens print nothing
     /// either.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {

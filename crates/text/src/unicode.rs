@@ -20,7 +20,7 @@ pub(crate) const CAPITAL: u8 = 16;
 pub(crate) const SMALL: u8 = 32;
 /// `[\r\n]`
 pub(crate) const NEWLINE: u8 = 64;
-/// Any character at all: tells a character without a class from the end of the text.
+/// Any character at all: distinguishes a character without a class from the end of the text.
 pub(crate) const ANY: u8 = 128;
 
 const CLASSES: [(&str, u8); 7] = [
@@ -115,7 +115,7 @@ pub(crate) fn ranges(pattern: &str) -> Vec<(u32, u32)> {
 pub(crate) enum CharClass {
     /// `\d`
     Digit,
-    /// `\w` of Oniguruma, the engine of the package `tokenizers`: some numbers more, no joiners.
+    /// `\w` of Oniguruma, the engine of the package `tokenizers`: with some more numbers, without joiners.
     Word,
     /// Characters that BERT's normalizer drops: control characters but for white space, and U+FFFD.
     BertControl,

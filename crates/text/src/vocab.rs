@@ -8,7 +8,7 @@ use crate::hash::Seed;
 pub enum TokenKind {
     /// A piece of ordinary text.
     Normal,
-    /// Stands for text the vocabulary cannot express.
+    /// Replaces text that the vocabulary cannot express.
     Unknown,
     /// Steers the model and is not text: begin, end, roles.
     Control,
@@ -21,8 +21,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table mean
-    /// nothing.
+    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table count as unused.
     pub(crate) fn from_gguf(number: i32) -> TokenKind {
         match number {
             1 => TokenKind::Normal,
@@ -42,7 +41,7 @@ pub(crate) enum Reach {
     Nowhere,
     /// By the text of the vocabulary: characters, merges, byte tokens.
     ByText,
-    /// By the bytes it prints as well.
+    /// Also by the bytes it prints.
     ByBytes,
 }
 
@@ -71,7 +70,7 @@ pub(crate) struct StringTable {
     seed: Seed,
 }
 
-/// A string's number, and some bits of its hash so that most probes need not look at the string.
+/// A string's number, and some bits of its hash so that most probes need not read the string.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tag: u32,

@@ -212,7 +212,7 @@ impl TokenizerFile {
     }
 }
 
-/// The same vocabularies as GGUF files have them give the same tokens and texts.
+/// The same vocabularies in the form of GGUF files give the same tokens and texts.
 #[test]
 fn word_piece_from_gguf() {
     for (name, lowercase) in [("bert_uncased", true), ("bert_cased", false)] {
@@ -238,7 +238,7 @@ fn word_piece_from_gguf() {
         let tokenizer = tokenizer.unwrap();
         let (mut n_same, mut n_decoded) = (0, 0);
         for case in read::<Vec<Case>>(&format!("{name}.cases.json")) {
-            // GGUF files cannot say that Chinese characters are left alone.
+            // GGUF files cannot express that Chinese characters are left alone.
             let is_chinese = |c: char| ('\u{4E00}'..='\u{9FFF}').contains(&c);
             if name == "bert_cased" && case.text.contains(is_chinese) {
                 continue;
@@ -251,7 +251,7 @@ fn word_piece_from_gguf() {
                 case.text
             );
             n_same += 1;
-            // GGUF files cannot say either whether the decoder cleans up; they do.
+            // GGUF files cannot express whether the decoder cleans up; they always do.
             if name == "bert_uncased" {
                 let want = case.skipped.as_ref().unwrap_or(&case.text);
                 assert_eq!(
@@ -271,7 +271,7 @@ fn want_ids(case: &Case) -> &[u32] {
     case.special.as_ref().unwrap_or(&case.ids)
 }
 
-/// Gemma's rules, as `gemma4` has them.
+/// Gemma's rules, in the form of `gemma4`.
 #[test]
 fn merges_over_characters_from_gguf() {
     let file: TokenizerFile = read("gemma.json");
@@ -285,7 +285,7 @@ fn merges_over_characters_from_gguf() {
         token_types: kinds,
         merges: Some(merges.iter().map(String::as_str).collect()),
         bos: Some(1),
-        // The first files said so, wrongly.
+        // The first files had this value, wrongly.
         add_bos: Some(false),
         ..GgufVocab::default()
     });

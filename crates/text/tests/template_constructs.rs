@@ -15,7 +15,7 @@ struct Fixture {
     rows: Vec<(String, Option<String>)>,
 }
 
-/// Constructs that give something else on purpose, with the reason.
+/// Constructs whose results differ on purpose, with the reason.
 const DIFFERENCES: [(&str, &str); 5] = [
     ("{{ -7 ** 2.5 }}", NO_COMPLEX),
     ("{{ -7 ** -0.5 }}", NO_COMPLEX),

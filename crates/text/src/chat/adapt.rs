@@ -1,8 +1,8 @@
 //! Conversations in the form that a template takes.
 //!
 //! Some templates read contents only as lists of parts, some only as strings, and some refuse or drop a
-//! system message. Without an error the text is then missing from the prompt. A probe finds out: a short
-//! conversation is rendered, and its text looked for.
+//! system message. Without an error the text is then missing from the prompt. A probe renders a short
+//! conversation and looks for its text.
 
 use super::jinja::{STEPS, Template};
 use super::strftime::Moment;
@@ -15,7 +15,7 @@ pub const IMAGE_TOKEN: &str = "<start_of_image>";
 /// Whether a template's habits are known already.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Adapt {
-    /// They are to be found out.
+    /// A probe must find them.
     Probe,
     Known(Habits),
 }
@@ -23,7 +23,7 @@ pub(super) enum Adapt {
 /// How a template reads contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Contents {
-    /// Both forms, or no probe came out.
+    /// Both forms, or no probe gave a result.
     AsGiven,
     /// Strings only.
     Strings,
@@ -35,7 +35,7 @@ pub(super) enum Contents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Habits {
     pub(super) contents: Contents,
-    /// Whether system messages come out.
+    /// Whether the text of system messages reaches the prompt.
     pub(super) takes_system: bool,
 }
 
@@ -46,7 +46,7 @@ const SYSTEM: &str = "zqprobesystem";
 /// Steps of one probe. Templates that take more are left alone.
 const PROBE_STEPS: u64 = STEPS / 10;
 
-/// Finds out a template's habits, with the variables of a rendering but for its messages.
+/// Determines a template's habits, with the variables of a rendering but for its messages.
 pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Moment) -> Habits {
     let render = |messages: Value| {
         let mut variables = variables.clone();
@@ -87,7 +87,7 @@ pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Mo
 }
 
 impl Habits {
-    /// Brings messages into the form that comes out.
+    /// Brings messages into the form that the template takes.
     pub(super) fn adapt(self, messages: &mut Value) {
         let Value::Array(list) = messages else {
             return;
@@ -110,7 +110,7 @@ impl Habits {
     }
 }
 
-/// The text of parts, with the images' token where they stand.
+/// The text of parts, with the image token at the places of images.
 fn joined(parts: &[Value]) -> String {
     let of = |part: &Value| match part.get("type").and_then(Value::as_str) {
         Some("image") => IMAGE_TOKEN.to_owned(),

@@ -26,7 +26,7 @@ pub enum DefaultTemplate {
     CommandR,
 }
 
-/// The control tokens that give a format away.
+/// The control tokens by which a format is recognised.
 const MARKERS: [(DefaultTemplate, [&str; 2]); 8] = [
     (DefaultTemplate::ChatMl, ["<|im_start|>", "<|im_end|>"]),
     (

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A moment on the clock of UTC.
+/// A moment in UTC.
 pub(super) fn in_utc(time: SystemTime) -> Moment {
     // Before 1970 the microseconds are left out.
     let (seconds, microseconds) = match time.duration_since(UNIX_EPOCH) {
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn the_clock_is_that_of_the_place() {
         let program = std::env::current_exe().expect("the tests have a file");
-        // Zones by rule need no files; one that nobody knows is UTC.
+        // Zones by rule need no files; an unknown one is UTC.
         for (zone, want) in [
             ("XXX-14", 14 * 3600),
             ("<+12>12", -12 * 3600),
@@ -73,7 +73,7 @@ mod tests {
             let [ahead, offset] = numbers[..] else {
                 panic!("{zone}: {text}");
             };
-            // A second may pass between the two looks at the clock.
+            // A second may pass between the two readings of the clock.
             assert!(
                 (ahead - want).abs() <= 1 && offset == want,
                 "{zone}: {text}"

@@ -1,7 +1,7 @@
-//! The messages of Functionary 3.2: each begins with a line that says whom it is for.
+//! The messages of Functionary 3.2: each begins with a line that names its recipient.
 //!
-//! A prompt ends with the mark before that line, which is the model's to write: `all` is the user, another name a function. Where no function
-//! may be called there is one line that it can be.
+//! A prompt ends with the mark before that line, which the model writes: `all` means the user, another name a function. Where no function
+//! may be called, only one line is possible.
 
 use super::ChatTemplate;
 use crate::{EncodeOptions, Tokenizer};
@@ -9,7 +9,7 @@ use crate::{EncodeOptions, Tokenizer};
 /// Mark at the beginning of a message.
 pub const MARK: &str = ">>>";
 
-/// The user, as a message names him.
+/// The name of the user in a message.
 pub const USER: &str = "all";
 
 /// The line before a message to the user.

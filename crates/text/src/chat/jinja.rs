@@ -41,11 +41,11 @@ use super::strftime::Moment;
 use serde_json::{Map, Value as Json};
 use std::rc::Rc;
 
-/// A template that was read.
+/// A parsed template.
 pub(super) struct Template(ast::Body);
 
 impl Template {
-    /// Reads a source; else the line and the reason why it is none.
+    /// Parses a source; for an invalid one, returns the line and the reason.
     pub(super) fn parse(source: &str) -> Result<Template, (usize, String)> {
         let body = parser::parse(source);
         body.map(Template)
@@ -64,7 +64,7 @@ impl Template {
         for (name, value) in variables {
             scope.set(&Rc::from(name.as_str()), from_json(value)?);
         }
-        // The variables may be many; the template's own steps start here.
+        // There may be many variables; the template's own steps start here.
         fault::start(steps);
         interp::Interp::new(now).render(&self.0, &scope)
     }

@@ -1,4 +1,4 @@
-//! A job done: templates read, and one of them rendered.
+//! Execution of a job: parses templates, and renders one of them.
 
 use super::adapt::{self, Adapt};
 use super::jinja::{FaultKind, STEPS, Template, TemplateFault};

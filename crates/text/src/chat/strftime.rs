@@ -25,7 +25,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A moment, taken apart.
+/// A moment, split into its parts.
 #[derive(Clone, Copy, Debug)]
 struct Time {
     year: i64,
@@ -74,10 +74,10 @@ fn is_leap(year: i64) -> bool {
 /// The time of `strftime_now`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment {
-    /// Seconds since 1970 on the clock of the place.
+    /// Seconds since 1970 in local time.
     pub(super) local_seconds: i64,
     pub(super) microseconds: u32,
-    /// How far that clock is ahead of UTC.
+    /// Offset of local time from UTC.
     pub(super) utc_offset_seconds: i32,
 }
 
@@ -121,7 +121,7 @@ impl PadFlags {
         Ok(style)
     }
 
-    /// A number in so many digits, unless the style says otherwise.
+    /// A number with this many digits, unless the style says otherwise.
     fn number(self, n: i64, width: usize, padding: char, out: &mut String) {
         let padding = self.padding.unwrap_or(padding);
         let width = match (padding, self.width) {

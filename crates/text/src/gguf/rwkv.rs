@@ -115,7 +115,7 @@ mod tests {
             ("é", &[7, 8]),
             ("\n\n\n", &[3, 2]),
             ("\\'\0", &[10, 11, 1]),
-            // Nothing has a token for `z`, and control tokens do not come out of a text.
+            // `z` has no token, and a text never becomes control tokens.
             ("az<s>", &[4]),
             ("", &[]),
         ] {

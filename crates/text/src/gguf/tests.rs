@@ -358,7 +358,7 @@ fn unigram_takes_the_best_way_and_ends_texts() {
     assert_eq!(t.encode(" ab  a", SPECIAL), [6, 5, 6, 1]);
     assert_eq!(t.encode("bab", PLAIN), [3, 5, 7]);
     assert_eq!(t.encode("a<x>a", PLAIN), [6, 8, 6]);
-    // Unknown characters in a row are one token, a control token is text, an unused one none.
+    // A run of unknown characters is one token; a control token is text, and an unused one is not.
     assert_eq!(t.encode("xyza", PLAIN), [3, 2, 4]);
     assert_eq!(t.encode("</s>", PLAIN), [3, 2]);
     assert_eq!(t.encode("<unused>a", PLAIN), [3, 2, 4]);
@@ -382,7 +382,7 @@ fn word_pieces_stand_between_their_tokens() {
         unk: Some(1),
         bos: Some(2),
         sep: Some(3),
-        // Both stand there all the same.
+        // Both are there all the same.
         add_bos: Some(false),
         add_eos: Some(false),
         ..GgufVocab::default()
@@ -392,7 +392,7 @@ fn word_pieces_stand_between_their_tokens() {
     assert_eq!(ids, [2, 4, 5, 6, 7, 8, 1, 3, 3]);
     assert_eq!(t.decode(&ids, true), "miller. e 水");
     assert_eq!(t.decode(&ids[..5], false), "[CLS] miller. e");
-    // A token that goes on with a word has nothing to drop.
+    // A token that continues a word has nothing to drop.
     assert_eq!(t.decode(&[5, 4], true), "er mill");
     assert_eq!(t.encode("[SEP]", PLAIN), [1, 1, 1]);
     let cased = GgufVocab {

@@ -12,7 +12,7 @@ use crate::tokenizer::LeadingSpace;
 use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 
-/// Numbers of BERT's own vocabulary, which hold where a file names none (llama.cpp).
+/// Numbers of BERT's own vocabulary, which apply where a file names none (llama.cpp).
 const CLS: u32 = 101;
 const SEP: u32 = 102;
 const UNKNOWN: u32 = 100;

@@ -60,7 +60,7 @@ pub(crate) fn complete(
     Ok(json.added_tokens.len() - n_before)
 }
 
-/// Added tokens, while more come.
+/// Added tokens, as they are collected.
 struct List {
     tokens: Vec<AddedToken>,
     /// Places in the list, by text.

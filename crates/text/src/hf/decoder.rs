@@ -29,14 +29,14 @@ enum DecoderRule {
     ByteFallback,
     /// Every match becomes another text.
     Replace(Pattern, String),
-    /// A prefix marks tokens that go on with a word; others have a space in front.
+    /// A prefix marks tokens that continue a word; others have a space in front.
     WordPiece {
         /// The prefix.
         prefix: String,
         /// Whether spaces that English does not write are dropped.
         cleanup: bool,
     },
-    /// Up to so many of a character are dropped at the start of each token.
+    /// Up to this number of a character are dropped at the start of each token.
     StripStart(char, usize),
 }
 

@@ -147,7 +147,7 @@ fn unigram(json: &JsonModel<'_>, vocab: &Vocab, unknown: Option<u32>) -> Result<
     let JsonVocab::List(list) = &json.vocab else {
         return Err(Error::Missing("tokenizer.json: the list of model.vocab"));
     };
-    // Added tokens lie behind the list; no text becomes them.
+    // Added tokens come after the list; no text becomes them.
     let mut scores: Vec<f64> = list.iter().map(|(_, score)| *score).collect();
     let min_score = scores.iter().copied().fold(f64::INFINITY, f64::min);
     scores.resize(vocab.len().max(scores.len()), 0.0);

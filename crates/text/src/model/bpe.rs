@@ -13,7 +13,7 @@ pub(crate) struct ByteBpe {
     ignore_merges: bool,
     /// The token of each byte.
     symbols: Box<[u32; 256]>,
-    /// Stands for a byte without a token; without it such a byte is dropped.
+    /// Replaces a byte without a token; if absent, such a byte is dropped.
     unknown: Unknown,
     whole: WholeWords,
 }
@@ -109,7 +109,7 @@ impl CharBpe {
                 .find_in_text(char::from(byte).encode_utf8(&mut buffer))
                 .unwrap_or(NO_TOKEN);
         }
-        // The mark must be a token, lest a run of unknown characters be fused across a border.
+        // The mark must be a token, or else a run of unknown characters could be fused across a border.
         let mark_is_known = vocab
             .find_in_text(SPACE_MARK.encode_utf8(&mut buffer))
             .is_some();

@@ -158,8 +158,7 @@ impl Merges {
 
         while let Some(Reverse((rank, at))) = heap.pop() {
             let i = at as usize;
-            // A pair that has changed since it was pushed has another rank, a symbol that is gone
-            // has none.
+            // A pair that has changed since it was pushed has another rank, a symbol that no longer exists has none.
             if pairs[i].rank != rank {
                 continue;
             }
@@ -198,8 +197,8 @@ fn push(heap: &mut BinaryHeap<Reverse<(u32, u32)>>, pair: Merge, at: u32) {
     }
 }
 
-/// Resolves a merge written as two texts to `(left, right, join)`; `None` if one of the three is no
-/// token. A join that [no text may become](Vocab::is_reached) must not be merged.
+/// Resolves a merge written as two texts to `(left, right, join)`; `None` if one of the three is
+/// not a token. A join that [no text may become](Vocab::is_reached) must not be merged.
 pub(crate) fn resolve(
     vocab: &Vocab,
     left: &str,
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition: rescan for the lowest rank, leftmost first, after every merge.
+    /// The reference: rescan for the lowest rank, leftmost first, after every merge.
     fn oracle(merges: &Merges, mut symbols: Vec<u32>) -> Vec<u32> {
         loop {
             let pairs = symbols.windows(2).enumerate();

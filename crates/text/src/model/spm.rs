@@ -205,8 +205,8 @@ impl Spm {
         }
     }
 
-    /// Appends the tokens of the symbols that are left. A symbol that is none is written as bytes, or,
-    /// if one of them has no token, as the unknown token, one for a run of such symbols.
+    /// Appends the tokens of the remaining symbols. A symbol that is not a token is written as bytes,
+    /// or, if one of them has no token, as the unknown token, one for a run of such symbols.
     fn emit(&self, vocab: &Vocab, word: &str, symbols: &[Symbol], out: &mut Vec<u32>) {
         let mut at = if symbols.is_empty() { END } else { 0 };
         let mut follows_unknown = false;

@@ -88,7 +88,7 @@ impl Charsmap {
     pub(super) fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let mut longest = None;
         self.each(text, |length, place| {
-            // A map may have texts that cut a character; they match none.
+            // A map may have texts that cut a character; they match nothing.
             if text.is_char_boundary(length) {
                 longest = Some((length, place));
             }

@@ -2,7 +2,7 @@
 
 use crate::unicode::{CharClass, NUMBER, classes};
 
-/// Which runs of digits are cut into threes from the right, so that a leading group may be shorter.
+/// Which runs of digits are cut into threes from the right, so a leading group may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DigitRun {
     /// Runs of numbers of any kind, apart from the text around them.

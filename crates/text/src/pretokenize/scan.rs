@@ -6,7 +6,7 @@
 
 use crate::unicode::{ANY, CAPITAL, Classes, LETTER, MARK, NEWLINE, NUMBER, SMALL, SPACE, classes};
 
-/// How a scanner tells words apart.
+/// How a scanner separates words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WordRule {
     /// ` ?\p{L}+`, numbers likewise, lower-case contractions (GPT-2).
@@ -29,7 +29,7 @@ pub(crate) struct Scanner {
     words: WordRule,
     /// Digits a piece may hold; GPT-2's rule has no limit and ignores this.
     max_digits: usize,
-    /// Whether a slash, too, may follow punctuation: `[\r\n/]*`.
+    /// Whether a slash may follow punctuation, too: `[\r\n/]*`.
     slash: bool,
 }
 

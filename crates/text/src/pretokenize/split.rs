@@ -21,7 +21,7 @@ pub(crate) enum Behavior {
 /// The pattern to look for.
 #[derive(Debug)]
 pub(crate) enum Pattern {
-    /// An expression that a scanner knows.
+    /// An expression with a scanner.
     Scanner(Scanner),
     /// Any other expression.
     Regex(Box<fancy_regex::Regex>),

@@ -154,7 +154,7 @@ pub(super) fn windows(
         Some(layers) => layers,
         None => {
             let given = keys.usize(pattern)?.or(family.gguf_window_pattern);
-            // A family without windows in any program's defaults: a key alone has no meaning.
+            // A family that no program windows by default: the window's key alone has no meaning.
             let Some(pattern) = given else {
                 return Ok(none());
             };

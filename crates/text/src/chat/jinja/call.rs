@@ -196,7 +196,7 @@ impl LoopState {
         self.items.len()
     }
 
-    /// The values that are still to come.
+    /// The values that are still to come, in order.
     pub(crate) fn remaining(&self) -> Vec<Value> {
         self.items.iter().skip(self.at.get() + 1).cloned().collect()
     }
@@ -340,7 +340,7 @@ impl Interp {
                 None => absent.push((at, name)),
             }
         }
-        // After all others: a default may look at them.
+        // After all others, because a default may read them.
         for (at, name) in absent {
             let value = match at.checked_sub(first_default) {
                 Some(at) => self.eval(&def.defaults[at], &scope)?,

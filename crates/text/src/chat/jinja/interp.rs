@@ -11,10 +11,10 @@ use crate::chat::strftime::Moment;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Calls, statements and expressions in one another that may be at work.
+/// Bound of nested calls, statements and expressions.
 const LEVELS: u32 = 2000;
 
-/// Where a statement leads.
+/// Flow of control behind a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementFlow {
     Next,
@@ -22,7 +22,7 @@ pub(crate) enum StatementFlow {
     Continue,
 }
 
-/// A rendering at work.
+/// State of a rendering.
 pub(crate) struct Interp {
     out: String,
     level: u32,
@@ -80,7 +80,7 @@ impl Interp {
         }
     }
 
-    /// One level deeper: a step, and within the bound.
+    /// Enters a level: takes a step, and checks the bound.
     pub(super) fn enter(&mut self) -> Res<()> {
         fault::spend(1)?;
         if self.level == LEVELS {
@@ -242,7 +242,7 @@ impl Interp {
                     let reason = format!("the block \"{}\" is required", def.name);
                     return Err(TemplateFault::new(FaultKind::Template, reason));
                 }
-                // A block sees the template's variables, and those around it only if it says so.
+                // A block sees the template's variables, and those around it only if it is marked `scoped`.
                 let around = match def.is_scoped {
                     true => Rc::clone(scope),
                     false => scope.outermost(),

@@ -19,7 +19,7 @@ pub(crate) enum Token {
     End,
 }
 
-/// Why a source is none, and where.
+/// Error in a source, and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct SyntaxFault {
     pub(crate) message: String,
@@ -94,7 +94,7 @@ impl<'s> Lexer<'s> {
         })
     }
 
-    /// Goes on by so many bytes.
+    /// Skips bytes.
     fn skip(&mut self, n: usize) {
         let passed = &self.source[self.at..self.at + n];
         self.line += passed.bytes().filter(|byte| *byte == b'\n').count() as u32;
@@ -128,7 +128,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Text before a tag, without the spaces that the tag takes away.
+    /// Text before a tag, without the spaces that the tag strips.
     fn data(&mut self, text: &str, sign: Option<char>, is_block: bool) {
         let text = match sign {
             Some('-') => text.trim_end_matches(is_space),
@@ -315,7 +315,7 @@ fn raw_tag(text: &str, name: &str, is_end: bool) -> Option<usize> {
     Some(at + 2 + usize::from(is_end && after.starts_with('\n')))
 }
 
-/// The length of a tag's end with the white space that it takes away.
+/// The length of a tag's end with the white space that it strips.
 fn end_of_tag(rest: &str, is_block: bool) -> Option<usize> {
     let close = if is_block { "%}" } else { "}}" };
     if let Some(after) = rest.strip_prefix('-')

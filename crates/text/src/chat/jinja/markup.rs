@@ -1,6 +1,6 @@
 //! Escapes of HTML.
 
-/// A text with the characters that mean something in HTML escaped.
+/// A text with the special characters of HTML escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// The characters that the usual names stand for.
+/// The characters of the usual names.
 const ENTITIES: [(&str, &str); 22] = [
     ("amp", "&"),
     ("lt", "<"),

@@ -90,7 +90,7 @@ fn repeated(sequence: &Value, n: i128) -> Res<Value> {
     match sequence {
         Value::Str(text) => {
             fault::text(text.text.len().saturating_mul(n))?;
-            // Of nothing there may be any number.
+            // An empty text may be repeated any number of times.
             let n = if text.text.is_empty() { 0 } else { n };
             Ok(Value::text(text.text.repeat(n), text.is_markup))
         }

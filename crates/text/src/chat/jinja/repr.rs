@@ -6,7 +6,7 @@ use super::fault::{self, Res, TemplateFault};
 use super::value::{Object, Value, ViewKind};
 use std::fmt::Write;
 
-/// Levels of values that are written in one another. A namespace can hold itself.
+/// Levels of nested values that are written. A namespace can hold itself.
 const MAX_LEVELS: u32 = fault::NESTING + 10;
 
 /// `str(value)`

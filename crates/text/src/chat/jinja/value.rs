@@ -29,7 +29,7 @@ pub(crate) enum Value {
     Object(Rc<Object>),
 }
 
-/// A text, and whether it is markup, of which no character needs an escape.
+/// A text, and whether it is markup, whose characters need no escapes.
 #[derive(Clone)]
 pub(crate) struct Text {
     pub(crate) text: Rc<str>,
@@ -212,7 +212,7 @@ impl Value {
         matches!(self, Value::Str(text) if text.is_markup)
     }
 
-    /// A whole number, as which `True` and `False` count.
+    /// A whole number; `True` and `False` count as such.
     pub(crate) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(n) => Some(*n),
@@ -304,7 +304,7 @@ impl Value {
         })
     }
 
-    /// The values that iterating gives, in order; those of an iterator are then gone.
+    /// The values of an iteration, in order; an iterator is then empty.
     pub(crate) fn iterate(&self) -> Res<Vec<Value>> {
         let items: Vec<Value> = match self {
             Value::Undefined(_) => Vec::new(),
@@ -405,7 +405,7 @@ impl Namespace {
         found.map(|(_, value)| value.clone())
     }
 
-    /// Sets an attribute. Those with an underscore first are not for templates.
+    /// Sets an attribute. Templates may not set those that begin with an underscore.
     pub(crate) fn set(&self, name: Rc<str>, value: Value) -> Res<()> {
         if name.starts_with('_') {
             return Err(TemplateFault::new(

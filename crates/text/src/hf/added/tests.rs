@@ -42,7 +42,7 @@ fn tokens_that_only_the_configuration_declares() {
     let plain = ["9 <|bos|> s", "10 <u> "];
     let cases = [
         (json!({}), vec![]),
-        // The numbers that the configuration gives count for the order alone.
+        // The numbers that the configuration gives decide only the order.
         (
             json!({"added_tokens_decoder": {"300": token("<n1>", true, false, false),
                                             "260": token("<n2>", false, false, true)}}),

@@ -85,7 +85,7 @@ fn the_longest_match_counts_at_each_place() {
 fn clusters_are_mapped_by_their_shortest_match() {
     let map = map();
     for (text, want) in [
-        // No cluster of two characters, so that `ab` is none.
+        // Not a cluster of two characters, so `ab` does not match.
         ("abc", "xbc"),
         ("e\u{301}q.", "E."),
         // The whole cluster becomes the replacement of its first character.
@@ -110,7 +110,7 @@ fn maps_of_another_shape_are_refused() {
         let error = Charsmap::new(bytes).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
-    // Nothing replaces anything where the array or the replacements are cut off.
+    // Nothing is replaced where the array or the replacements are cut off.
     let empty = Charsmap::new(&[0; 4]).unwrap();
     assert_eq!(empty.map_clusters("abc"), "abc");
     let cut = Charsmap::new(&whole[..whole.len() - 2]).unwrap();

@@ -1,4 +1,4 @@
-//! The expressions of the pre-tokenizers that no scanner knows.
+//! The expressions of the pre-tokenizers that have no scanner.
 //!
 //! Sources: the `tokenizer.json` of the models that the names were given for, as llama.cpp's
 //! `llama-vocab.cpp` quotes them.

@@ -78,7 +78,7 @@ pub(super) const TABLE: &[PretokenizerProfile] = &[
         ignore_merges: true,
         ..PLAIN
     },
-    // The tokenizer of Qwen composes its input; the files do not say so.
+    // The tokenizer of Qwen composes its input; the files do not record it.
     PretokenizerProfile {
         names: &["qwen2"],
         rules: QWEN2,

@@ -190,13 +190,13 @@ fn round(value: &Value, args: Args) -> Res<Value> {
     }
 }
 
-/// To so many decimals, halves to the even side.
+/// Rounds to a number of decimals, halves to even.
 fn rounded(x: f64, precision: i128) -> Res<f64> {
     if !x.is_finite() {
         return Ok(x);
     }
     let rounded = match precision {
-        // No float has as many decimals.
+        // No float has this many decimals.
         330.. => x,
         0.. => format!("{x:.*}", precision as usize).parse().unwrap_or(x),
         -330..=-1 => {

@@ -49,7 +49,7 @@ pub(super) fn filter(value: &Value, args: Args) -> Res<Value> {
     Ok(Value::text(out.join(between), text.is_markup))
 }
 
-/// The spaces that part words here.
+/// The spaces that separate words here.
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
