@@ -9,7 +9,7 @@ use crate::mmap::{Advice, FileMapping};
 use crate::packed::{PackedTensor, Packing, StoredTensors, factor_name, unpack};
 use crate::{Error, Tensor, TensorInfo, gguf, hf};
 
-/// Whose tensor names and whose configuration a checkpoint has.
+/// Layout of a checkpoint's tensor names and configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// GGUF names (`blk.0.attn_q.weight`) and metadata keys.
@@ -47,7 +47,7 @@ pub struct Checkpoint {
     buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
-    /// Those that are made of several tensors of the files, by number.
+    /// The tensors that are made of several tensors of the files, by number.
     packed: HashMap<usize, PackedTensor>,
     gguf: Option<gguf::Metadata>,
     hf: Option<hf::Files>,
@@ -155,7 +155,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::EmbeddedAlignment`] if `bytes` do not start at a multiple of the file's alignment,
-    /// and the errors of [`gguf::Header::parse`], which call the file `name`.
+    /// and the errors of [`gguf::Header::parse`], which use `name` for the file.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint, Error> {
         let path = PathBuf::from(name);
         let header = gguf::Header::parse(bytes, &path)?;
@@ -172,7 +172,7 @@ impl Checkpoint {
         Ok(parts.into_gguf(name.to_owned(), header.metadata))
     }
 
-    /// Whose names and configuration it has.
+    /// Layout of its names and configuration.
     pub fn source(&self) -> Source {
         self.source
     }
@@ -217,7 +217,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether a tensor is decoded from several of the files, and its bytes lie in memory and in no file.
+    /// Whether a tensor is decoded from several of the files, so that its bytes are in memory and in no file.
     pub fn is_packed(&self, name: &str) -> bool {
         let number = self.index.get(name);
         number.is_some_and(|number| self.packed.contains_key(number))
@@ -310,7 +310,7 @@ impl Checkpoint {
         }
     }
 
-    /// Gives back memory that reading these bytes of a tensor took, for those who copied them
+    /// Gives back memory that reading these bytes of a tensor took, for callers that copied them
     /// elsewhere. They can be read again. Only a hint.
     pub fn release(&self, tensor: &str, bytes: Range<usize>) {
         let Some(&i) = self.index.get(tensor) else {

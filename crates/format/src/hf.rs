@@ -1,4 +1,4 @@
-//! The JSON files that sit beside the weights in a Hugging Face model folder.
+//! The JSON files beside the weights in a Hugging Face model folder.
 
 mod python_json;
 mod special_tokens;
@@ -32,9 +32,9 @@ pub struct Files {
     /// `config_sentence_transformers.json`: among others the prompts in front of texts, by name.
     pub sentence_transformers: Option<Value>,
     /// The steps that `modules.json` of sentence-transformers lists, in its order. Steps whose path leads out of the
-    /// folder are left out.
+    /// folder are omitted.
     pub modules: Option<Vec<SentenceModule>>,
-    /// Those of them that are layers behind the pooled row.
+    /// The steps that are layers behind the pooled row.
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
@@ -79,7 +79,7 @@ fn sentence_modules(dir: &Path) -> Result<Option<Vec<SentenceModule>>, Error> {
             path: text("path").to_owned(),
         }
     };
-    // A path of the folder alone: nothing outside of it is a part of the model.
+    // A path within the folder only: no file outside it is a part of the model.
     let is_plain = |path: &str| !path.contains(['/', '\\']) && !path.starts_with('.');
     let steps = list.iter().map(step);
     Ok(Some(steps.filter(|step| is_plain(&step.path)).collect()))
@@ -142,7 +142,7 @@ fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
 }
 
 impl Files {
-    /// How matrices are packed, if `config.json` says that they are.
+    /// The packing of matrices, if `config.json` has one.
     pub fn packing(&self) -> Option<Result<Packing, UnsupportedPacking>> {
         Packing::find(self.config.as_ref()?).map(Packing::read)
     }
@@ -163,7 +163,7 @@ impl Files {
 }
 
 impl Files {
-    /// The number of the token that `tokenizer_config.json` calls `sep_token`, as it or `tokenizer.json` numbers it.
+    /// The number of the token that `tokenizer_config.json` calls `sep_token`, from that file or from `tokenizer.json`.
     pub fn separator_id(&self) -> Option<u32> {
         let config = self.tokenizer_config.as_ref()?;
         let token = config.get("sep_token")?;
@@ -251,7 +251,7 @@ pub(crate) fn read_file(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error>
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(Error::io(path, "open"))?;
-    // One byte more than the limit tells a file of just that size from a longer one.
+    // One byte more than the limit distinguishes a file of exactly that size from a longer one.
     file.take(limit_bytes + 1)
         .read_to_end(&mut bytes)
         .map_err(Error::io(path, "read"))?;

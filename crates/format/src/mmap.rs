@@ -64,7 +64,7 @@ impl FileMapping {
 }
 
 impl FileMapping {
-    /// Starts to read `bytes`, if they are of this mapping; says whether they are. A hint: failure changes nothing.
+    /// Starts to read `bytes`, if they belong to this mapping; returns whether they do. A hint: failure changes nothing.
     pub(crate) fn read_ahead(&self, bytes: &[u8]) -> bool {
         let (own, wanted) = (self.map.as_ptr_range(), bytes.as_ptr_range());
         if wanted.start < own.start || wanted.end > own.end {
@@ -80,7 +80,7 @@ impl FileMapping {
         true
     }
 
-    /// Gives the memory of a range's pages back; who reads them again gets them from the file. A
+    /// Gives the memory of a range's pages back; a later read gets them from the file again. A
     /// hint: failure changes nothing.
     pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]

@@ -129,7 +129,7 @@ fn push_safetensors(parts: &mut CheckpointParts, path: &Path) -> Result<(), Erro
     parts.push(path.to_owned(), FileBytes::Mapped(mapping), header.tensors)
 }
 
-/// Whether a header's length and a header seem to stand at an offset.
+/// Whether a header's length and a header seem to be at an offset.
 fn is_safetensors_at(bytes: &[u8], offset: u64) -> bool {
     let rest = bytes.get(offset as usize..).unwrap_or_default();
     rest.get(8..10) == Some(b"{\"") || rest.get(8..10) == Some(b"{}")

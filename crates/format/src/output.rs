@@ -132,8 +132,8 @@ fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Removes every file that was started and not committed, for a process about to be ended without
-/// unwinding. Threads that start, commit or drop a file after this wait forever.
+/// Removes every file that was started and not committed, for a process that is about to be ended
+/// without unwinding. Threads that start, commit or drop a file after this wait forever.
 pub fn discard_unfinished() {
     let files = unfinished();
     for file in files.iter() {
@@ -159,8 +159,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A new file of a name that no other writer uses, in the folder of `target`, because a rename is
-/// atomic only inside one file system.
+/// A new file, in the folder of `target` and under a name that no other writer uses. A rename is
+/// atomic only within one file system.
 fn create_beside(target: &Path) -> Result<(PathBuf, File), Error> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let Some(name) = target.file_name() else {
@@ -185,7 +185,7 @@ fn create_beside(target: &Path) -> Result<(PathBuf, File), Error> {
                 files.insert(temporary.clone());
                 return Ok((temporary, file));
             }
-            // A leftover of a killed process that had our process id.
+            // A leftover of a killed process with the same process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::io(target, "create")(error)),
         }

@@ -38,7 +38,7 @@ use ternary::PackedTernary;
 /// Rows that a thread decodes are a multiple of this.
 const ROWS: usize = 64;
 
-/// Factors of activations and of caches, which this program computes without: it keeps both more exactly.
+/// Factors of activations and of caches, which this program does not use: it keeps both in higher precision.
 const UNREAD: [&str; 12] = [
     ".input_scale",
     ".input_scale_ub",
@@ -131,7 +131,7 @@ impl PackedTensor {
         }
     }
 
-    /// As a tensor of this name; `codes` are those that it is made of.
+    /// Description as a tensor of this name; `codes` are its codes in the file.
     fn info(&self, name: String, codes: &TensorInfo) -> TensorInfo {
         let shape = self.shape();
         let tensor_type = TensorType::Weights(self.dtype());
@@ -155,7 +155,7 @@ impl PackedTensor {
         }
     }
 
-    /// The number that is a factor of another tensor.
+    /// The number, if it is a factor of another tensor.
     pub(crate) fn factor(&self) -> Option<f32> {
         match self.source {
             PackedSource::Factor(factor) => Some(factor),
@@ -163,7 +163,7 @@ impl PackedTensor {
         }
     }
 
-    /// `dtype` is [`wider`] than its own.
+    /// Sets a format, which must be [`wider`] than its own.
     fn set_dtype(&mut self, dtype: DType) {
         match &mut self.source {
             PackedSource::Integers(integers) => integers.set_dtype(dtype),
@@ -175,7 +175,7 @@ impl PackedTensor {
     }
 }
 
-/// `n` rows of `row_bytes` each; `decode` fills some of them, from the row of its number on.
+/// `n` rows of `row_bytes` each; `decode` fills a run of them, and gets the number of the first.
 fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Box<[u8]> {
     let mut out = vec![0; n * row_bytes].into_boxed_slice();
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
@@ -189,7 +189,7 @@ fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync
     out
 }
 
-/// A matrix, the tensor that holds its codes, and all others that it takes.
+/// A matrix, the tensor that holds its codes, and all its other tensors.
 struct FoundMatrix {
     name: String,
     codes: String,
@@ -198,7 +198,7 @@ struct FoundMatrix {
 }
 
 impl FoundMatrix {
-    /// The matrix, and the factor that its blocks do not hold.
+    /// The matrix, and its factor if its blocks do not hold it.
     fn into_tensors(self) -> impl Iterator<Item = (String, PackedTensor)> {
         let factor = match &self.tensor.source {
             PackedSource::Pairs(pairs) => pairs.factor(),
@@ -247,13 +247,13 @@ fn unify_experts(found: &mut HashMap<String, FoundMatrix>) {
     }
 }
 
-/// The tensors of a folder as everyone but this module sees them, and those of them that are packed, by number.
+/// The tensors of a folder as the other modules see them, and those of them that are packed, by number.
 pub(crate) struct FolderTensors {
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) packed: HashMap<usize, PackedTensor>,
 }
 
-/// The error for a tensor of this name beside the codes that it is made of.
+/// The error for a tensor that exists with the same name as one made of these codes.
 fn duplicate(stored: &StoredTensors<'_>, codes: &TensorInfo, tensor: String) -> Error {
     Error::DuplicateTensor {
         file: stored.path(codes).to_owned(),

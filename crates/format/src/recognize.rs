@@ -8,7 +8,7 @@ use crate::Error;
 use crate::gguf::MAGIC;
 use crate::safetensors::MAX_HEADER_BYTES;
 
-/// How much of a file's beginning is looked at.
+/// Bytes that are read of a file's beginning.
 const HEAD_BYTES: usize = 1024;
 
 const DOWNLOAD: &str = "download the file again, and open what comes in a browser if it repeats";
@@ -181,7 +181,7 @@ fn is_bzip2(head: &[u8]) -> bool {
     head.starts_with(b"BZh") && head.get(4..10) == Some(b"\x31\x41\x59\x26\x53\x59")
 }
 
-/// Protocol 2 and later begin so; the opcode behind is a frame, a tuple, a dict, a global or an integer.
+/// Protocol 2 and later begin this way; the opcode behind is a frame, a tuple, a dict, a global or an integer.
 fn is_pickle(head: &[u8]) -> bool {
     matches!(head, [0x80, 2..=5, op, ..] if b"\x95(}]c\x8aX\x8c".contains(op))
 }
@@ -201,7 +201,7 @@ fn is_imatrix(head: &[u8]) -> bool {
         && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// A version number and the producer's name: how ONNX's ModelProto begins, and Core ML's Model.
+/// A version number and the producer's name: the beginning of ONNX's ModelProto, and of Core ML's Model.
 fn is_onnx(head: &[u8]) -> bool {
     let &[0x08, 1..=31, tag, len, ref rest @ ..] = head else {
         return false;
@@ -376,11 +376,11 @@ fn is_safetensors(bytes: &[u8]) -> bool {
     u64::from_le_bytes(*length) <= MAX_HEADER_BYTES && rest.first() == Some(&b'{')
 }
 
-/// Says more of a failure where a file's name explains it.
+/// Adds the kind of a file to a failure where the file's name explains it.
 pub(crate) fn explain(failure: Error, path: &Path) -> Error {
     let unreadable = match &failure {
         Error::Truncated { .. } | Error::BeyondFile { .. } | Error::UnknownFormat { .. } => true,
-        // A length of no header: the file's first bytes are none of a model's.
+        // An invalid header length: the file's first bytes are not those of a model.
         Error::Limit { offset, .. } => *offset == 0,
         _ => false,
     };

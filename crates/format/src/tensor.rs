@@ -11,15 +11,15 @@ use crate::opaque::OpaqueType;
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorType {
-    /// Weights the kernels can multiply with.
+    /// Weights that the kernels can multiply by.
     Weights(DType),
-    /// Plain numbers that are no weights: position tables, token maps, flags.
+    /// Plain numbers that are not weights: position tables, token maps, flags.
     Plain(PlainType),
     /// Elements that this program does not decode.
     Opaque(OpaqueType),
 }
 
-/// Element types that checkpoints carry but that are no weights.
+/// Element types that checkpoints carry but that are not weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the documentation.
 pub enum PlainType {
@@ -169,8 +169,8 @@ impl TensorInfo {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor can be read with this shape: it is its own, or it is nominal and
-    /// `expected` is a matrix of the same number of whole blocks. A number without dimensions is a vector of one.
+    /// Whether the tensor can be read with this shape: it is its own, or it is nominal and `expected` is a matrix
+    /// of the same number of whole blocks. A number without dimensions counts as a vector of one.
     pub fn has_shape(&self, expected: &[usize]) -> bool {
         if self.nominal_shape {
             expected.len() == 2 && self.tensor_type.size_bytes(expected) == Some(self.size_bytes)

@@ -9,9 +9,9 @@ use super::{
 use crate::bytes::Cursor;
 use crate::{Error, TensorInfo, extents};
 
-/// The longest metadata key, by the format's specification; tensor names are held to it too.
+/// The longest metadata key, by the format's specification; tensor names have the same limit.
 const MAX_NAME_BYTES: u64 = 65_535;
-/// Arrays of arrays deeper than this are refused; known models nest once at most.
+/// Arrays of arrays deeper than this are refused; known models nest at most once.
 const MAX_NESTING: u32 = 4;
 /// Bytes of the smallest metadata entry: key length, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
@@ -119,7 +119,7 @@ fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
     })
 }
 
-/// A text, or its bytes where they are not UTF-8: only who needs the key complains.
+/// A text, or its bytes where they are not UTF-8: only code that needs the key reports it.
 fn read_text(cursor: &mut Cursor<'_>, what: &str) -> Result<GgufValue, Error> {
     let bytes = read_bytes(cursor, u64::MAX, what)?;
     Ok(match std::str::from_utf8(bytes) {
@@ -234,8 +234,8 @@ fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<GgufArr
     })
 }
 
-/// `n` items, `n` already checked against the bytes left. Strings and arrays may turn out longer
-/// than their least size, so their vectors grow as they are really found.
+/// `n` items, with `n` already checked against the remaining bytes. Strings and arrays may turn out
+/// longer than their least size, so their vectors grow only as items are found.
 fn repeat<T>(n: usize, mut item: impl FnMut() -> Result<T, Error>) -> Result<Vec<T>, Error> {
     let mut items = Vec::with_capacity(if size_of::<T>() <= 8 { n } else { n.min(1024) });
     for _ in 0..n {

@@ -22,13 +22,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// The text with quotes around those words, where they stand outside of strings.
+/// The text with quotes around those words outside of strings.
 fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::new();
     let (mut done, mut at, mut in_string) = (0, 0, false);
     while at < bytes.len() {
         match bytes[at] {
-            // An escape takes the next byte with it.
+            // An escape includes the next byte.
             b'\\' if in_string => at += 1,
             b'"' => in_string = !in_string,
             _ if !in_string => {

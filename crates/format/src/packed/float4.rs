@@ -5,8 +5,8 @@
 //! | E4M3, and a number for the whole matrix | 16 | NVFP4, with the number beside it as `<name>.scale` |
 //! | E8M0 | 32 | MXFP4 |
 //!
-//! Both are exact: codes and scales keep their bits and change places. Rows that are no whole blocks become F16, where
-//! products are rounded to 11 bits, or BF16 where F16 cannot hold them.
+//! Both are exact: codes and scales keep their bits and are rearranged. Rows that are not whole blocks become F16,
+//! where products are rounded to 11 bits, or BF16 where F16 cannot hold them.
 
 use millrace_quant::DType;
 
@@ -30,7 +30,7 @@ const LEVELS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 pub(super) struct PackedPairs {
     n: usize,
     k: usize,
-    /// Column `2i` in the low half of byte `i`.
+    /// Column `2i` is in the low half of byte `i`.
     codes: CodePlace,
     /// A byte a group, E4M3 without sign or E8M0.
     scales: CodePlace,
@@ -41,7 +41,7 @@ pub(super) struct PackedPairs {
 /// Number format of scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PairScales {
-    /// E4M3 for each [`NV_GROUP`] columns, times this for all.
+    /// E4M3 for each [`NV_GROUP`] columns, times this number for all.
     Nv(f32),
     /// E8M0 for each [`MX_GROUP`] columns.
     Mx,
@@ -55,7 +55,7 @@ impl PairScales {
         }
     }
 
-    /// The blocks that hold all of a row whose length they divide.
+    /// The block format for rows that are whole blocks, and its length.
     fn block(self) -> (DType, usize) {
         match self {
             PairScales::Nv(_) => (DType::Nvfp4, NV_BLOCK),

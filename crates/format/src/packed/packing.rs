@@ -17,7 +17,7 @@ pub enum Packing {
     },
     /// GPTQ.
     Gptq {
-        /// Bits of a code of modules that do not say it by their shapes.
+        /// Bits of a code in modules whose shapes do not determine them.
         bits: usize,
         /// Whether zero points are stored one too small, as in the first version of the format.
         zero_minus_one: bool,
@@ -47,7 +47,7 @@ const METHODS: &str = "fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxf
 
 const KEY: &str = "quantization_config";
 
-/// Rows and columns of a block of FP8 where nothing says them.
+/// Default rows and columns of a block of FP8.
 pub(super) const DEFAULT_BLOCK: [usize; 2] = [128, 128];
 
 impl Packing {
@@ -97,7 +97,7 @@ fn unsupported<T>(
     })
 }
 
-/// Refuses a text that is not one of those known; one that is absent is the first.
+/// Refuses a text other than the known ones; an absent text means the first.
 fn one_of<'a>(
     config: &'a Value,
     key: &str,

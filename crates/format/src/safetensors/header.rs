@@ -185,8 +185,8 @@ fn parse_matrix(text: &str) -> Option<[u64; 2]> {
     Some([n.parse().ok()?, k.parse().ok()?])
 }
 
-/// The format leaves no byte unused, so that nothing can hide in a file. Tensors are in the order
-/// of their offsets and do not overlap.
+/// The format has no unused bytes, so nothing can hide in a file. Tensors are in the order of their
+/// offsets and do not overlap.
 fn check_no_holes(
     tensors: &[TensorInfo],
     data_offset: u64,

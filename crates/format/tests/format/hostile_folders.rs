@@ -136,7 +136,7 @@ fn indices_and_shards_that_disagree() {
         assert!(model.tensor("t1").is_some() && model.tensor("t2").is_some());
         assert_eq!(model.tensors().len(), 2);
     }
-    // The one whole file comes first; a link to nowhere is none.
+    // The one whole file comes first; a link without a target does not count.
     let whole = safetensors(&format!("{{{}}}", f32_entry("whole", 2, 0)), &[0; 8]);
     let dir = sharded(|dir| {
         fs::write(dir.join("model.safetensors"), &whole).unwrap();

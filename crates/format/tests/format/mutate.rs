@@ -27,7 +27,7 @@ impl Rng {
 /// The original of a mutated file.
 pub(crate) struct Seed<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Mutations strike before this byte three times of four: that is where the structure is.
+    /// Three of four mutations hit bytes before this one: the structure is there.
     pub(crate) head_bytes: usize,
     /// Where the head is JSON, mutations that keep it so: random bytes rarely get past its parser.
     pub(crate) json: bool,

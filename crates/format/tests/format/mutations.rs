@@ -20,7 +20,7 @@ const fn allowed_bytes(n: usize) -> usize {
     16 * n + 4096
 }
 
-/// Tells which mutation it was when a reader panics.
+/// Names the mutation when a reader panics.
 struct Trace {
     what: &'static str,
     case: u64,
@@ -34,7 +34,7 @@ impl Drop for Trace {
     }
 }
 
-/// How the mutated files fared.
+/// Counts of the outcomes of mutated files.
 #[derive(Default)]
 struct Tally {
     opened: usize,
@@ -52,8 +52,7 @@ impl Tally {
         }
     }
 
-    /// The mutations are worth something only if they reach deep: many open, and all these errors
-    /// occur.
+    /// Asserts that the mutations reach deep: many files open, and all these errors occur.
     #[track_caller]
     fn reached(&self, variants: &[&str]) {
         let found: BTreeSet<&str> = self.refused.keys().map(String::as_str).collect();
@@ -106,7 +105,7 @@ fn run(
     tally
 }
 
-/// Everything that [`TensorInfo`] promises.
+/// Checks the promises of [`TensorInfo`].
 fn walk(tensors: &[TensorInfo], bytes: &[u8]) {
     let mut names = BTreeSet::new();
     let mut ranges = Vec::new();
@@ -301,8 +300,7 @@ fn indices() {
     tally.reached(&["Json", "UnsafeShardName", "CyclicIndex"]);
 }
 
-/// Writes a new file of the name. Rewriting the old one in place would make some file systems wait
-/// for the disk each time.
+/// Writes a new file of the name. Rewriting the old one in place would make some file systems wait for the disk each time.
 fn replace(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();

@@ -202,7 +202,7 @@ fn other_layouts_are_refused_by_name() {
         let refused = Packing::read(&config).unwrap_err();
         assert!(refused.feature.contains(word), "{config}: {refused:?}");
     }
-    // The language model's own configuration may say it.
+    // The language model's own configuration may have it.
     let nested = json!({"text_config": {"quantization_config": {"quant_method": "awq"}}});
     let found = Packing::find(&nested).map(Packing::read);
     assert_eq!(found, Some(Ok(Packing::Awq)));

@@ -33,7 +33,7 @@ fn ternary_codes_are_unpacked_row_by_row() {
             assert!(found.iter().all(|x| x == row), "{row}: {found:?}");
         }
     }
-    // The column's place in a block: codes 0, 1 and 2 in turns.
+    // Codes follow the column's place in a block: 0, 1 and 2 in turn.
     let (config, mut tensors) = bitnet("autobitlinear");
     let turns = (0..512usize).map(|i| [0b00, 0b01, 0b10][i % 256 % 3]);
     tensors[0].bytes = turns.collect();
