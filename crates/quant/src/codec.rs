@@ -1,4 +1,4 @@
-//! The four ways in and out: flat runs of blocks, and matrices.
+//! The four conversions, in and out: of flat runs of blocks, and of matrices.
 //!
 //! Size checks happen here, once; a format's own functions get whole blocks and matching slices.
 
@@ -121,8 +121,8 @@ pub fn encode_rows(
     Ok(())
 }
 
-/// Importances as searches need them: around one, and far enough above zero that squares of sums are too. `None` if there
-/// are none above zero, which tells columns apart no more than no importance does.
+/// Importances in the form that searches need: around one, and far enough above zero that squares of sums are too. `None`
+/// if none is above zero, because columns then do not differ.
 fn weights_of(importance: &[f32], k: usize) -> Result<Option<Vec<f32>>, Error> {
     const LEAST: f64 = 1e-4;
     const MOST: f64 = 1e6;
@@ -184,7 +184,7 @@ fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
     }
 }
 
-/// Which of the two slices of a flat run is the given one, and which must match it.
+/// Which of the two slices of a flat run is given; the other must match it.
 enum GivenSlice {
     Bytes,
     Elements,

@@ -17,7 +17,8 @@ impl DType {
     }
 
     /// The worst relative root-mean-square error, `sqrt(Σ(decoded − x)² / Σx²)`, of encoding standard normal data and
-    /// decoding it. Tests hold every encoder to it from both sides: it is neither exceeded nor slack by more than a tenth.
+    /// decoding it. Tests hold every encoder to it from both sides: it is not exceeded, and exceeds the error by at most a
+    /// tenth.
     pub fn error_budget(self) -> f64 {
         self.format().error_budget
     }
@@ -47,7 +48,7 @@ impl DType {
         self.format().safetensors_name
     }
 
-    /// The format with that name, in the case that headers have.
+    /// The format with that name, in the case used by headers.
     pub fn from_safetensors_name(name: &str) -> Option<DType> {
         DType::all().find(|dtype| dtype.safetensors_name() == Some(name))
     }
@@ -57,13 +58,13 @@ impl DType {
         self.format().file_types
     }
 
-    /// Whether ggml keeps activations in it beside other blocks, and nobody weights.
+    /// Whether ggml uses it only for activations beside other blocks, never for weights.
     pub fn is_for_activations(self) -> bool {
         self.file_types().is_empty()
     }
 
-    /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into its own
-    /// (llama.cpp, `tensor_type_fallback`); where they do not, F16 is left.
+    /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into those
+    /// of the narrower one (llama.cpp, `tensor_type_fallback`); where they do not, F16 is used.
     pub fn narrower(self) -> DType {
         self.format().narrower
     }
@@ -124,8 +125,8 @@ impl DType {
         blocks.checked_mul(self.block_bytes())
     }
 
-    /// Columns that a matrix of `k` columns is stored with: in tiles up to the end of the last one where `k` is
-    /// a multiple of [`TILE_GROUP`], otherwise `k`. Those beyond `k` are zeros.
+    /// Stored columns of a matrix of `k` columns: in tiles up to the end of the last one where `k` is a
+    /// multiple of [`TILE_GROUP`], otherwise `k`. Those beyond `k` are zeros.
     pub fn stored_width(self, k: usize) -> usize {
         match self.block_rows() > 1 && k.is_multiple_of(TILE_GROUP) {
             true => k

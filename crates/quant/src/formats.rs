@@ -1,4 +1,4 @@
-//! One file a format, and the few things that several of them share.
+//! One file a format, and the code that several of them share.
 //!
 //! A format's file exports its [`Format`]: the shape of a block and the two functions over runs of
 //! blocks. Byte layouts are those of ggml's `block_*` structures, little-endian; the reference for
@@ -140,7 +140,7 @@ fn decode_each<const BYTES: usize, const ELEMS: usize>(
     }
 }
 
-/// Pairs each block's elements with its bytes, for encoding; `encode` sees only finite numbers of
+/// Pairs each block's elements with its bytes, for encoding; `encode` gets only finite numbers of
 /// at most [`MAX_MAGNITUDE`].
 fn encode_each<const BYTES: usize, const ELEMS: usize>(
     src: &[f32],
@@ -186,7 +186,7 @@ fn put_f16(block: &mut [u8], at: usize, v: f32) {
     block[at..at + 2].copy_from_slice(&Half::from_f32(v).to_le_bytes());
 }
 
-/// 1 / d, or 0 where that is not finite: a scale that small stores zeros.
+/// 1 / d, or 0 where that is not finite: with so small a scale all numbers are stored as zeros.
 fn reciprocal(d: f32) -> f32 {
     let inverse = 1.0 / d;
     if inverse.is_finite() { inverse } else { 0.0 }

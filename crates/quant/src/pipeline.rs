@@ -1,15 +1,15 @@
-//! Quantisation step by step, and how much of a signal it leaves: rows of numbers through formats, integers with one
-//! scale a row or a group, and rotations before and after.
+//! Quantisation step by step, with a measure of its noise: rows of numbers through formats, integers with one scale
+//! a row or a group, and rotations before and after.
 
 use crate::{DType, Error, decode_blocks, encode_blocks};
 
 /// One step. Each replaces the numbers by those that its result represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Encoded in a block format and decoded. Of formats whose blocks span rows, rows must be whole blocks.
+    /// Encoded in a block format and decoded. For formats whose blocks span rows, the rows must be whole blocks.
     Format(DType),
-    /// Symmetric integers of so many bits, `q = round(x / s)` with `s = max |x| / (2^(bits-1) - 1)`: one scale for each
-    /// group of a row, of the whole row for `None`.
+    /// Symmetric integers of this many bits, `q = round(x / s)` with `s = max |x| / (2^(bits-1) - 1)`: one scale for
+    /// each group of a row, or for the whole row with `None`.
     Integers {
         /// 2 to 16.
         bits: u32,
@@ -17,7 +17,7 @@ pub enum Step {
         group: Option<usize>,
     },
     /// The Walsh–Hadamard transform of each block of `n` elements, divided by `√n`: it is its own inverse.
-    /// Outliers are spread over a block, so that they raise no scale.
+    /// Outliers are spread over a block, so that they do not raise a scale.
     Hadamard(usize),
 }
 

@@ -58,7 +58,7 @@ const fn digit(c: u8) -> usize {
     }) as usize
 }
 
-/// By a byte of signs: the sign bits of eight numbers.
+/// The sign bits of eight numbers, by a byte of signs.
 static SIGN_BITS: [[u32; 8]; 256] = {
     let mut bits = [[0; 8]; 256];
     let mut i = 0;
@@ -124,7 +124,7 @@ pub(super) fn put_scales(scales: &[usize; 16], packed: &mut [u8]) {
     }
 }
 
-/// Levels of IQ1_* nearest to `x · inverse`: `RUN` elements share the choice of adding [`DELTA`] or taking it off.
+/// Levels of IQ1_* nearest to `x · inverse`: `RUN` elements share the choice of adding or subtracting [`DELTA`].
 pub(super) fn shifted<const RUN: usize, const SUB: usize>(
     points: &Points<8>,
     x: &[f32; SUB],
@@ -154,7 +154,7 @@ pub(super) fn shifted<const RUN: usize, const SUB: usize>(
     q
 }
 
-/// The index of a point that [`shifted`] gave, and whether [`DELTA`] was taken off.
+/// The index of a point that [`shifted`] gave, and whether [`DELTA`] was subtracted.
 pub(super) fn unshifted(points: &Points<8>, q: &[f32; 8]) -> (usize, bool) {
     // A level plus ⅛ has a fraction of ⅛ upwards of a whole number, one minus ⅛ downwards.
     let is_negative = (q[0] + 1.5) % 1.0 < 0.5;
@@ -162,7 +162,7 @@ pub(super) fn unshifted(points: &Points<8>, q: &[f32; 8]) -> (usize, bool) {
     (points.index_of(&q.map(|level| level - delta)), is_negative)
 }
 
-/// The index of the point that the magnitudes of `q` are.
+/// The index of the point whose levels are the magnitudes of `q`.
 pub(super) fn index_of<const N: usize>(points: &Points<N>, q: &[f32]) -> usize {
     points.index_of(&std::array::from_fn(|i| q[i].abs()))
 }

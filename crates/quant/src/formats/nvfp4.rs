@@ -1,6 +1,6 @@
 //! NVFP4: 64 elements of E2M1 in 4 sub-blocks of 16, each with a scale in E4M3 without sign.
 //!
-//! Bytes: 4 of scales, 32 of nibbles (8 bytes a sub-block: low nibbles are its first half). Values reach to 2688 only:
+//! Bytes: 4 of scales, 32 of nibbles (8 bytes a sub-block: low nibbles are its first half). Values reach only 2688:
 //! files have a factor for the whole tensor beside it, `<name>.scale`.
 
 use super::mxfp4::{DOUBLED, nearest};

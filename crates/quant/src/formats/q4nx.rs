@@ -165,7 +165,7 @@ const NEIGHBOURS: [(i32, i32); 9] = [
     (1, 1),
 ];
 
-/// Rounds to bf16, then steps that many representable numbers away from zero; zero stays.
+/// Rounds to bf16, then moves the given number of representable numbers away from zero; zero stays.
 fn bf16_near(v: f32, step: i32) -> f32 {
     let bits = bf16::from_f32(v).to_bits();
     if bits & 0x7FFF == 0 {

@@ -5,7 +5,7 @@ const NEAR: usize = 16;
 
 /// A codebook, prepared for searches.
 pub(crate) struct Points<const N: usize> {
-    /// Ascending.
+    /// All levels, ascending.
     levels: Vec<f32>,
     points: Vec<[f32; N]>,
     /// By the number of a tuple of levels, `Σ level_i · n_levels^i`: the points nearest to it, nearest first. A tuple that is
