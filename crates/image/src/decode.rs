@@ -4,10 +4,10 @@ use crate::Error;
 use crate::formats::{ImageFault, ImageFormat};
 use crate::orientation::Orientation;
 
-/// Bytes of a file that are read at most.
+/// Most bytes of a file that are read.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Pixels that are decoded at most: an image of 10,000 × 10,000. A file of few bytes can claim any number.
+/// Most pixels that are decoded: an image of 10,000 × 10,000. A file of few bytes can claim any number.
 pub const MAX_PIXELS: u64 = 100_000_000;
 
 /// Limits of an image. Both numbers are known from the bytes in front of a file's pixels, and nothing beyond either is decoded.
@@ -26,8 +26,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits within which every usual image of so many pixels is: 16 bytes a pixel, and 16 MiB. Progressive JPEG in four colours needs
-    /// 11, WebP with transparency nearly 12, PNG in RGB of one row 15.
+    /// Limits for every usual image of this number of pixels: 16 bytes a pixel, and 16 MiB. Progressive JPEG in four colours needs 11,
+    /// WebP with transparency nearly 12, PNG in RGB of one row 15.
     pub const fn of_pixels(pixels: u64) -> Limits {
         Limits {
             pixels,
@@ -48,7 +48,7 @@ impl RgbImage {
     /// An image of `rgb`, `[height, width, 3]`.
     ///
     /// # Panics
-    /// If a side is 0, or `rgb` is not as long as that.
+    /// If a side is 0, or `rgb` has another length.
     pub fn new(width: usize, height: usize, rgb: Vec<u8>) -> RgbImage {
         assert!(width > 0 && height > 0, "{width} × {height} pixels");
         assert_eq!(rgb.len(), width * height * 3, "three bytes a pixel");
@@ -97,7 +97,8 @@ impl RgbImage {
         let (format, limits) = format_of(name, bytes, limits)?;
         let stored = format.read(bytes, limits);
         let stored = stored.map_err(|fault| error_of(fault, name, format, limits))?;
-        // An orientation that cannot be read is none. Turning is not to find metadata beside the image: they may be as long as the file.
+        // An orientation that cannot be read is ignored. Turning must not keep metadata beside the image: they may be as long as the
+        // file.
         let orientation = stored.exif.and_then(|exif| Orientation::in_exif(&exif));
         let image = RgbImage::new(stored.width, stored.height, stored.rgb);
         Ok(orientation.unwrap_or_default().applied_to(image))
@@ -115,7 +116,7 @@ impl RgbImage {
     }
 }
 
-/// The format of a file that is not too long, and the limits with those of all images.
+/// The format of a file of allowed length, and the limits capped by those of all images.
 fn format_of(name: &str, bytes: &[u8], limits: Limits) -> Result<(ImageFormat, Limits), Error> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Error::TooLong {

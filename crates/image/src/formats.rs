@@ -11,7 +11,7 @@ use std::fmt::Display;
 
 use crate::Limits;
 
-/// A format that is read.
+/// A supported format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageFormat {
     Png,
@@ -53,7 +53,7 @@ fn broken(reason: impl Display) -> ImageFault {
 }
 
 impl ImageFormat {
-    /// By a file's first bytes.
+    /// The format, by a file's first bytes.
     pub(crate) fn of(bytes: &[u8]) -> Option<ImageFormat> {
         if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(ImageFormat::Png)
@@ -85,7 +85,7 @@ impl ImageFormat {
 }
 
 impl ImageFormat {
-    /// Width and height of a file's image, as its head says.
+    /// Width and height of a file's image, from its head.
     pub(crate) fn size(self, bytes: &[u8], limits: Limits) -> Result<(usize, usize), ImageFault> {
         let (width, height) = match self {
             ImageFormat::Png => png::size(bytes)?,
@@ -102,8 +102,8 @@ fn rgb_bytes(width: u32, height: u32) -> u64 {
     3 * u64::from(width) * u64::from(height)
 }
 
-/// Refuses an image of more pixels than the limit, or one whose decoding takes `decode_bytes` at most and may exceed the
-/// limit by that.
+/// Refuses an image of more pixels than the limit, or one whose decoding may take more bytes than the limit.
+/// `decode_bytes` is an upper bound of the latter.
 fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(), ImageFault> {
     if width == 0 || height == 0 {
         return Err(broken("it has no pixels"));

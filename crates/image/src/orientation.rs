@@ -1,4 +1,4 @@
-//! How a camera was held, and the image turned upright.
+//! Orientation of the camera, and the image turned upright.
 
 use crate::RgbImage;
 
@@ -133,7 +133,7 @@ mod tests {
             for end in 0..whole.len() {
                 assert_eq!(Orientation::in_exif(&whole[..end]), None, "{end} bytes");
             }
-            // A directory that is said to lie far outside.
+            // A directory whose offset is far outside.
             let mut outside = whole;
             outside[4..8].fill(0xff);
             assert_eq!(Orientation::in_exif(&outside), None);

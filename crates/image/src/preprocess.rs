@@ -4,7 +4,7 @@ use crate::aspect::{AspectResize, FillResize, LongerSideResize};
 use crate::resize::{Filter, resize};
 use crate::{Error, PanAndScan, RgbImage};
 
-/// How an image becomes as large as a vision encoder takes it.
+/// How an image is brought to the size of a vision encoder's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fit {
     /// Stretched to the square: the aspect ratio is lost (transformers' Gemma 3 processor).
@@ -14,7 +14,7 @@ pub enum Fit {
     Letterbox,
     /// Any size of the right aspect ratio, within limits.
     Aspect(AspectResize),
-    /// As large as a number of units allows.
+    /// The largest size within a number of units.
     Fill(FillResize),
     /// Any size of the right aspect ratio, up to a longer side.
     LongerSide(LongerSideResize),
@@ -23,7 +23,7 @@ pub enum Fit {
 /// A vision encoder's requirements on its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// Pixels of a side of the square, where it is to be one.
+    /// Pixels of a side of the square, for an encoder of squares.
     pub size: usize,
     /// How it is resized.
     pub filter: Filter,
@@ -35,7 +35,7 @@ pub struct Preprocess {
     pub std: [f32; 3],
     /// How an image fills the square.
     pub fit: Fit,
-    /// Whether and how long images are cut up; `None` looks at the whole only.
+    /// Whether and how long images are cut up; `None` takes only the whole.
     pub pan_and_scan: Option<PanAndScan>,
 }
 

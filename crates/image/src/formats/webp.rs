@@ -13,7 +13,7 @@ use std::io::Cursor;
 use super::{FileImage, ImageFault, broken, check, over_white};
 use crate::Limits;
 
-/// Width and height as the head says them.
+/// Width and height from the head.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
     let decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
     Ok(decoder.dimensions())
@@ -43,13 +43,13 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
         width: width as usize,
         height: height as usize,
         rgb: data,
-        // Metadata that cannot be read is none.
+        // Metadata that cannot be read is ignored.
         exif: decoder.exif_metadata().ok().flatten(),
     })
 }
 
-/// Bytes of tables for the codes of lossless data: the image's, or its transparency's. A lossy image has none, and is held to the
-/// size that the file's head says.
+/// Bytes of tables for the codes of lossless data: the image's, or its transparency's. A lossy image has none, but must have the
+/// size given in the file's head.
 fn code_bytes(
     file: &[u8],
     width: u32,
@@ -82,7 +82,7 @@ fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), ImageFault> {
     if first & 1 != 0 {
         return Err(broken("its lossy data do not begin with a key frame"));
     }
-    // Two bits above the 14 of each side are how to enlarge it, which nobody does.
+    // Two bits above the 14 of each side are an upscaling hint, which nobody uses.
     let side = |i: usize| u32::from(u16::from_le_bytes([size[i], size[i + 1]]) & 0x3fff);
     match (side(0), side(2)) == (width, height) {
         true => Ok(()),
@@ -94,7 +94,7 @@ fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), ImageFault> {
     }
 }
 
-/// The length of a part of lossy data has 24 bits (RFC 6386, 9.5). The decoder takes that much before it sees whether the part is there.
+/// The length of a part of lossy data has 24 bits (RFC 6386, 9.5). The decoder takes that much before it checks that the part exists.
 const MAX_PART_BYTES: u64 = 1 << 24;
 
 /// Pixels of four bytes as three, in place.

@@ -26,7 +26,7 @@ fn count(bytes: i64) {
     MOST_BYTES.set(MOST_BYTES.get().max(held));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; cells of a thread are counted beside it. A block that grows
+// SAFETY: every call goes to the system's allocator unchanged; cells of a thread are counted beside it. A block that grows
 // counts twice while it is copied, since the default `realloc` takes the new one first.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -59,7 +59,7 @@ fn most_bytes<T>(work: impl FnOnce() -> T) -> (u64, T) {
     ((MOST_BYTES.get() - before) as u64, found)
 }
 
-/// Bytes that no pattern is in, and that are as large and small as can be.
+/// Bytes without a pattern, from the smallest to the largest values.
 fn noise(n: usize) -> Vec<u8> {
     let mut state = n as u32 | 1;
     let mut byte = || {
@@ -303,7 +303,7 @@ fn every_shape_of_jpeg_stays_within_its_bound() {
     }
 }
 
-/// A row that takes more than is given is refused before it is read, with figures.
+/// A row that takes more than the limit is refused before it is read, with figures.
 #[test]
 fn what_takes_too_much_is_refused_with_figures() {
     let file = png(
@@ -349,7 +349,7 @@ fn check(name: &str, file: &[u8]) -> RgbImage {
     image
 }
 
-/// The most that a server takes: 24 million pixels in a column, a row and between, to a vision encoder of 896.
+/// The most that a server accepts: 24 million pixels in a column, a row and between, to a vision encoder of 896.
 #[test]
 fn twenty_four_million_pixels_of_any_shape_take_little() {
     for (width, height) in [

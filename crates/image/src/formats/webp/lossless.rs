@@ -66,7 +66,7 @@ fn head(bits: &mut Bits, width: u32, height: u32) -> Result<(), ImageFault> {
     }
 }
 
-/// Blocks of `2^bits` pixels that a side has.
+/// Number of blocks of `2^bits` pixels along a side.
 fn blocks(side: usize, bits: u32) -> usize {
     side.div_ceil(1 << bits)
 }
@@ -86,9 +86,9 @@ impl LosslessReader<'_> {
                     let bits = self.bits.read(3)? + 2;
                     self.image(blocks(width, bits), blocks(height, bits))?;
                 }
-                // Green was taken off the other colours.
+                // Green was subtracted from the other colours.
                 2 => {}
-                // Indices of a palette; of a small one, several in a pixel.
+                // Indices of a palette; for a small one, several in a pixel.
                 _ => {
                     let n_colours = self.bits.read(8)? as usize + 1;
                     self.image(n_colours, 1)?;
