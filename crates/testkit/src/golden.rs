@@ -39,8 +39,9 @@ pub struct GoldenValues {
     pub hidden: Vec<GoldenMatrix>,
 }
 
-/// The context to run a fixture in, by the tokens that its RoPE frequencies are for unless a longer one is asked for. Where
-/// these are fewer than 64, the fixture's prompt is longer and its results are those of the frequencies for long contexts.
+/// The context to run a fixture in, from the number of tokens that its RoPE frequencies allow unless a longer context is
+/// asked for. Where this is below 64, the fixture's prompt is longer and its results are those of the frequencies for long
+/// contexts.
 pub fn context(position_limit: Option<usize>) -> Option<usize> {
     position_limit.filter(|limit| *limit < 64).map(|_| 512)
 }

@@ -17,7 +17,7 @@ pub struct ExpectedImage {
     pub width: usize,
     /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
-    /// `[3 · height, width]` as the vision encoder takes it.
+    /// `[3 · height, width]`, the vision encoder's input.
     pub pixel_values: GoldenMatrix,
     /// Output of the vision encoder: `[n_patches, d_model]`.
     pub encoder: GoldenMatrix,
@@ -35,7 +35,7 @@ pub struct VisionGolden {
     dir: PathBuf,
 }
 
-/// The token that holds a row's place in the fixtures' prompts.
+/// The placeholder of a row in the fixtures' prompts.
 pub const PLACEHOLDER: u32 = 262;
 
 /// The token between the lines of an image, in the models that have one.
@@ -184,7 +184,7 @@ impl VisionGolden {
             std::fs::write(to.join(name), text).unwrap_or_else(|e| panic!("{e}"));
         };
         let (begin, end, _, row) = self.names();
-        // Those of Gemma 4 and Mistral write an image's name alone, and it becomes all three.
+        // Templates of Gemma 4 and Mistral write only an image's name, and it becomes all three.
         let place = match self.has_places() {
             true => format!("{begin}{row}{end}"),
             false => row.to_owned(),

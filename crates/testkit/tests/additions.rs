@@ -183,7 +183,7 @@ fn the_rows_are_those_of_the_patches() {
     );
 }
 
-/// Additions add: a row that a patch changes is a seam that is missing. A target is named by the row of the registry's room.
+/// Patches add only: a row that a patch changes shows a missing seam. A target is named by the row of the registry's room.
 #[test]
 fn patches_remove_nothing() {
     for kind in KINDS {
@@ -211,7 +211,7 @@ fn patches_apply() {
         assert!(output.status.success(), "{}: {problem}", patches.join(", "));
     };
     KINDS.iter().for_each(|kind| try_all(&[kind]));
-    // One copy takes them all.
+    // One copy receives all of them.
     try_all(&KINDS);
 }
 

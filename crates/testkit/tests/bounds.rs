@@ -111,7 +111,7 @@ fn functions(text: &str) -> Vec<FunctionLength> {
     found
 }
 
-/// Whether a file is of a test or an example.
+/// Whether a file belongs to a test or an example.
 fn is_test(path: &str) -> bool {
     let parts = ["/tests/", "/examples/", "/benches/", "/tests.rs"];
     parts.iter().any(|part| path.contains(part))

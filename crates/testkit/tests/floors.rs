@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Crates that only check. Of all others only the command line uses them.
+/// Crates that only check. Of all others, only the command line uses them.
 const CHECKS: [&str; 2] = ["verify", "testkit"];
 const MAY_CHECK: &str = "cli";
 
@@ -42,7 +42,7 @@ fn table(page: &str) -> Vec<Room> {
     .collect()
 }
 
-/// The room of a package: its name without ours, but for the library, whose own name others have on the registry.
+/// The room of a package: its name without our prefix, except for the library, whose own name others have on the registry.
 fn room(package: &str) -> Option<String> {
     let name = package.strip_prefix("millrace-")?;
     Some(match name {
@@ -264,7 +264,7 @@ fn every_violation_is_named() {
     assert_eq!(violations(&table(page), &crates), expected);
 }
 
-/// Test files that a crate's `tests/main.rs` does not name: where it is the crate's one program of tests, cargo looks at no other file.
+/// Test files that a crate's `tests/main.rs` does not name: where that is the crate's one program of tests, cargo runs no other file.
 fn forgotten_tests(names: &[String], main: &str) -> Vec<String> {
     let declared = |name: &&String| {
         let line = format!("mod {name};");
@@ -321,7 +321,7 @@ fn has_example(folder: &Path) -> bool {
             line.strip_prefix("///").or(line.strip_prefix("//!"))
         });
         let fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
-        // Every second one closes.
+        // Every second fence closes one.
         fences
             .step_by(2)
             .any(|language| RUN.contains(&language.trim()))

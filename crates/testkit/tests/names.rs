@@ -28,15 +28,16 @@ const IRREGULAR: [&str; 34] = [
 ];
 const NOUNS: [&str; 4] = ["Embed", "Feed", "Need", "Seed"];
 
-/// Words that gave way to the field's, and those. No part of a name and no sentence has them; CHANGELOG.md alone tells of them.
+/// Words that the field's words replaced, with these. No part of a name and no sentence has them; only CHANGELOG.md mentions
+/// them.
 const FORMER_WORDS: [(&str, &str); 2] = [("picture", "image"), ("tower", "vision encoder")];
-/// Names that gave way, whole.
+/// Whole names that were replaced.
 const FORMER_NAMES: [(&str, &str); 3] = [
     ("Told", "ResponseContext"),
     ("Standing", "PassPosition"),
     ("come_or_go", "load_or_unload"),
 ];
-/// Names of modules that gave way.
+/// Names of modules that were replaced.
 const FORMER_MODULES: [(&str, &str); 5] = [
     ("attended", "attention_products"),
     ("over", "cached"),
@@ -202,7 +203,8 @@ pub(crate) fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>
     }
 }
 
-/// Everything that people read: sources, tests, pages. Not the list of licences, which names crates of others, nor this file.
+/// Everything that people read: sources, tests, pages. It excludes the list of licences, which names crates of others, and
+/// this file.
 fn texts() -> Vec<PathBuf> {
     let root = crates().join("..");
     let mut files = Vec::new();

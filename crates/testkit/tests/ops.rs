@@ -1,5 +1,6 @@
-//! Who matches on ops. Generic code asks an op (`Operation::product`, `attention`, `role`, `memory`, `weights`), so that a new one is no
-//! work there; files that do name ops stand below, with how often and why. A number never rises; a file that is done leaves the list.
+//! Which files match on ops. Generic code asks an op (`Operation::product`, `attention`, `role`, `memory`, `weights`), so that a new one
+//! needs no change there. Files that do name ops are listed below, with how often and why. A number never rises; a file without matches
+//! leaves the list.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeMap;
@@ -102,7 +103,7 @@ const ALLOWED: [(&str, usize, &str); 24] = [
         "where rows of images enter",
     ),
 ];
-/// Tables of which an op has a row.
+/// Tables with a row for each op.
 const TABLES: [&str; 2] = [
     "runtime/src/execute/op_kernels.rs",
     "runtime/src/execute/recurrent.rs",

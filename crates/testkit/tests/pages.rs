@@ -268,7 +268,7 @@ fn the_readme_is_a_door() {
     assert_eq!(cells("| a | b c |\n```\n| d |\n```\n"), ["a", "b c"]);
 }
 
-/// Speeds stand once as measured, in docs/cpu-speed.md: the README's rows are those.
+/// Measured speeds are recorded once, in docs/cpu-speed.md: the README's rows are those.
 #[test]
 fn the_readmes_speeds_are_those_that_were_measured() {
     let readme = read(Path::new("README.md"));
@@ -313,7 +313,7 @@ fn cites_internal_documents(line: &str) -> bool {
         }
         rest = after;
     }
-    // Golden files of generators that may not be copied lie in a folder of this name, where somebody has them.
+    // Golden files of generators that may not be copied are in a folder of this name, for those who have them.
     line.replace("shared/research/", "").contains("research")
 }
 
@@ -343,7 +343,7 @@ fn nothing_cites_documents_of_ours() {
     text_files(Path::new("crates"), &mut files);
     text_files(Path::new("docs"), &mut files);
     assert!(files.len() > 500, "{} files", files.len());
-    // Tests that look for such words have to write them.
+    // Tests that look for such words must contain them.
     let looks_for = [
         "crates/testkit/tests/pages.rs",
         "crates/cli/tests/cli/transcripts.rs",
