@@ -38,7 +38,7 @@ impl FileBytes {
 ///
 /// Weights are mapped into memory, not copied. Weights that a quantiser packed in its own layout ([`Packing`]) are decoded
 /// when they are first asked for, and kept. While the checkpoint lives its files must not be truncated or rewritten in place
-/// (replacing them by renaming is fine): a page that the file lost cannot be read, and the operating system ends the process
+/// (replacing them by renaming is fine). A page that the file lost cannot be read, and the operating system ends the process
 /// that tries.
 pub struct Checkpoint {
     name: String,

@@ -19,7 +19,7 @@ pub enum Advice {
 
 /// A whole file, mapped read-only and shared with the page cache.
 ///
-/// While it lives the file must not be truncated or rewritten in place: reading a page that the
+/// While it lives the file must not be truncated or rewritten in place. Reading a page that the
 /// file lost ends the process with SIGBUS, and rewritten bytes change under the reader. Replacing
 /// the file by renaming another one over it is fine; the mapping keeps the old bytes.
 pub(crate) struct FileMapping {

@@ -12,8 +12,8 @@
 //!
 //! - type `Q4NX` with the matrix's shape `[n, k]`: the subtractive reading;
 //! - type `I8` with shape `[blocks, 5120]`: the additive reading. The matrix is not recorded; the reader
-//! of the tensor must know it ([`crate::Tensor::as_matrix`]). Only files named `*.q4nx` are read so,
-//! since elsewhere such a tensor may be plain bytes.
+//!   of the tensor must know it ([`crate::Tensor::as_matrix`]). Only files named `*.q4nx` are read so,
+//!   since elsewhere such a tensor may be plain bytes.
 //!
 //! This crate writes the second with one addition: the metadata entry `millrace.shape.NAME` = `n,k`,
 //! with which the file needs no name and no configuration.

@@ -103,9 +103,9 @@ impl fmt::Display for TensorType {
 
 /// Name, type, shape and place of a tensor.
 ///
-/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is the size that both give, and `offset..offset +
-/// size_bytes` is inside the file. For a tensor that is decoded from several ([`crate::Checkpoint::is_packed`]), the offset is that of
-/// its codes, and its bytes are in no file. For an [`OpaqueType`] of unknown size, `size_bytes` is the room that the file leaves for it.
+/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is the size that both give, and
+/// `offset..offset + size_bytes` is inside the file. For a tensor that is decoded from several ([`crate::Checkpoint::is_packed`]),
+/// the offset is that of its codes, and its bytes are in no file. For an [`OpaqueType`] of unknown size, `size_bytes` is the room that the file leaves for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Unique in the checkpoint.

@@ -11,7 +11,7 @@
 //! - rows of Q and K: GGUF files of the Llama family pair the rows that RoPE rotates;
 //! - norms of Gemma: Hugging Face files hold `w`, the others `1 + w`;
 //! - embeddings of Gemma: Q4NX bundles hold them multiplied by `sqrt(d_model)`, with a separate head
-//! beside them;
+//!   beside them;
 //! - experts: a tensor each in Hugging Face folders, stacked in GGUF; gates and up projections joined, apart or
 //!   interleaved, as the family's files have them;
 //! - Llama 3's RoPE scaling: a tensor in GGUF, parameters in `config.json`.
@@ -59,8 +59,8 @@ pub enum OutputContainer {
 }
 
 impl OutputContainer {
-    /// The kind of files that an output path and a recipe together ask for: `.gguf` names a GGUF
-    /// file, anything else a folder, whose weights are Q4NX if the recipe is.
+    /// The kind of files that an output path and a recipe together ask for. A name in `.gguf` gives
+    /// a GGUF file; any other name gives a folder, whose weights are Q4NX if the recipe is.
     pub fn of(out: &Path, recipe: Recipe) -> OutputContainer {
         if out
             .extension()

@@ -75,8 +75,9 @@ impl HfNames {
     }
 }
 
-/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
-/// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
+/// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal
+/// models, of Mamba's classes, of the multimodal wrappers of transformers 4 and of 5, of encoders with a head,
+/// and of the bare text model.
 pub const HF_PREFIXES: [&str; 10] = [
     "model.",
     "backbone.",

@@ -8,9 +8,9 @@
 //!
 //! Matrices are `N(0, 1/k)` with `k` inputs, so that activations keep their size from layer to
 //! layer; norms are near 1; biases are small. Drawing and quantising every weight would take minutes
-//! for a large model. So for each format and size a few thousand blocks are drawn and encoded as
-//! any weights would be, and a matrix is filled with blocks picked from that pool at random: real
-//! blocks of every format, at the speed of a copy.
+//! for a large model. So a few thousand blocks are drawn for each format and size, and encoded as
+//! any weights would be. A matrix is filled with blocks picked from that pool at random: real blocks
+//! of every format, at the speed of a copy.
 
 mod acceptance;
 mod draft;

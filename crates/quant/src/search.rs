@@ -1,7 +1,7 @@
 //! Common code of the encoders that search for scales: weights, weighted sums, and the fit of one group.
 //!
-//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given:
-//! large weights, which large products come from, are kept a little better than small ones. Sums run in eight fixed lanes, so
+//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given.
+//! Large weights give large products, so they are kept a little better than small ones. Sums run in eight fixed lanes, so
 //! that they vectorise and give the same bits on every machine.
 
 pub(crate) mod affine;

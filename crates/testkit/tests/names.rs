@@ -1,8 +1,8 @@
 //! Names: one idea has one word, the field's, and a type's is a noun.
 //!
 //! A reader who meets `Row` or `Job` should not have to ask whose. The bounds below are the counts reached so far. To lower one, give
-//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run `cargo test -p millrace-testkit --test testkit
-//! names`: the failure lists the remaining ones and counts them. That count is the bound. A bound never rises.
+//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run
+//! `cargo test -p millrace-testkit --test testkit names`: the failure lists the remaining ones and counts them. That count is the bound. A bound never rises.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::{BTreeMap, BTreeSet};

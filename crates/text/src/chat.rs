@@ -1,7 +1,7 @@
 //! Chat templates: conversations to prompts.
 //!
 //! Models carry their prompt format as a Jinja template. It is rendered with the environment that
-//! Hugging Face's `apply_chat_template` gives it, in which a template from a file is a guest: it
+//! Hugging Face's `apply_chat_template` gives it. A template from a file is a guest there: it
 //! reaches nothing but its variables, and it is stopped where it exceeds its bounds ([`job`]).
 
 mod adapt;
@@ -294,7 +294,8 @@ impl ChatTemplate {
     /// like the template's; [`ChatTemplate::render_prompt`] keeps them apart.
     ///
     /// Messages come out in whichever form the template takes them: contents as strings or as lists of
-    /// parts, and a system message that it refuses or drops before the text of the user's next message.
+    /// parts. A system message that it refuses or drops is put before the text of the user's next
+    /// message.
     ///
     /// # Errors
     /// [`Error::Refused`] if the template rejects the conversation, [`Error::TemplateLimit`] if it

@@ -111,11 +111,11 @@ fn on_white(data: &mut Vec<u8>) {
 
 /// Most bytes that decoding takes beside the tables of codes.
 ///
-/// Lossy: the image, planes of luma and two of a quarter in whole blocks of 16 × 16, and 29 bytes for each block, in a list that grows to
-/// twice its contents while the old one is still there. The file's bytes are held in two copies, or three while their buffer grows, and a
-/// missing part may be asked for. Transparency adds a lossless image. Lossless: four bytes a pixel, and images with one pixel for 4 × 4
-/// pixels that hold the transforms and select the codes. Where an image of four bytes a pixel becomes one of three in its place, it is
-/// turned with all four. Metadata are a copy of the file at most.
+/// Lossy: the image, planes of luma and two of a quarter in whole blocks of 16 × 16, and 29 bytes for each block. These are in a list
+/// that grows to twice its contents while the old one is still there. The file's bytes are held in two copies, or three while their
+/// buffer grows, and a missing part may be asked for. Transparency adds a lossless image. Lossless: four bytes a pixel, and images with
+/// one pixel for 4 × 4 pixels that hold the transforms and select the codes. Where an image of four bytes a pixel becomes one of three in
+/// its place, it is turned with all four. Metadata are a copy of the file at most.
 fn decode_bytes(width: u32, height: u32, (is_lossy, has_alpha): (bool, bool), file: usize) -> u64 {
     let pixels = u64::from(width) * u64::from(height);
     let [width_whole, height_whole] = [width, height].map(|n| u64::from(n).next_multiple_of(16));

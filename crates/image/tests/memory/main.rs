@@ -1,5 +1,5 @@
-//! Memory and time that images take, by a counting allocator: extreme shapes in every format, against the bound that is computed
-//! from the bytes in front of the pixels, and against the plain way through the decoder.
+//! Memory and time that images take, by a counting allocator. Extreme shapes in every format are compared with the bound
+//! computed from the bytes in front of the pixels, and with the plain way through the decoder.
 #![allow(clippy::unwrap_used)] // A test may panic.
 #![allow(unsafe_code)] // An allocator is.
 

@@ -20,9 +20,9 @@ pub enum WeightConvention {
     Gguf,
     /// As transformers saves them.
     HuggingFace,
-    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled and its norms already hold `1
-    /// + w`. In FastFlowLM's bundles its head is a separate tensor. A bundle of this program has only the head
-    /// where the head is the table, unscaled.
+    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled and its norms already
+    /// hold `1 + w`. In FastFlowLM's bundles its head is a separate tensor. A bundle of this program has only the
+    /// head where the head is the table, unscaled.
     Q4nx,
 }
 
@@ -112,8 +112,8 @@ pub struct Family {
     pub(crate) first_layer_is_global: bool,
     /// Whether its GGUF files name the activation, under keys that its hooks read and write.
     pub(crate) gguf_activation: bool,
-    /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
-    /// size: the key is not in the file, llama.cpp goes by the number of layers.
+    /// Number of layers at which GGUF readers take `d_model / n_heads` for the attention scale, not
+    /// the head size: the key is not in the file, so llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
     /// Names in Hugging Face files that only this family has.
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],

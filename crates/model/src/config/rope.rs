@@ -116,9 +116,9 @@ impl RopeConfig {
         }
     }
 
-    /// The parameters that give these explicit factors, as GGUF keeps only their result. They are those of `llama3`
-    /// with the usual low 1 and high 4 and an original context that is a power of two, or those of pairs that do
-    /// not rotate.
+    /// The parameters that give these explicit factors, as GGUF keeps only their result. They may be those of
+    /// `llama3`, with the usual low 1 and high 4 and a power of two as original context. They may also be those of
+    /// pairs that do not rotate.
     pub fn as_named(&self, n_rot: usize) -> Option<RopeConfig> {
         self.as_llama3(n_rot).or_else(|| self.as_proportional())
     }

@@ -1,5 +1,5 @@
-//! Tensors beside the matrices of the source that a conversion merges into them: LoRA adapters, `W + scale · B · A`, and
-//! factors of GGUF files (`.scale`) that the result has no tensors for.
+//! Tensors beside the matrices of the source that a conversion merges into them. They are LoRA adapters,
+//! `W + scale · B · A`, and factors of GGUF files (`.scale`) that the result has no tensors for.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Gemma 4: images of as many patches as a number of rows allows, tables of positions by column and by row, heads with norms that
-//! rotate by both, matrices with bounds, and squares of patches averaged, normalised and projected.
+//! Gemma 4: images of as many patches as a number of rows allows, and tables of positions by column and by row. Heads have norms
+//! and rotate by both, matrices have bounds, and squares of patches are averaged, normalised and projected.
 
 use super::config::{AxialTurns, PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};

@@ -1,6 +1,6 @@
-//! Qwen 3 VL and Qwen 3.5: images of any size in patches of two equal frames, learned positions stretched to the image, rotary
-//! positions of rows and columns, and a network that merges squares of patches. Qwen 3 VL taps some blocks besides, for the first
-//! layers of the text model.
+//! Qwen 3 VL and Qwen 3.5: images of any size in patches of two equal frames, with learned positions stretched to the image.
+//! Rotary positions are those of rows and columns, and a network merges squares of patches. Qwen 3 VL taps some blocks besides,
+//! for the first layers of the text model.
 
 use super::config::{PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfVision, VisionFamily};

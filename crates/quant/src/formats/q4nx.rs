@@ -2,8 +2,8 @@
 //! Dataflow Architecture*, §3.1.1). A group is 32 neighbouring columns of a row.
 //!
 //! Bytes: bf16 scale[8 groups][32 rows]; bf16 offset[8 groups][32 rows]; nibbles[2 halves][256 columns][8], where byte k of a
-//! half h holds rows 16h + 2k (low) and 16h + 2k + 1 (high). The readings differ only in the meaning of the offset: `w =
-//! scale·q + offset` (additive), or the older `w = scale·(q − offset)` (subtractive).
+//! half h holds rows 16h + 2k (low) and 16h + 2k + 1 (high). The readings differ only in the meaning of the offset:
+//! `w = scale·q + offset` (additive), or the older `w = scale·(q − offset)` (subtractive).
 
 use half::bf16;
 

@@ -2,7 +2,7 @@
 
 use crate::vocab::Vocab;
 
-/// Tokens in the order of their texts, so that those a text begins with are found by narrowing a range
+/// Tokens in the order of their texts. Those that a text begins with are found by narrowing a range
 /// byte by byte: four bytes a token, and no tree to build.
 #[derive(Debug)]
 pub(crate) struct PrefixTable {

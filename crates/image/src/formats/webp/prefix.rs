@@ -135,9 +135,9 @@ impl PrefixCode {
         }
     }
 
-    /// Bytes that the decoder takes for the code beside its place in the group (`HuffmanTree::build_implicit` and
-    /// `build_two_node` in `huffman.rs` of image-webp 0.2.4): a table of all values of as many bits as the longest symbol has, 10 at
-    /// most, and two nodes for each longer symbol.
+    /// Bytes that the decoder takes for the code beside its place in the group (`HuffmanTree::build_implicit` and `build_two_node`
+    /// in `huffman.rs` of image-webp 0.2.4). It has a table of all values of as many bits as the longest symbol has, 10 at most, and
+    /// two nodes for each longer symbol.
     pub(super) fn decoder_bytes(&self) -> u64 {
         match self {
             PrefixCode::One(_) => 0,
