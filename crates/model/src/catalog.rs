@@ -18,7 +18,7 @@ pub(crate) struct Catalog<'a> {
     by_name: HashMap<&'a str, &'a TensorInfo>,
     /// Biases of zeros beside packed matrices: quantisers write one whether the model has it or not.
     zero_biases: HashSet<&'a str>,
-    /// Factors of packed matrices that stand beside them.
+    /// Factors that are stored beside packed matrices.
     factors: Vec<&'a str>,
 }
 

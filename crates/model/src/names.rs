@@ -159,7 +159,7 @@ impl TensorName {
         }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
-            // Factors stand beside packed matrices, whose names have `.weight`.
+            // Factors are stored beside packed matrices, whose names have `.weight`.
             (Some(_), _) if name.ends_with('!') && self.part == ParameterKind::Scale => {
                 return None;
             }

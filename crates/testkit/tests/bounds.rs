@@ -1,6 +1,6 @@
 //! Lengths of files and functions. A reader holds a screen or two in mind, so longer ones are split.
 //!
-//! Bounds of counts are the counts reached so far, and never rise. Whoever shortens a function lowers the bound to the count in
+//! Bounds of counts are the counts reached so far, and never rise. If you shorten a function, lower the bound to the count in
 //! the failure.
 #![allow(clippy::unwrap_used)] // A test may panic.
 

@@ -36,7 +36,7 @@ const REFUSED: [(&str, &str); 13] = [
     ("arrow_config", "Arrow"),
 ];
 
-/// Initialisations that leave the base model unchanged. Others subtract a part from it, which would be missing here.
+/// Initialisations that leave the base model unchanged. Others take a part out of it, which would be missing here.
 const PLAIN_BEGINNINGS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// Contents of `adapter_config.json`.

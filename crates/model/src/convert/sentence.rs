@@ -335,7 +335,7 @@ pub(super) fn put_into_folder(
         side.taken
             .extend(["weight", "bias"].map(|part| format!("{name}.{part}")));
     }
-    // llama.cpp's files do not record it; llama.cpp always normalises.
+    // llama.cpp's files do not record it; llama.cpp itself normalises.
     if source.get_bool(sentence::NORMALIZE)?.unwrap_or(true) {
         modules.push(("Normalize", format!("{}_Normalize", modules.len())));
     }

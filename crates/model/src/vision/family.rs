@@ -162,7 +162,7 @@ pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, E
     (family.hf)(&keys).map(Some)
 }
 
-/// The configuration of an `mmproj` file; `None` if it is none.
+/// The configuration of an `mmproj` file; `None` for another file.
 pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Error> {
     let Some(metadata) = checkpoint.gguf() else {
         return Ok(None);

@@ -42,7 +42,7 @@ fn of_token(b: &mut GraphBuilder<'_>, dim: usize, width: usize) -> Result<ValueI
     Ok(b.push("layer_embed", op, vec![], width))
 }
 
-/// The layer's output of its own embedding, gated by `x`.
+/// The layer's own embedding, gated by `x` and projected.
 pub(in crate::arch) fn gated(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -8,7 +8,7 @@ use super::to_hf::VocabEntries;
 use super::{SPACE_MARK, kind};
 use crate::convert::Error;
 
-/// `Err` names, in words, the part of the file that folders cannot be read with.
+/// `Err` names, in words, the part of the file that readers of folders do not support.
 pub(super) fn build(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,
