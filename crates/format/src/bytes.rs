@@ -1,4 +1,4 @@
-//! A little-endian cursor over untrusted bytes: every read is checked against what is left.
+//! A little-endian cursor over untrusted bytes: every read is checked against the remaining length.
 
 use std::path::Path;
 

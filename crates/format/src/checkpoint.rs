@@ -1,4 +1,4 @@
-//! One view of a model's files, whatever their format.
+//! One view of a model's files, in any format.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use crate::mmap::{Advice, FileMapping};
 use crate::packed::{PackedTensor, Packing, StoredTensors, factor_name, unpack};
 use crate::{Error, Tensor, TensorInfo, gguf, hf};
 
-/// Whose tensor names and whose configuration a checkpoint has.
+/// Layout of a checkpoint's tensor names and configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// GGUF names (`blk.0.attn_q.weight`) and metadata keys.
@@ -36,10 +36,10 @@ impl FileBytes {
 
 /// An open model: tensors and their bytes, metadata, and where they came from.
 ///
-/// Weights are mapped into memory, not copied, but for those that a quantiser packed in a layout of its own
-/// ([`Packing`]): they are decoded when they are first asked for, and kept. While the checkpoint lives its files must not be
-/// truncated or rewritten in place (replacing them by renaming is fine): a page that the file lost
-/// cannot be read, and the operating system ends the process that tries.
+/// Weights are mapped into memory, not copied. Weights that a quantiser packed in its own layout ([`Packing`]) are decoded
+/// when they are first asked for, and kept. While the checkpoint lives its files must not be truncated or rewritten in place
+/// (replacing them by renaming is fine). A page that the file lost cannot be read, and the operating system ends the process
+/// that tries.
 pub struct Checkpoint {
     name: String,
     source: Source,
@@ -47,7 +47,7 @@ pub struct Checkpoint {
     buffers: Vec<FileBytes>,
     tensors: Vec<TensorInfo>,
     index: HashMap<String, usize>,
-    /// Those that are made of several tensors of the files, by number.
+    /// The tensors that are made of several tensors of the files, by number.
     packed: HashMap<usize, PackedTensor>,
     gguf: Option<gguf::Metadata>,
     hf: Option<hf::Files>,
@@ -103,7 +103,7 @@ impl CheckpointParts {
         name: String,
         files: hf::Files,
     ) -> Result<Checkpoint, Error> {
-        // Whoever needs the model refuses what is packed in other ways.
+        // The code that needs the model refuses other packings.
         if let Some(Ok(packing)) = files.packing() {
             self.unpack(&packing)?;
         }
@@ -155,7 +155,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::EmbeddedAlignment`] if `bytes` do not start at a multiple of the file's alignment,
-    /// and the errors of [`gguf::Header::parse`], which call the file `name`.
+    /// and the errors of [`gguf::Header::parse`], which use `name` for the file.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Checkpoint, Error> {
         let path = PathBuf::from(name);
         let header = gguf::Header::parse(bytes, &path)?;
@@ -172,12 +172,12 @@ impl Checkpoint {
         Ok(parts.into_gguf(name.to_owned(), header.metadata))
     }
 
-    /// Whose names and configuration it has.
+    /// Layout of its names and configuration.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// What to call it in messages: the path it was opened by, or the embedded model's name.
+    /// Its name in messages: the path it was opened by, or the embedded model's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -203,8 +203,8 @@ impl Checkpoint {
         Some(&self.tensors[*self.index.get(name)?])
     }
 
-    /// The bytes of a tensor, for those who read them once: what [`tensor`](Checkpoint::tensor) decodes it keeps, and
-    /// this does not.
+    /// The bytes of a tensor, for callers that read them once: this does not keep decoded bytes, while
+    /// [`tensor`](Checkpoint::tensor) does.
     ///
     /// # Errors
     /// [`Error::MissingTensor`].
@@ -217,20 +217,20 @@ impl Checkpoint {
         }
     }
 
-    /// Whether a tensor is decoded from several of the files, and its bytes lie in memory and in no file.
+    /// Whether a tensor is decoded from several of the files, so that its bytes are in memory and in no file.
     pub fn is_packed(&self, name: &str) -> bool {
         let number = self.index.get(name);
         number.is_some_and(|number| self.packed.contains_key(number))
     }
 
-    /// The factor on all numbers of a tensor that is decoded from several of the files, where it stands in a tensor of its
-    /// own ([`is_factor`](Checkpoint::is_factor)).
+    /// The factor on all numbers of a tensor that is decoded from several of the files, where it is a separate tensor
+    /// ([`is_factor`](Checkpoint::is_factor)).
     pub fn factor_of(&self, name: &str) -> Option<f32> {
         let number = self.index.get(&factor_name(name))?;
         self.packed.get(number)?.factor()
     }
 
-    /// Whether a tensor is the factor of another one, and stands in no file.
+    /// Whether a tensor is the factor of another one, and is in no file.
     pub fn is_factor(&self, name: &str) -> bool {
         let number = self.index.get(name);
         let packed = number.and_then(|number| self.packed.get(number));
@@ -258,7 +258,7 @@ impl Checkpoint {
         let bytes = match self.packed.get(&i) {
             Some(packed) => packed.bytes(&self.buffers),
             None => {
-                let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+                let start = info.offset as usize; // Readers checked that it is inside the bytes.
                 &self.buffers[info.file].bytes()[start..start + info.size_bytes]
             }
         };
@@ -310,7 +310,7 @@ impl Checkpoint {
         }
     }
 
-    /// Gives back memory that reading these bytes of a tensor took, for those who copied them
+    /// Gives back memory that reading these bytes of a tensor took, for callers that copied them
     /// elsewhere. They can be read again. Only a hint.
     pub fn release(&self, tensor: &str, bytes: Range<usize>) {
         let Some(&i) = self.index.get(tensor) else {
@@ -321,7 +321,7 @@ impl Checkpoint {
         }
         let info = &self.tensors[i];
         if let FileBytes::Mapped(mapping) = &self.buffers[info.file] {
-            let start = info.offset as usize; // Readers checked that it lies inside the bytes.
+            let start = info.offset as usize; // Readers checked that it is inside the bytes.
             let end = start + bytes.end.min(info.size_bytes);
             mapping.release(start + bytes.start..end);
         }

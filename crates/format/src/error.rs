@@ -1,8 +1,8 @@
-//! The one error type of the crate: what is wrong, where, what was expected and what was found.
+//! The one error type of the crate: the fault, its place, the expected and the found value.
 
 use std::path::PathBuf;
 
-/// Anything that can go wrong when a model file is opened, read or written.
+/// Any error when a model file is opened, read or written.
 ///
 /// Offsets are bytes from the start of the named file unless a field says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -27,16 +27,16 @@ pub enum Error {
         expected: &'static str,
         found: String,
     },
-    /// A file or folder of another kind than the reader takes it for.
+    /// A file or folder of another kind than the reader expects.
     #[error("{}: this is {what}: {advice}", file.display())]
     NotAModel {
         file: PathBuf,
         /// Its kind, with its article.
         what: String,
-        /// What the user can do.
+        /// Advice to the user.
         advice: String,
     },
-    /// A link whose target is not there.
+    /// A link whose target does not exist.
     #[error(
         "{}: a link to {}, which does not exist: move the target back, or download the file again",
         link.display(),
@@ -49,7 +49,7 @@ pub enum Error {
     /// A GGUF version outside 2 and 3.
     #[error("{}: GGUF version {found} is not supported: expected 2 or 3", file.display())]
     Version { file: PathBuf, found: u32 },
-    /// The file ends before something it announced.
+    /// The file ends before something that it announced.
     #[error(
         "{}: truncated at offset {offset}: {what} needs {expected_bytes} bytes, found {found_bytes} left \
          (an unfinished download? fetch the file again)",
@@ -62,7 +62,7 @@ pub enum Error {
         expected_bytes: u64,
         found_bytes: u64,
     },
-    /// A count, length or depth above what a sane file holds.
+    /// A count, length or depth above the limit for a sane file.
     #[error("{}: {what} at offset {offset} is {found}: the limit is {limit}", file.display())]
     Limit {
         file: PathBuf,
@@ -87,7 +87,7 @@ pub enum Error {
         expected: &'static str,
         found: String,
     },
-    /// Text that is not the JSON it should be.
+    /// Text that is not the expected JSON.
     #[error("{}: {what}: {source}", file.display())]
     Json {
         file: PathBuf,
@@ -101,7 +101,7 @@ pub enum Error {
     /// A metadata key that is needed is absent.
     #[error("{}: metadata key `{key}` is missing", file.display())]
     MissingKey { file: PathBuf, key: String },
-    /// A metadata key holds another type, or a number out of range.
+    /// A metadata key has another type, or a number out of range.
     #[error("{}: metadata key `{key}`: expected {expected}, found {found}", file.display())]
     KeyType {
         file: PathBuf,
@@ -118,7 +118,7 @@ pub enum Error {
     DuplicateTensor {
         file: PathBuf,
         tensor: String,
-        /// The file with the first one, when it is another.
+        /// The file with the first one, if it is a different file.
         first: Option<PathBuf>,
     },
     /// A tensor in a number format this program does not read.
@@ -132,7 +132,7 @@ pub enum Error {
         /// The type's name, with its number where the file has one.
         found: String,
     },
-    /// Dimensions that cannot be: too many, overflowing, or not whole blocks.
+    /// Impossible dimensions: too many, overflowing, or not whole blocks.
     #[error("{}: tensor `{tensor}` has shape {shape:?}: expected {expected}", file.display())]
     BadShape {
         file: PathBuf,
@@ -173,7 +173,7 @@ pub enum Error {
         other: String,
         other_end: u64,
     },
-    /// A tensor's bytes lie outside the file: a truncated download, or a forged offset.
+    /// A tensor's bytes are outside the file: a truncated download, or a forged offset.
     #[error(
         "{}: tensor `{tensor}` at offset {offset} needs {expected_bytes} bytes, but the file has {found_bytes} \
          bytes in all (truncated download?)",
@@ -187,7 +187,7 @@ pub enum Error {
         /// Length of the file.
         found_bytes: u64,
     },
-    /// The bytes given to a tensor are not what its type and shape need.
+    /// The number of bytes of a tensor differs from that of its type and shape.
     #[error(
         "{}: tensor `{tensor}` at offset {offset}: its type and shape need {expected_bytes} bytes, \
          found {found_bytes}",
@@ -219,14 +219,14 @@ pub enum Error {
         file.display()
     )]
     ShardName { file: PathBuf, count: u64 },
-    /// A shard's own count or its name disagree about the number of shards.
+    /// A shard's own count and its name disagree about the number of shards.
     #[error("{}: expected {expected} shards, found split.count = {found}", file.display())]
     ShardCount {
         file: PathBuf,
         expected: u64,
         found: String,
     },
-    /// A file calls itself a shard that another file already is.
+    /// A shard has the number of another file.
     #[error(
         "{}: calls itself shard {found} of the split: expected {expected} by its name",
         file.display()
@@ -286,14 +286,14 @@ pub enum Error {
         expected: Vec<usize>,
         found: String,
     },
-    /// A tensor of plain integers stands where weights are needed.
+    /// A tensor of plain integers where weights are needed.
     #[error("{}: tensor `{tensor}`: expected weights, found type {found}", file.display())]
     NotWeights {
         file: PathBuf,
         tensor: String,
         found: &'static str,
     },
-    /// Embedded bytes are not aligned as their tensors need.
+    /// Embedded bytes do not have the alignment that their tensors need.
     #[error(
         "{name}: embedded bytes must start at a multiple of {alignment}, found an address {found} past one"
     )]
@@ -302,7 +302,7 @@ pub enum Error {
         alignment: u64,
         found: u64,
     },
-    /// A file asked to be written cannot hold what it was given.
+    /// The format of a file to be written cannot hold the given contents.
     #[error("{}: cannot write tensor `{tensor}`: {reason}", file.display())]
     CannotStore {
         file: PathBuf,
@@ -337,7 +337,7 @@ impl Error {
         }
     }
 
-    /// Wraps an operating system error with the path and what was tried.
+    /// Wraps an operating system error with the path and the action.
     pub(crate) fn io(
         path: &std::path::Path,
         action: &'static str,

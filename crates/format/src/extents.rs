@@ -1,5 +1,5 @@
-//! Checks that every container needs: shapes that make sense, names that are unique, and bytes
-//! that lie inside the file and belong to one tensor only.
+//! Checks that every container needs: valid shapes, unique names, and bytes that are inside the
+//! file and belong to one tensor only.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use millrace_quant::DType;
 
 use crate::{Error, TensorInfo, TensorType};
 
-/// Whether the format says how many bytes a tensor of this type takes.
+/// Whether the format defines the bytes of a tensor of this type.
 pub(crate) fn is_sized(tensor_type: TensorType) -> bool {
     match tensor_type {
         TensorType::Opaque(opaque) => opaque.is_sized(),
@@ -17,7 +17,7 @@ pub(crate) fn is_sized(tensor_type: TensorType) -> bool {
 }
 
 /// The dimensions as sizes of this machine and the bytes they need: 0 for a type of unknown size,
-/// whose place in the file says it.
+/// whose size follows from its place in the file.
 ///
 /// # Errors
 /// [`Error::BadShape`] if they overflow or do not divide into whole blocks.
@@ -83,8 +83,7 @@ pub(crate) fn check_unique<'a>(
     }
 }
 
-/// Gives tensors of unknown size the room up to the next tensor or the file's end. Offsets are
-/// absolute.
+/// Gives tensors of unknown size the bytes up to the next tensor or the file's end. Offsets are absolute.
 pub(crate) fn give_room(tensors: &mut [TensorInfo], file_bytes: u64) {
     if tensors.iter().all(|tensor| is_sized(tensor.tensor_type)) {
         return;
@@ -102,7 +101,7 @@ pub(crate) fn give_room(tensors: &mut [TensorInfo], file_bytes: u64) {
     }
 }
 
-/// Refuses tensors that leave the file or share bytes. Offsets are absolute.
+/// Refuses tensors that extend beyond the file or share bytes. Offsets are absolute.
 pub(crate) fn check_places(
     tensors: &[TensorInfo],
     file_bytes: u64,

@@ -23,7 +23,7 @@ pub(crate) use split::open_split;
 pub const MAGIC: [u8; 4] = *b"GGUF";
 /// Tensor bytes start at multiples of this unless the file says otherwise.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
-/// The metadata key that says otherwise.
+/// The metadata key of another alignment.
 pub const ALIGNMENT_KEY: &str = "general.alignment";
 /// ggml's limit on the dimensions of a tensor.
 pub const MAX_DIMS: usize = 4;

@@ -1,4 +1,4 @@
-//! The JSON files that sit beside the weights in a Hugging Face model folder.
+//! The JSON files beside the weights in a Hugging Face model folder.
 
 mod python_json;
 mod special_tokens;
@@ -16,29 +16,30 @@ const MAX_CONFIG_BYTES: u64 = 16 << 20;
 /// The largest published tokenizers have some 35 MB.
 const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 
-/// Everything a model folder says about itself, as it stands in the files: the crates that know
-/// what the fields mean interpret them. A file that is absent is `None`.
+/// A model folder's description of itself, exactly as in the files: the crates that know the
+/// meaning of the fields interpret them. A file that is absent is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// `config.json`.
     pub config: Option<Value>,
     /// `generation_config.json`.
     pub generation_config: Option<Value>,
-    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: what a vision encoder wants of images.
+    /// `preprocessor_config.json`, or `image_processor` in `processor_config.json`: a vision encoder's requirements on
+    /// images.
     pub preprocessor_config: Option<Value>,
     /// `1_Pooling/config.json` of sentence-transformers: how rows of tokens become one.
     pub pooling: Option<Value>,
-    /// `config_sentence_transformers.json`: among others what stands before texts, by name.
+    /// `config_sentence_transformers.json`: among others the prompts in front of texts, by name.
     pub sentence_transformers: Option<Value>,
     /// The steps that `modules.json` of sentence-transformers lists, in its order. Steps whose path leads out of the
-    /// folder are left out.
+    /// folder are omitted.
     pub modules: Option<Vec<SentenceModule>>,
-    /// Those of them that are layers behind the pooled row.
+    /// The steps that are layers behind the pooled row.
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
-    /// `tokenizer_config.json`, with what `special_tokens_map.json` and `added_tokens.json` say
-    /// merged into it as transformers does. Where `tokenizer_config.json` has
+    /// `tokenizer_config.json`, with the entries of `special_tokens_map.json` and
+    /// `added_tokens.json` merged into it as transformers does. Where `tokenizer_config.json` has
     /// `added_tokens_decoder`, the other two do not count.
     pub tokenizer_config: Option<Value>,
     /// The Jinja text of `chat_template.jinja`, else of `chat_template.json`, else of the
@@ -49,7 +50,7 @@ pub struct Files {
 /// A step of a sentence-transformers folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentenceModule {
-    /// The class, without what stands before its last point: `Transformer`, `Pooling`, `Dense`, `Normalize`.
+    /// The class, without its path up to the last point: `Transformer`, `Pooling`, `Dense`, `Normalize`.
     pub class: String,
     /// Its folder within the model's; empty for the model's own.
     pub path: String,
@@ -78,7 +79,7 @@ fn sentence_modules(dir: &Path) -> Result<Option<Vec<SentenceModule>>, Error> {
             path: text("path").to_owned(),
         }
     };
-    // A path of the folder alone: nothing outside of it is a part of the model.
+    // A path within the folder only: no file outside it is a part of the model.
     let is_plain = |path: &str| !path.contains(['/', '\\']) && !path.starts_with('.');
     let steps = list.iter().map(step);
     Ok(Some(steps.filter(|step| is_plain(&step.path)).collect()))
@@ -102,7 +103,7 @@ fn dense_modules(
 }
 
 impl Files {
-    /// Reads what there is in the folder `dir`. Links are followed, as download caches need.
+    /// Reads the files that the folder `dir` has. Links are followed, as download caches need.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::NotAFile`], [`Error::Limit`] for a file of absurd size,
@@ -129,8 +130,8 @@ impl Files {
     }
 }
 
-/// What a vision encoder wants of images: a file of its own, or the image processor's part of the processor's as
-/// transformers 5 writes it.
+/// A vision encoder's requirements on images: a separate file, or the image processor's part of the processor's
+/// as transformers 5 writes it.
 fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
     let own = read_json(&dir.join("preprocessor_config.json"))?;
     if own.is_some() {
@@ -141,7 +142,7 @@ fn read_preprocessor(dir: &Path) -> Result<Option<Value>, Error> {
 }
 
 impl Files {
-    /// How matrices are packed, if `config.json` says that they are.
+    /// The packing of matrices, if `config.json` has one.
     pub fn packing(&self) -> Option<Result<Packing, UnsupportedPacking>> {
         Packing::find(self.config.as_ref()?).map(Packing::read)
     }
@@ -162,7 +163,7 @@ impl Files {
 }
 
 impl Files {
-    /// The number of the token that `tokenizer_config.json` calls `sep_token`, as it or `tokenizer.json` numbers it.
+    /// The number of the token that `tokenizer_config.json` calls `sep_token`, from that file or from `tokenizer.json`.
     pub fn separator_id(&self) -> Option<u32> {
         let config = self.tokenizer_config.as_ref()?;
         let token = config.get("sep_token")?;
@@ -250,7 +251,7 @@ pub(crate) fn read_file(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Error>
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(Error::io(path, "open"))?;
-    // One byte more than the limit tells a file of just that size from a longer one.
+    // One byte more than the limit distinguishes a file of exactly that size from a longer one.
     file.take(limit_bytes + 1)
         .read_to_end(&mut bytes)
         .map_err(Error::io(path, "read"))?;

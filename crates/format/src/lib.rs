@@ -1,11 +1,11 @@
 //! Model files as one memory-mapped [`Checkpoint`].
 //!
-//! Enters: GGUF files (also split), safetensors (also sharded), Hugging Face model folders and Q4NX
-//! bundles. Leaves: a list of tensors with names, types, shapes and bytes, which are the file's own
+//! Input: GGUF files (also split), safetensors (also sharded), Hugging Face model folders and Q4NX
+//! bundles. Output: a list of tensors with names, types, shapes and bytes, which are the file's own
 //! and not copied, and the metadata that came with them. Writers go the other way.
 //!
-//! Nothing read is trusted. Whatever a file holds, the outcome is a checkpoint whose every tensor
-//! lies inside its file, or an [`Error`] that names file, tensor, offset, expected and found: never a
+//! Nothing read is trusted. For any file, the outcome is a checkpoint whose every tensor is inside
+//! its file, or an [`Error`] that names file, tensor, offset, expected and found value. It is never a
 //! panic, and never an allocation that the file's own length does not justify.
 //!
 //! ```

@@ -19,7 +19,7 @@ pub enum Advice {
 
 /// A whole file, mapped read-only and shared with the page cache.
 ///
-/// While it lives the file must not be truncated or rewritten in place: reading a page that the
+/// While it lives the file must not be truncated or rewritten in place. Reading a page that the
 /// file lost ends the process with SIGBUS, and rewritten bytes change under the reader. Replacing
 /// the file by renaming another one over it is fine; the mapping keeps the old bytes.
 pub(crate) struct FileMapping {
@@ -40,9 +40,9 @@ impl FileMapping {
         }
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         // SAFETY: the mapping is read-only and never handed out as anything but `&[u8]`, for which
-        // every byte value is valid. What the compiler cannot check is that no other process
-        // shortens or rewrites the file meanwhile: that is the documented contract above, the same
-        // one every program that maps model files relies on.
+        // every byte value is valid. The compiler cannot check that no other process shortens or
+        // rewrites the file meanwhile: that is the documented contract above, the same one every
+        // program that maps model files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
         Ok(FileMapping { map })
     }
@@ -64,7 +64,7 @@ impl FileMapping {
 }
 
 impl FileMapping {
-    /// Starts to read `bytes`, if they are of this mapping; says whether they are. A hint: failure changes nothing.
+    /// Starts to read `bytes`, if they belong to this mapping; returns whether they do. A hint: failure changes nothing.
     pub(crate) fn read_ahead(&self, bytes: &[u8]) -> bool {
         let (own, wanted) = (self.map.as_ptr_range(), bytes.as_ptr_range());
         if wanted.start < own.start || wanted.end > own.end {
@@ -80,13 +80,13 @@ impl FileMapping {
         true
     }
 
-    /// Gives the memory of a range's pages back; who reads them again gets them from the file. A
+    /// Gives the memory of a range's pages back; a later read gets them from the file again. A
     /// hint: failure changes nothing.
     pub(crate) fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
         if range.start < range.end && range.end <= self.map.len() {
             let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: the range lies within the mapping, which is shared, read-only and of a file:
+            // SAFETY: the range is within the mapping, which is shared, read-only and of a file:
             // the kernel forgets where its pages are and faults the same bytes in again at the next
             // read. Nothing was ever written to them that could be lost.
             let _ = unsafe {

@@ -1,7 +1,7 @@
 //! Element types that checkpoints carry and this program does not decode.
 //!
-//! A tensor of such a type can be listed, and copied where its size is known. Whoever needs its
-//! numbers gets [`crate::Error::UnsupportedType`].
+//! A tensor of such a type can be listed, and copied where its size is known. A caller that needs
+//! its numbers gets [`crate::Error::UnsupportedType`].
 
 use std::fmt;
 
@@ -18,11 +18,11 @@ pub struct OpaqueType {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Name {
     Known(&'static str),
-    /// As the file spells it; empty for a mere number.
+    /// The name in the file; empty for a mere number.
     Unknown(Label),
 }
 
-/// The beginning of a name that only the file knows.
+/// The beginning of a name that is not in any table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Label {
     bytes: [u8; Label::MAX_BYTES],
@@ -96,13 +96,12 @@ impl OpaqueType {
         }
     }
 
-    /// Whether the format says how many bytes a tensor takes.
+    /// Whether the format defines the bytes of a tensor.
     pub fn is_sized(self) -> bool {
         self.block.is_some()
     }
 
-    /// Bytes of `n_elems` elements; `None` if they are no whole blocks, overflow, or are of unknown
-    /// size.
+    /// Bytes of `n_elems` elements; `None` if they are not whole blocks, overflow, or are of unknown size.
     pub fn size_bytes(self, n_elems: usize) -> Option<usize> {
         let (elems, bytes) = self.block?;
         if !n_elems.is_multiple_of(elems) {

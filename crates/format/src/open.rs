@@ -1,4 +1,4 @@
-//! Finds out what a path is and opens it with the right reader.
+//! Recognises the kind of a path and opens it with the right reader.
 
 mod folder;
 
@@ -72,7 +72,7 @@ impl FileContainer {
     }
 }
 
-/// What a path that the user gave is called in messages.
+/// The name in messages of a path that the user gave.
 fn name_of(path: &Path) -> String {
     path.display().to_string()
 }
@@ -129,14 +129,14 @@ fn push_safetensors(parts: &mut CheckpointParts, path: &Path) -> Result<(), Erro
     parts.push(path.to_owned(), FileBytes::Mapped(mapping), header.tensors)
 }
 
-/// Whether a header's length and a header seem to stand at an offset.
+/// Whether a header's length and a header seem to be at an offset.
 fn is_safetensors_at(bytes: &[u8], offset: u64) -> bool {
     let rest = bytes.get(offset as usize..).unwrap_or_default();
     rest.get(8..10) == Some(b"{\"") || rest.get(8..10) == Some(b"{}")
 }
 
-/// Opens the shards that an index names. Its entries say which files to open and nothing more: what
-/// a file holds is in its own header, and what the model lacks is named by whoever needs it.
+/// Opens the shards that an index names. Its entries say which files to open and nothing more: each
+/// file's own header lists its tensors, and the code that needs a missing tensor names it.
 fn open_index(path: &Path, shown: &Path) -> Result<Checkpoint, Error> {
     let index = Index::parse(&hf::read_file(path, MAX_INDEX_BYTES)?, path)?;
     let folder = folder_of(path);

@@ -28,11 +28,10 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts a file that will be called `target`. A link is followed: what it points to is
-    /// replaced.
+    /// Starts a file that will be called `target`. A link is followed: its target is replaced.
     ///
     /// # Errors
-    /// [`Error::NotAFile`] if something else than a file has the name (a folder, a device), and
+    /// [`Error::NotAFile`] if something other than a file has the name (a folder, a device), and
     /// [`Error::Io`] if the folder is missing or not writable.
     pub fn create(target: &Path) -> Result<AtomicFile, Error> {
         let target = match fs::metadata(target) {
@@ -57,8 +56,7 @@ impl AtomicFile {
         &self.target
     }
 
-    /// Puts everything on the disk without giving it its name yet: what can fail for want of space
-    /// fails here.
+    /// Puts everything on the disk without giving it its name yet: a write that fails for want of space fails here.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -118,7 +116,7 @@ impl Seek for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            // What is still buffered goes nowhere: `into_parts` does not flush.
+            // Buffered bytes are discarded: `into_parts` does not flush.
             drop(writer.into_parts());
             let _ = fs::remove_file(&self.temporary);
             unfinished().remove(&self.temporary);
@@ -134,8 +132,8 @@ fn unfinished() -> MutexGuard<'static, BTreeSet<PathBuf>> {
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Removes every file that was started and not committed, for a process about to be ended without
-/// unwinding. Threads that start, commit or drop a file after this wait forever.
+/// Removes every file that was started and not committed, for a process that is about to be ended
+/// without unwinding. Threads that start, commit or drop a file after this wait forever.
 pub fn discard_unfinished() {
     let files = unfinished();
     for file in files.iter() {
@@ -161,8 +159,8 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A new file of a name that no other writer uses, in the folder of `target`, because a rename is
-/// atomic only inside one file system.
+/// A new file, in the folder of `target` and under a name that no other writer uses. A rename is
+/// atomic only within one file system.
 fn create_beside(target: &Path) -> Result<(PathBuf, File), Error> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let Some(name) = target.file_name() else {
@@ -187,7 +185,7 @@ fn create_beside(target: &Path) -> Result<(PathBuf, File), Error> {
                 files.insert(temporary.clone());
                 return Ok((temporary, file));
             }
-            // A leftover of a killed process that had our process id.
+            // A leftover of a killed process with the same process id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::io(target, "create")(error)),
         }

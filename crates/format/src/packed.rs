@@ -1,13 +1,13 @@
 //! Folders whose matrices are packed in a quantiser's own layout: FP8, compressed-tensors, ModelOpt, GPTQ, AWQ, BitNet.
 //!
-//! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go
-//! together. Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that
-//! nobody else has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs
-//! ([`float4`]), FP8 becomes F16 or BF16 ([`float8`]); the files say what is exact. A tensor is decoded when its bytes
-//! are first asked for. NVFP4 and ternary matrices have a factor for all of it in a tensor of its own, `<module>.scale`.
+//! Such a folder has several tensors for a matrix, and `quantization_config` in `config.json` says how they go together.
+//! Here they become one tensor under the matrix's own name, in a format that kernels multiply with, so that nobody else
+//! has to know. Integers keep their codes in blocks of 32 ([`integers`]), as 4-bit floats do in theirs ([`float4`]), FP8
+//! becomes F16 or BF16 ([`float8`]); the files document which conversions are exact. A tensor is decoded when its bytes
+//! are first asked for. NVFP4 and ternary matrices have one factor in a separate tensor, `<module>.scale`.
 //!
-//! What a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`) shows in its tensors, so the lists are
-//! not read.
+//! The tensors themselves show which matrices a folder leaves unpacked (`ignore`, `modules_to_not_convert`, `dynamic`),
+//! so the lists are not read.
 
 mod codes;
 mod float4;
@@ -38,7 +38,7 @@ use ternary::PackedTernary;
 /// Rows that a thread decodes are a multiple of this.
 const ROWS: usize = 64;
 
-/// Factors of activations and of caches, which this program computes without: it keeps both more exactly.
+/// Factors of activations and of caches, which this program does not use: it keeps both in higher precision.
 const UNREAD: [&str; 12] = [
     ".input_scale",
     ".input_scale_ub",
@@ -131,7 +131,7 @@ impl PackedTensor {
         }
     }
 
-    /// As a tensor of this name; `codes` are those that it is made of.
+    /// Description as a tensor of this name; `codes` are its codes in the file.
     fn info(&self, name: String, codes: &TensorInfo) -> TensorInfo {
         let shape = self.shape();
         let tensor_type = TensorType::Weights(self.dtype());
@@ -155,7 +155,7 @@ impl PackedTensor {
         }
     }
 
-    /// The number that is a factor of another tensor.
+    /// The number, if it is a factor of another tensor.
     pub(crate) fn factor(&self) -> Option<f32> {
         match self.source {
             PackedSource::Factor(factor) => Some(factor),
@@ -163,7 +163,7 @@ impl PackedTensor {
         }
     }
 
-    /// `dtype` is [`wider`] than its own.
+    /// Sets a format, which must be [`wider`] than its own.
     fn set_dtype(&mut self, dtype: DType) {
         match &mut self.source {
             PackedSource::Integers(integers) => integers.set_dtype(dtype),
@@ -175,7 +175,7 @@ impl PackedTensor {
     }
 }
 
-/// `n` rows of `row_bytes` each; `decode` fills some of them, from the row of its number on.
+/// `n` rows of `row_bytes` each; `decode` fills a run of them, and gets the number of the first.
 fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Box<[u8]> {
     let mut out = vec![0; n * row_bytes].into_boxed_slice();
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
@@ -189,7 +189,7 @@ fn by_rows(n: usize, row_bytes: usize, decode: &(dyn Fn(usize, &mut [u8]) + Sync
     out
 }
 
-/// A matrix, the tensor that holds its codes, and all others that it takes.
+/// A matrix, the tensor that holds its codes, and all its other tensors.
 struct FoundMatrix {
     name: String,
     codes: String,
@@ -198,7 +198,7 @@ struct FoundMatrix {
 }
 
 impl FoundMatrix {
-    /// The matrix, and the factor that its blocks do not hold.
+    /// The matrix, and its factor if its blocks do not hold it.
     fn into_tensors(self) -> impl Iterator<Item = (String, PackedTensor)> {
         let factor = match &self.tensor.source {
             PackedSource::Pairs(pairs) => pairs.factor(),
@@ -213,12 +213,12 @@ impl FoundMatrix {
     }
 }
 
-/// What the factor of a matrix is called.
+/// The name of a matrix's factor.
 pub(crate) fn factor_name(matrix: &str) -> String {
     format!("{}.scale", matrix.strip_suffix(".weight").unwrap_or(matrix))
 }
 
-/// The narrowest format that holds what both hold.
+/// The narrowest format that holds the numbers of both.
 fn wider(a: DType, b: DType) -> DType {
     match (a, b) {
         _ if a == b => a,
@@ -228,7 +228,7 @@ fn wider(a: DType, b: DType) -> DType {
     }
 }
 
-/// Gives the matrices of a layer's experts one format: whoever multiplies with them asks for that.
+/// Gives the matrices of a layer's experts one format: the code that multiplies by them asks for that.
 fn unify_experts(found: &mut HashMap<String, FoundMatrix>) {
     let group = |name: &str| {
         let parts: Vec<&str> = name.split('.').collect();
@@ -247,13 +247,13 @@ fn unify_experts(found: &mut HashMap<String, FoundMatrix>) {
     }
 }
 
-/// The tensors of a folder as everyone but this module sees them, and those of them that are packed, by number.
+/// The tensors of a folder as the other modules see them, and those of them that are packed, by number.
 pub(crate) struct FolderTensors {
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) packed: HashMap<usize, PackedTensor>,
 }
 
-/// The error for a tensor of this name beside the codes that it is made of.
+/// The error for a tensor that exists with the same name as one made of these codes.
 fn duplicate(stored: &StoredTensors<'_>, codes: &TensorInfo, tensor: String) -> Error {
     Error::DuplicateTensor {
         file: stored.path(codes).to_owned(),

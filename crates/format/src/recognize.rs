@@ -1,6 +1,6 @@
-//! What a file is that is no model, or not yet: every reader asks here before it parses.
+//! Kinds of files that are not models, or not yet: every reader asks here before it parses.
 //!
-//! Judged by first bytes where a format has them, else by name. Each kind says what to do.
+//! Judged by first bytes where a format has them, else by name. Each kind has advice.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::Error;
 use crate::gguf::MAGIC;
 use crate::safetensors::MAX_HEADER_BYTES;
 
-/// How much of a file's beginning is looked at.
+/// Bytes that are read of a file's beginning.
 const HEAD_BYTES: usize = 1024;
 
 const DOWNLOAD: &str = "download the file again, and open what comes in a browser if it repeats";
@@ -26,11 +26,11 @@ enum Sign {
     At(usize, &'static [u8]),
     /// It starts with this text, after white space and a byte order mark, in any case.
     Text(&'static str),
-    /// A rule of its own.
+    /// It fulfils this rule.
     Rule(fn(&[u8]) -> bool),
 }
 
-/// A kind of file: how to tell it, what it is called, what to do about it.
+/// A kind of file: how to recognise it, its name, advice.
 struct FileKind(Sign, &'static str, &'static str);
 
 const KINDS: &[FileKind] = &[
@@ -181,7 +181,7 @@ fn is_bzip2(head: &[u8]) -> bool {
     head.starts_with(b"BZh") && head.get(4..10) == Some(b"\x31\x41\x59\x26\x53\x59")
 }
 
-/// Protocol 2 and later begin so; the opcode behind is a frame, a tuple, a dict, a global or an integer.
+/// Protocol 2 and later begin this way; the opcode behind is a frame, a tuple, a dict, a global or an integer.
 fn is_pickle(head: &[u8]) -> bool {
     matches!(head, [0x80, 2..=5, op, ..] if b"\x95(}]c\x8aX\x8c".contains(op))
 }
@@ -201,7 +201,7 @@ fn is_imatrix(head: &[u8]) -> bool {
         && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// A version number and the producer's name: how ONNX's ModelProto begins, and Core ML's Model.
+/// A version number and the producer's name: the beginning of ONNX's ModelProto, and of Core ML's Model.
 fn is_onnx(head: &[u8]) -> bool {
     let &[0x08, 1..=31, tag, len, ref rest @ ..] = head else {
         return false;
@@ -227,7 +227,7 @@ fn contains(head: &[u8], part: &[u8]) -> bool {
     head.windows(part.len()).any(|window| window == part)
 }
 
-/// Names of files that are told by nothing else.
+/// Names of files that are recognised by name alone.
 const NAMES: &[(&str, &str, &str)] = &[
     (".onnx", "an ONNX model", CONVERT),
     (".onnx_data", "the weights of an ONNX model", CONVERT),
@@ -271,7 +271,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What a path's name says that it is, for files whose beginning does not say it.
+/// The kind that a path's name indicates, for files whose beginning does not.
 fn by_name(path: &Path) -> Option<(&'static str, &'static str)> {
     let name = file_name(path);
     if is_part(&name) {
@@ -308,7 +308,7 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().to_ascii_lowercase()
 }
 
-/// What a file that begins so is, if it is of a kind that is no model.
+/// The kind of a file that begins so, if it is a kind that is not a model.
 fn kind_of(head: &[u8]) -> Option<(&'static str, &'static str)> {
     if head.is_empty() {
         return Some((
@@ -329,7 +329,7 @@ pub(crate) fn error(path: &Path, (what, advice): (&str, &str)) -> Error {
     }
 }
 
-/// Refuses a file whose beginning says that it is something else than what it is taken for.
+/// Refuses a file whose beginning shows that it is of another kind than expected.
 ///
 /// # Errors
 /// [`Error::NotAModel`].
@@ -340,7 +340,7 @@ pub(crate) fn check(bytes: &[u8], path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The same for a file of weights, which is no text either.
+/// The same for a file of weights, which is not text either.
 ///
 /// # Errors
 /// [`Error::NotAModel`].
@@ -376,11 +376,11 @@ fn is_safetensors(bytes: &[u8]) -> bool {
     u64::from_le_bytes(*length) <= MAX_HEADER_BYTES && rest.first() == Some(&b'{')
 }
 
-/// Says more of a failure where a file's name explains it.
+/// Adds the kind of a file to a failure where the file's name explains it.
 pub(crate) fn explain(failure: Error, path: &Path) -> Error {
     let unreadable = match &failure {
         Error::Truncated { .. } | Error::BeyondFile { .. } | Error::UnknownFormat { .. } => true,
-        // A length of no header: the file's first bytes are none of a model's.
+        // An invalid header length: the file's first bytes are not those of a model.
         Error::Limit { offset, .. } => *offset == 0,
         _ => false,
     };
@@ -390,7 +390,7 @@ pub(crate) fn explain(failure: Error, path: &Path) -> Error {
     }
 }
 
-/// What a folder is that holds no weights under a name that is looked for.
+/// The kind of a folder that holds no weights under a name that is looked for.
 pub(crate) fn folder(dir: &Path, names: &[String]) -> Option<Error> {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     let adapter = [

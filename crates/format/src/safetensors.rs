@@ -11,12 +11,12 @@
 //! Tensors of 5120-byte Q4NX blocks come in two spellings:
 //!
 //! - type `Q4NX` with the matrix's shape `[n, k]`: the subtractive reading;
-//! - type `I8` with shape `[blocks, 5120]`: the additive reading. The matrix is not recorded; whoever
-//!   reads the tensor must know it ([`crate::Tensor::as_matrix`]). Only files named `*.q4nx` are
-//!   read so, since elsewhere such a tensor may be plain bytes.
+//! - type `I8` with shape `[blocks, 5120]`: the additive reading. The matrix is not recorded; the reader
+//!   of the tensor must know it ([`crate::Tensor::as_matrix`]). Only files named `*.q4nx` are read so,
+//!   since elsewhere such a tensor may be plain bytes.
 //!
-//! What this crate writes is the second with one addition: the metadata entry
-//! `millrace.shape.NAME` = `n,k`, with which the file needs no name and no configuration.
+//! This crate writes the second with one addition: the metadata entry `millrace.shape.NAME` = `n,k`,
+//! with which the file needs no name and no configuration.
 
 mod header;
 mod index;

@@ -1,4 +1,4 @@
-//! What a checkpoint says about a tensor, and the tensor's bytes.
+//! A checkpoint's description of a tensor, and the tensor's bytes.
 
 use std::fmt;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::opaque::OpaqueType;
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorType {
-    /// Weights the kernels can multiply with.
+    /// Weights that the kernels can multiply by.
     Weights(DType),
-    /// Plain numbers that are no weights: position tables, token maps, flags.
+    /// Plain numbers that are not weights: position tables, token maps, flags.
     Plain(PlainType),
     /// Elements that this program does not decode.
     Opaque(OpaqueType),
 }
 
-/// Element types that checkpoints carry but that are no weights.
+/// Element types that checkpoints carry but that are not weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the documentation.
 pub enum PlainType {
@@ -103,10 +103,9 @@ impl fmt::Display for TensorType {
 
 /// Name, type, shape and place of a tensor.
 ///
-/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is what both need,
-/// and `offset..offset + size_bytes` lies inside the file. Of a tensor that is decoded from several
-/// ([`crate::Checkpoint::is_packed`]) the offset is that of its codes, and its bytes lie in no file. For an [`OpaqueType`] of unknown size,
-/// `size_bytes` is the room that the file leaves for it.
+/// Always holds: the shape divides into whole blocks of the type, `size_bytes` is the size that both give, and
+/// `offset..offset + size_bytes` is inside the file. For a tensor that is decoded from several ([`crate::Checkpoint::is_packed`]),
+/// the offset is that of its codes, and its bytes are in no file. For an [`OpaqueType`] of unknown size, `size_bytes` is the room that the file leaves for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Unique in the checkpoint.
@@ -170,8 +169,8 @@ impl TensorInfo {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor can be read with this shape: it is its own, or it is nominal and
-    /// `expected` is a matrix of the same number of whole blocks. A number without dimensions is a vector of one.
+    /// Whether the tensor can be read with this shape: it is its own, or it is nominal and `expected` is a matrix
+    /// of the same number of whole blocks. A number without dimensions counts as a vector of one.
     pub fn has_shape(&self, expected: &[usize]) -> bool {
         if self.nominal_shape {
             expected.len() == 2 && self.tensor_type.size_bytes(expected) == Some(self.size_bytes)
@@ -209,7 +208,7 @@ impl<'a> Tensor<'a> {
     ///
     /// # Errors
     /// [`Error::NotWeights`] if the tensor holds plain integers or doubles,
-    /// [`Error::UnsupportedType`] if it holds what this program does not decode.
+    /// [`Error::UnsupportedType`] if it holds a type that this program does not decode.
     pub fn dtype(&self) -> Result<DType, Error> {
         match self.info.tensor_type {
             TensorType::Opaque(opaque) => Err(Error::UnsupportedType {

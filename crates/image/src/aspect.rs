@@ -2,10 +2,10 @@
 
 use crate::Error;
 
-/// The longer side over the shorter, at most (transformers, `smart_resize` of `image_processing_qwen2_vl`).
+/// Bound of the longer side over the shorter (transformers, `smart_resize` of `image_processing_qwen2_vl`).
 const MAX_RATIO: usize = 200;
 
-/// How large an image becomes that keeps its aspect ratio.
+/// A resize that keeps the aspect ratio, within limits of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AspectResize {
     /// Pixels of which both sides are multiples; at least 1.
@@ -17,8 +17,8 @@ pub struct AspectResize {
 }
 
 impl AspectResize {
-    /// Width and height that an image of `width` by `height` pixels becomes: the nearest whole units, and where those are more or fewer
-    /// pixels than the limits allow, the nearest beyond it of the same ratio.
+    /// The new width and height of an image of `width` by `height` pixels: the nearest whole units. Where those have more or fewer
+    /// pixels than the limits allow, it is the nearest size within them of the same ratio.
     ///
     /// # Errors
     /// [`Error::Aspect`] for a side of more than 200 times the other.
@@ -34,7 +34,7 @@ impl AspectResize {
         let sides = [width as f64, height as f64];
         let unit = self.unit as f64;
         let n_pixels = sides[0] * sides[1];
-        // As a number of units.
+        // Rounded to a number of units.
         let nearest = sides.map(|side| (side / unit).round_ties_even());
         let found = nearest[0] * nearest[1] * unit * unit;
         let units = if found > self.max_pixels as f64 {
@@ -51,7 +51,7 @@ impl AspectResize {
     }
 }
 
-/// As many whole units as a number of them allows, whatever an image's size (transformers,
+/// The most whole units within a number of them, for an image of any size (transformers,
 /// `get_aspect_ratio_preserving_size` of `image_processing_gemma4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillResize {
@@ -62,8 +62,8 @@ pub struct FillResize {
 }
 
 impl FillResize {
-    /// Width and height that an image of `width` by `height` pixels becomes. A line is a unit high, and as many long as the limit or the
-    /// ratio allows.
+    /// The new width and height of an image of `width` by `height` pixels. An image that becomes a line is one unit high, and as long as
+    /// the limit or the ratio allows.
     pub fn target(&self, width: usize, height: usize) -> (usize, usize) {
         let (unit, n_pixels) = (self.unit as f64, width as f64 * height as f64);
         let factor = (self.max_units as f64 * unit * unit / n_pixels).sqrt();
@@ -90,7 +90,7 @@ pub struct LongerSideResize {
 }
 
 impl LongerSideResize {
-    /// Width and height that an image of `width` by `height` pixels becomes.
+    /// The new width and height of an image of `width` by `height` pixels.
     ///
     /// # Errors
     /// [`Error::Aspect`] for an image whose shorter side would be less than a pixel.
@@ -118,7 +118,8 @@ impl LongerSideResize {
 mod tests {
     use super::*;
 
-    /// Widths and heights, what fills 280 units of 48 pixels, and what has 1,540 pixels of the longer side at most in units of 28.
+    /// Widths and heights, their size in 280 units of 48 pixels, and their size with at most 1,540 pixels of the longer side in
+    /// units of 28.
     const OTHER_SIZES: [[(usize, usize); 3]; 12] = [
         [(1, 1), (768, 768), (28, 28)],
         [(48, 48), (768, 768), (56, 56)],
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Widths and heights of images, and what becomes of them.
+    /// Widths and heights of images, and their new ones.
     const SIZES: [((usize, usize), (usize, usize)); 18] = [
         ((1, 1), (56, 56)),
         ((1, 200), (28, 812)),
@@ -198,7 +199,7 @@ mod tests {
         ((98, 32), (112, 28)),
     ];
 
-    /// What transformers 5.24 has (`smart_resize` with a unit of 28, 3,136 to 1,003,520 pixels).
+    /// Sizes of transformers 5.24 (`smart_resize` with a unit of 28, 3,136 to 1,003,520 pixels).
     #[test]
     fn sizes_are_those_of_transformers() {
         let resize = AspectResize {

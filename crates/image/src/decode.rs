@@ -4,13 +4,13 @@ use crate::Error;
 use crate::formats::{ImageFault, ImageFormat};
 use crate::orientation::Orientation;
 
-/// Bytes of a file that are read at most.
+/// Most bytes of a file that are read.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Pixels that are decoded at most: an image of 10,000 × 10,000. A file of few bytes can claim any number.
+/// Most pixels that are decoded: an image of 10,000 × 10,000. A file of few bytes can claim any number.
 pub const MAX_PIXELS: u64 = 100_000_000;
 
-/// What an image may take. Both are known from what stands in front of a file's pixels, and nothing is decoded that is beyond either.
+/// Limits of an image. Both numbers are known from the bytes in front of a file's pixels, and nothing beyond either is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Pixels.
@@ -26,8 +26,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits within which every usual image of so many pixels is: 16 bytes a pixel, and 16 MiB. Progressive JPEG in four colours needs
-    /// 11, WebP with transparency nearly 12, PNG in RGB of one row 15.
+    /// Limits for every usual image of this number of pixels: 16 bytes a pixel, and 16 MiB. Progressive JPEG in four colours needs 11,
+    /// WebP with transparency nearly 12, PNG in RGB of one row 15.
     pub const fn of_pixels(pixels: u64) -> Limits {
         Limits {
             pixels,
@@ -48,7 +48,7 @@ impl RgbImage {
     /// An image of `rgb`, `[height, width, 3]`.
     ///
     /// # Panics
-    /// If a side is 0, or `rgb` is not as long as that.
+    /// If a side is 0, or `rgb` has another length.
     pub fn new(width: usize, height: usize, rgb: Vec<u8>) -> RgbImage {
         assert!(width > 0 && height > 0, "{width} × {height} pixels");
         assert_eq!(rgb.len(), width * height * 3, "three bytes a pixel");
@@ -70,7 +70,7 @@ impl RgbImage {
         &self.rgb
     }
 
-    /// The part with its upper left corner at `(x, y)`; what lies beyond the image is left out.
+    /// The part with its upper left corner at `(x, y)`; pixels beyond the image are left out.
     pub(crate) fn crop(&self, x: usize, y: usize, width: usize, height: usize) -> RgbImage {
         let (x_end, y_end) = (self.width.min(x + width), self.height.min(y + height));
         let row = |y: usize| &self.rgb[(y * self.width + x) * 3..(y * self.width + x_end) * 3];
@@ -78,9 +78,9 @@ impl RgbImage {
         RgbImage::new(x_end - x, y_end - y, rgb)
     }
 
-    /// Decodes a file: by its first bytes, whatever it is called. An orientation that the camera noted
-    /// (EXIF) is applied, and transparency laid on white, as transformers' processor does with an image
-    /// that is open (given a path it drops transparency).
+    /// Decodes a file by its first bytes, under any name. An orientation that the camera noted (EXIF)
+    /// is applied, and transparency laid on white, as transformers' processor does with an image that
+    /// is open (given a path it drops transparency).
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.
@@ -88,7 +88,8 @@ impl RgbImage {
         RgbImage::decode_within(name, bytes, Limits::default())
     }
 
-    /// As [`decode`](RgbImage::decode), within limits of its own and [`MAX_PIXELS`]: for who decodes what strangers send.
+    /// As [`decode`](RgbImage::decode), within the given limits and [`MAX_PIXELS`]: for programs that decode files of
+    /// strangers.
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.
@@ -96,17 +97,18 @@ impl RgbImage {
         let (format, limits) = format_of(name, bytes, limits)?;
         let stored = format.read(bytes, limits);
         let stored = stored.map_err(|fault| error_of(fault, name, format, limits))?;
-        // An orientation that cannot be read is none. Turning is not to find metadata beside the image: they may be as long as the file.
+        // An orientation that cannot be read is ignored. Turning must not keep metadata beside the image: they may be as long as the
+        // file.
         let orientation = stored.exif.and_then(|exif| Orientation::in_exif(&exif));
         let image = RgbImage::new(stored.width, stored.height, stored.rgb);
         Ok(orientation.unwrap_or_default().applied_to(image))
     }
 
-    /// Width and height as a file's head says them, of the image as it is stored: turned upright they may change places. Nothing
-    /// behind the head is read, so the file may yet have no image.
+    /// Width and height from a file's head, of the image as it is stored: turning it upright may swap them. Nothing behind the
+    /// head is read, so the file may yet have no image.
     ///
     /// # Errors
-    /// As [`decode_within`](RgbImage::decode_within) for what a head tells.
+    /// Those of [`decode_within`](RgbImage::decode_within) that the head shows.
     pub fn size_within(name: &str, bytes: &[u8], limits: Limits) -> Result<(usize, usize), Error> {
         let (format, limits) = format_of(name, bytes, limits)?;
         let size = format.size(bytes, limits);
@@ -114,7 +116,7 @@ impl RgbImage {
     }
 }
 
-/// The format of a file that is not too long, and the limits with those of all images.
+/// The format of a file of allowed length, and the limits capped by those of all images.
 fn format_of(name: &str, bytes: &[u8], limits: Limits) -> Result<(ImageFormat, Limits), Error> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Error::TooLong {

@@ -1,9 +1,9 @@
-//! Why a file gives no image.
+//! Reasons why a file gives no image.
 
-/// What can be wrong with an image. Every message names the file as the user did.
+/// Faults of an image. Every message names the file as the user did.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bytes are of no format that is read.
+    /// The bytes have no supported format.
     #[error(
         "{name} is no image that is read here: it begins with `{found}`; give a PNG, JPEG or WebP file"
     )]
@@ -20,7 +20,7 @@ pub enum Error {
         name: String,
         /// `PNG`, `JPEG` or `WebP`.
         format: &'static str,
-        /// What the decoder says.
+        /// The decoder's message.
         reason: String,
     },
     /// Several frames.
@@ -31,7 +31,7 @@ pub enum Error {
         /// `PNG` or `WebP`.
         format: &'static str,
     },
-    /// More pixels than are read.
+    /// The image has more pixels than the limit.
     #[error(
         "{name} has {width} × {height} pixels, and at most {} million are read; scale it down first",
         limit / 1_000_000
@@ -43,10 +43,10 @@ pub enum Error {
         width: u32,
         /// Rows.
         height: u32,
-        /// Pixels that are read at most.
+        /// Most pixels that are read.
         limit: u64,
     },
-    /// Decoding it takes more memory than is given.
+    /// Decoding it takes more memory than the limit.
     #[error(
         "{name}: decoding {format} of {width} × {height} pixels takes {} MiB, and at most {} are taken; give it in another \
          format, with fewer bits a pixel, with shorter rows or scaled down",
@@ -62,19 +62,19 @@ pub enum Error {
         width: u32,
         /// Rows.
         height: u32,
-        /// Bytes that are held at a time at most.
+        /// Most bytes that are held at a time.
         needed_bytes: u64,
-        /// Bytes that may be.
+        /// The limit of bytes.
         limit_bytes: u64,
     },
-    /// More bytes than are read.
+    /// The file has more bytes than the limit.
     #[error("{name} is {found_bytes} bytes long, and at most {limit_bytes} are read as an image")]
     TooLong {
         /// The file.
         name: String,
         /// Its length.
         found_bytes: u64,
-        /// Bytes that are read at most.
+        /// Most bytes that are read.
         limit_bytes: u64,
     },
     /// Too long for a vision encoder that keeps aspect ratios.
@@ -87,7 +87,7 @@ pub enum Error {
         width: usize,
         /// Rows.
         height: usize,
-        /// The longer side over the shorter, at most.
+        /// Bound of the longer side over the shorter.
         limit: usize,
     },
 }

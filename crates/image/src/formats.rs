@@ -1,6 +1,7 @@
 //! PNG, JPEG and WebP files to RGB of 8 bits.
 //!
-//! Each format says what decoding a file takes at most, before any of that is taken: from its head, and of WebP from its prefix codes.
+//! Each format gives an upper bound of the memory that decoding a file takes, before any of it is taken. It follows from the head, and
+//! for WebP also from the prefix codes.
 
 mod jpeg;
 mod png;
@@ -10,7 +11,7 @@ use std::fmt::Display;
 
 use crate::Limits;
 
-/// A format that is read.
+/// A supported format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ImageFormat {
     Png,
@@ -27,7 +28,7 @@ pub(crate) struct FileImage {
     pub(crate) height: usize,
     /// `[height, width, 3]`.
     pub(crate) rgb: Vec<u8>,
-    /// What the camera noted: a TIFF header and what follows.
+    /// The camera's metadata: a TIFF header and the bytes behind it.
     pub(crate) exif: Option<Vec<u8>>,
 }
 
@@ -52,7 +53,7 @@ fn broken(reason: impl Display) -> ImageFault {
 }
 
 impl ImageFormat {
-    /// By a file's first bytes.
+    /// The format, by a file's first bytes.
     pub(crate) fn of(bytes: &[u8]) -> Option<ImageFormat> {
         if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
             Some(ImageFormat::Png)
@@ -84,7 +85,7 @@ impl ImageFormat {
 }
 
 impl ImageFormat {
-    /// Width and height of a file's image, as its head says.
+    /// Width and height of a file's image, from its head.
     pub(crate) fn size(self, bytes: &[u8], limits: Limits) -> Result<(usize, usize), ImageFault> {
         let (width, height) = match self {
             ImageFormat::Png => png::size(bytes)?,
@@ -101,8 +102,8 @@ fn rgb_bytes(width: u32, height: u32) -> u64 {
     3 * u64::from(width) * u64::from(height)
 }
 
-/// Refuses an image of more pixels than the limit, or one whose decoding takes `decode_bytes` at most and may exceed the
-/// limit by that.
+/// Refuses an image of more pixels than the limit, or one whose decoding may take more bytes than the limit.
+/// `decode_bytes` is an upper bound of the latter.
 fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(), ImageFault> {
     if width == 0 || height == 0 {
         return Err(broken("it has no pixels"));
@@ -122,7 +123,7 @@ fn check(width: u32, height: u32, decode_bytes: u64, limits: Limits) -> Result<(
     }
 }
 
-/// What is left of a colour where it is laid on white, with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
+/// A colour channel laid on white, with Pillow's arithmetic (`alpha_composite` in `AlphaComposite.c`).
 fn over_white(c: u8, alpha: u8) -> u8 {
     let (over, under) = (u32::from(alpha) * 128, (255 - u32::from(alpha)) * 128);
     let sum = u32::from(c) * over + 255 * under + (0x80 << 7);

@@ -1,11 +1,11 @@
 //! Image files to the pixel values that a vision encoder takes.
 //!
-//! [`RgbImage::decode`] turns the bytes of a PNG, JPEG or WebP file into RGB, upright and without
-//! transparency. [`Preprocess`] resizes it to what the vision encoder takes, as Pillow does bit for bit, and
-//! normalises it. [`PanAndScan`] cuts long images into crops that are looked at besides.
+//! [`RgbImage::decode`] turns the bytes of a PNG, JPEG or WebP file into RGB, upright and without transparency.
+//! [`Preprocess`] resizes it to the vision encoder's size, as Pillow does bit for bit, and normalises it. [`PanAndScan`]
+//! cuts long images into additional crops.
 //!
-//! No byte is trusted: what is broken, animated or absurdly large is an error that names the file,
-//! before memory for it is taken. [`Limits`] bound pixels and bytes; resizing takes a few rows besides, whatever the shape.
+//! No byte is trusted: a broken, animated or absurdly large file is an error that names it, before memory for it is taken.
+//! [`Limits`] bound pixels and bytes; resizing takes a few rows besides, for any shape.
 #![forbid(unsafe_code)]
 
 mod aspect;

@@ -1,4 +1,4 @@
-//! How a camera was held, and the image turned upright.
+//! Orientation of the camera, and the image turned upright.
 
 use crate::RgbImage;
 
@@ -19,7 +19,7 @@ const TAG: u16 = 0x0112;
 const SHORT: u16 = 3;
 
 impl Orientation {
-    /// What the first directory of `exif` (from its TIFF header on) says; none where it says nothing, or nothing that can be.
+    /// The orientation in the first directory of `exif` (from its TIFF header on); none where it has none, or an invalid one.
     pub(crate) fn in_exif(exif: &[u8]) -> Option<Orientation> {
         let little = match exif.get(..4)? {
             b"II*\0" => true,
@@ -133,7 +133,7 @@ mod tests {
             for end in 0..whole.len() {
                 assert_eq!(Orientation::in_exif(&whole[..end]), None, "{end} bytes");
             }
-            // A directory that is said to lie far outside.
+            // A directory whose offset is far outside.
             let mut outside = whole;
             outside[4..8].fill(0xff);
             assert_eq!(Orientation::in_exif(&outside), None);

@@ -1,4 +1,4 @@
-//! Pan and scan: long images are looked at in parts, besides as a whole.
+//! Pan and scan: long images are encoded in parts, besides as a whole.
 
 use crate::RgbImage;
 
@@ -31,7 +31,7 @@ impl PanAndScan {
         places.into_iter().map(|crop| crop.of(image)).collect()
     }
 
-    /// Where they lie.
+    /// Their places.
     pub(crate) fn places(&self, image: &RgbImage) -> Vec<Crop> {
         let (width, height) = (image.width(), image.height());
         let is_wide = width >= height;

@@ -4,7 +4,7 @@ use crate::aspect::{AspectResize, FillResize, LongerSideResize};
 use crate::resize::{Filter, resize};
 use crate::{Error, PanAndScan, RgbImage};
 
-/// How an image becomes as large as a vision encoder takes it.
+/// How an image is brought to the size of a vision encoder's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fit {
     /// Stretched to the square: the aspect ratio is lost (transformers' Gemma 3 processor).
@@ -14,16 +14,16 @@ pub enum Fit {
     Letterbox,
     /// Any size of the right aspect ratio, within limits.
     Aspect(AspectResize),
-    /// As large as a number of units allows.
+    /// The largest size within a number of units.
     Fill(FillResize),
     /// Any size of the right aspect ratio, up to a longer side.
     LongerSide(LongerSideResize),
 }
 
-/// What a vision encoder wants of its input.
+/// A vision encoder's requirements on its input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preprocess {
-    /// Pixels of a side of the square, where it is to be one.
+    /// Pixels of a side of the square, for an encoder of squares.
     pub size: usize,
     /// How it is resized.
     pub filter: Filter,
@@ -35,12 +35,12 @@ pub struct Preprocess {
     pub std: [f32; 3],
     /// How an image fills the square.
     pub fit: Fit,
-    /// Whether and how long images are cut up; `None` looks at the whole only.
+    /// Whether and how long images are cut up; `None` takes only the whole.
     pub pan_and_scan: Option<PanAndScan>,
 }
 
 impl Preprocess {
-    /// What SigLIP vision encoders want at a size, unless their files say otherwise.
+    /// Requirements of SigLIP vision encoders at a size, unless their files say otherwise.
     pub fn siglip(size: usize) -> Preprocess {
         Preprocess {
             size,
@@ -53,7 +53,7 @@ impl Preprocess {
         }
     }
 
-    /// Width and height of what a vision encoder takes of an image that is `width` by `height` pixels.
+    /// Width and height to which an image of `width` by `height` pixels is resized for the vision encoder.
     ///
     /// # Errors
     /// [`Error::Aspect`] where the vision encoder does not take an image that is so much longer than wide.

@@ -1,16 +1,16 @@
 //! Resizing as Pillow does it (`Resample.c`), bit for bit: a horizontal and a vertical pass, each with
 //! weights in 22-bit fixed point and rounded to 8 bits.
 //!
-//! No whole image stands between the passes. Rows go through the horizontal pass a strip at a time, and each is added
+//! No whole image is held between the passes. Rows go through the horizontal pass a strip at a time, and each is added
 //! at once to the rows of the result that it counts in. Weights are computed where they are used. So memory beside the
-//! image and the result is a strip and a few rows, whatever the shape: an image of 1 × 24 million pixels would
-//! otherwise take gigabytes between the passes.
+//! image and the result is a strip and a few rows, for any shape. An image of 1 × 24 million pixels would otherwise
+//! take gigabytes between the passes.
 
 use std::collections::VecDeque;
 
 use crate::RgbImage;
 
-/// Fractional bits of a weight: 32 less 8 of a pixel less 2 to be safe from overflow.
+/// Fractional bits of a weight: 32, less 8 of a pixel, less 2 for safety from overflow.
 const WEIGHT_BITS: u32 = 22;
 
 /// How neighbouring pixels are weighed.
@@ -45,21 +45,21 @@ impl Filter {
 /// Rows that go through the horizontal pass together, so that a column's weights are computed once for them.
 const STRIP_ROWS: usize = 64;
 
-/// Weights that are computed at a time, and kept at most.
+/// Most weights that are computed at a time and kept.
 const WEIGHTS: usize = 1024;
 const MOST_KEPT: usize = 1 << 16;
 
 /// Pixels between the passes from which the vertical pass goes first: about a second of work. Only an image of a few
-/// pixels by hundreds of thousands of rows has so many.
+/// pixels by hundreds of thousands of rows has this many.
 const MOST_BETWEEN: u64 = 1 << 27;
 
 /// Rows for each column from which an image is tall.
 const TALL: usize = 100;
 
-/// One channel's weighted sum of 0.5, so that cutting the fraction off rounds.
+/// One half in the fixed point of a channel's sum, so that truncation rounds.
 const HALF: i32 = 1 << (WEIGHT_BITS - 1);
 
-/// Which pixels make up one of the result, and how much of each.
+/// The pixels that make up one of the result, with their weights.
 #[derive(Clone, Copy, Debug)]
 struct Taps {
     filter: Filter,
@@ -68,17 +68,17 @@ struct Taps {
     /// One behind the last.
     end: usize,
     centre: f64,
-    /// Pixels that the filter's unit stands for, inverted.
+    /// Reciprocal of the pixels in the filter's unit.
     per_pixel: f64,
     /// The weights' sum, by which each is divided.
     sum: f64,
 }
 
 impl Taps {
-    /// Those of pixel `i` of `n_out`, over `n_in`.
+    /// The taps of pixel `i` of `n_out`, over `n_in`.
     fn new(n_in: usize, n_out: usize, i: usize, filter: Filter) -> Taps {
         let scale = n_in as f64 / n_out as f64;
-        // Where the image shrinks, a filter covers all that one pixel of the result stands for.
+        // Where the image shrinks, a filter covers all pixels that one pixel of the result replaces.
         let stretch = scale.max(1.0);
         let support = filter.support() * stretch;
         let centre = (i as f64 + 0.5) * scale;
@@ -141,9 +141,9 @@ pub(crate) fn resize(image: &RgbImage, width: usize, height: usize, filter: Filt
 }
 
 /// Whether the vertical pass goes first: in tall images that become less high, as in Pillow from 12.3 on (`Image.py`). In an
-/// image of one column the order changes no bit, since the horizontal pass repeats its pixels. Where it would take too long
-/// otherwise, the order is the same; values then differ from Pillow's by a level at most, and with cubics by a few where one
-/// of the passes leaves the range of 8 bits.
+/// image of one column the order changes no bit, since the horizontal pass repeats its pixels. The vertical pass also goes
+/// first where the other order would take too long. Values then differ from Pillow's by at most a level, and with cubics by
+/// a few where one of the passes leaves the range of 8 bits.
 fn vertical_first(image: &RgbImage, width: usize, height: usize) -> bool {
     let is_tall = image.height() > TALL.saturating_mul(image.width());
     let between = width as u64 * image.height() as u64;
@@ -177,7 +177,7 @@ impl Horizontal {
     /// Of rows of `n_in` pixels to `n_out`.
     fn new(n_in: usize, n_out: usize, filter: Filter) -> Horizontal {
         let taps = || (0..n_out).map(|column| Taps::new(n_in, n_out, column, filter));
-        // Where it shrinks, a pixel counts in as many columns as the filter is wide.
+        // Where the image shrinks, a pixel counts in as many columns as the filter is wide.
         let n_weights = 2.0 * filter.support() * n_in.max(n_out) as f64;
         let all = (n_weights <= MOST_KEPT as f64).then(|| ColumnWeights {
             places: taps()
@@ -263,13 +263,13 @@ struct Vertical {
     n_in: usize,
     n_out: usize,
     filter: Filter,
-    /// Rows that came.
+    /// Number of rows so far.
     n_seen: usize,
     /// Rows of the result that were begun: the taps and the sums of each that is not complete, in order.
     begun: VecDeque<(Taps, Vec<i32>)>,
     /// Sums to be used again.
     spare: Vec<Vec<i32>>,
-    /// The next row of the result to begin, unless all were.
+    /// The next row of the result to begin, if there is one.
     next: Option<(usize, Taps)>,
     out: Vec<u8>,
 }

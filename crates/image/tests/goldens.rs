@@ -1,4 +1,4 @@
-//! Images against what Pillow and transformers make of them (`tools/make_vision_goldens.py`).
+//! Images against the results of Pillow and transformers (`tools/make_vision_goldens.py`).
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn image(file: &Checkpoint, name: &str) -> RgbImage {
     RgbImage::new(shape[1], shape[0], tensor.bytes.to_vec())
 }
 
-/// The 8-bit values that pixel values of the usual normalisation stand for, `[size, size, 3]`.
+/// The 8-bit values that correspond to pixel values of the usual normalisation, `[size, size, 3]`.
 fn bytes_of(preprocess: &Preprocess, image: &RgbImage) -> Vec<u8> {
     let values = preprocess.apply(image).unwrap().remove(0);
     let n = values.width * values.height;
@@ -36,7 +36,7 @@ fn bytes_of(preprocess: &Preprocess, image: &RgbImage) -> Vec<u8> {
         .collect()
 }
 
-/// What a head says is what is decoded, but for an image that is turned.
+/// The size in the head is the decoded size, except for an image that is turned.
 #[test]
 fn sizes_are_known_from_heads() {
     for name in [
@@ -51,7 +51,7 @@ fn sizes_are_known_from_heads() {
         let found = RgbImage::size_within(name, &bytes, Limits::default()).unwrap();
         let image = decode(name).unwrap();
         assert_eq!(found, (image.width(), image.height()), "{name}");
-        // Of the head alone, and of less.
+        // From the head alone, and from less.
         let head = &bytes[..bytes.len() / 2];
         assert_eq!(
             RgbImage::size_within(name, head, Limits::default()).unwrap(),
@@ -89,7 +89,7 @@ fn exact_formats_decode_to_the_same_bytes() {
     }
 }
 
-/// Decoders of lossy formats may round differently; a level or three is not seen.
+/// Decoders of lossy formats may round differently; one to three levels are not visible.
 #[test]
 fn lossy_formats_decode_to_nearly_the_same() {
     let file = expected();

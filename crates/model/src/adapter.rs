@@ -24,10 +24,10 @@ use crate::convert::{Permutation, RowOrder};
 use crate::names::{HF_PREFIXES, ParameterKind, TensorName, WeightRole};
 use crate::{Error, Model};
 
-/// The file of a PEFT folder that says what its weights are.
+/// The file of a PEFT folder that describes its weights.
 pub const PEFT_CONFIG: &str = "adapter_config.json";
 
-/// What an adapter adds to products with one weight.
+/// The terms that an adapter adds to products with one weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRank {
     /// The weight `[n, k]`, of the model's graph.
@@ -69,8 +69,8 @@ impl Adapter {
     /// Reads an adapter and fits it to a model, whose weights are those of a checkpoint.
     ///
     /// # Errors
-    /// A file that is no LoRA adapter, or that asks for something that is not supported, by name; an adapter of another architecture;
-    /// tensors that the model has no place for; shapes that do not fit.
+    /// A file that is not a LoRA adapter; an unsupported feature, by name; an adapter of another architecture; tensors that the model
+    /// has no place for; shapes that do not fit.
     pub fn open(path: &Path, model: &Model, base: &Checkpoint) -> Result<Adapter, Error> {
         let is_folder = path.join(PEFT_CONFIG).exists();
         let checkpoint = match is_folder {
@@ -175,7 +175,7 @@ impl<'f> AdapterFile<'f> {
             (&[rank, k], &[n, of_b], &[rows, columns]) => {
                 rank > 0 && rank == of_b && k == columns && n == rows
             }
-            // What has other dimensions is refused with its name.
+            // A shape with other dimensions is refused, with its name.
             (_, _, shape) => shape.len() != 2,
         };
         match fits {
@@ -191,7 +191,7 @@ impl<'f> AdapterFile<'f> {
         }
     }
 
-    /// Where each row of a head comes from, if the model has them in another order than the adapter.
+    /// Source of each row of a head, if the model has the rows in another order than the adapter.
     fn row_order(
         &self,
         model: &Model,
@@ -280,7 +280,7 @@ fn takes_adapters(graph: &Graph, id: WeightId) -> bool {
     used.all(|(op, of)| of != id || matches!(op, Op::Linear(linear) if linear.weight == id))
 }
 
-/// The factor on products with a weight, which stands beside it in its file; 1 where there is none.
+/// The factor on products with a weight, which is stored beside it in its file; 1 if there is none.
 fn factor_behind(graph: &Graph, id: WeightId, base: &Checkpoint) -> f32 {
     let is_product = |op: &Op| matches!(op, Op::Linear(linear) if linear.weight == id);
     let outputs = graph.nodes.iter().filter(|node| is_product(&node.op));
@@ -301,12 +301,12 @@ fn factor_behind(graph: &Graph, id: WeightId, base: &Checkpoint) -> f32 {
     factor.unwrap_or(1.0)
 }
 
-/// Whether a matrix of this role is of attention or of the feed-forward, with rows in the same order in all layouts (queries' and
-/// keys' aside).
+/// Whether a matrix of this role belongs to attention or to the feed-forward and has the same order of rows in all layouts.
+/// (Those of queries and keys are treated separately.)
 fn is_plain(role: WeightRole, family: &Family) -> bool {
     use WeightRole::*;
     match role {
-        // Value heads of gated delta nets stand in two orders.
+        // Value heads of gated delta nets have two orders.
         AttnQkv | AttnGate => !family.tiled_values_in_gguf,
         AttnQ | AttnK | AttnV | AttnOutput | AttnQA | AttnQB | AttnKvA => true,
         FfnGate | FfnUp | FfnGateUp | FfnDown => true,

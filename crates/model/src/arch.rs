@@ -1,7 +1,7 @@
-//! The table of families: what each is called, what its files leave unsaid, how its blocks are built.
+//! The table of families: their names, the defaults that their files leave out, how their blocks are built.
 //!
-//! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph, of
-//! what stands in `arch/block/`, and the names and defaults that its files leave unsaid.
+//! A family is one file in `arch/` and one row of the table. The file has the function that builds its graph
+//! from the parts in `arch/block/`, and the names and defaults that its files leave out.
 
 mod afmoe;
 mod apertus;
@@ -237,7 +237,7 @@ static ENCODERS: &[&Family] = &[
     &jina_bert_v3::FAMILY,
 ];
 
-/// Families of encoders: they make vectors of texts, and write none.
+/// Families of encoders: they make vectors of texts, and write no text.
 pub fn encoders() -> impl Iterator<Item = &'static Family> {
     ENCODERS.iter().copied()
 }

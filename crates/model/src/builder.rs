@@ -39,7 +39,7 @@ pub(crate) struct GraphBuilder<'a> {
     unread: HashSet<String>,
     /// Recurrent states that nodes have so far.
     n_states: usize,
-    /// What scores of heads lose by the distance of the key, for all layers.
+    /// Slopes by which scores of heads fall with the distance of the key, for all layers.
     slopes: Option<Arc<[f32]>>,
     /// Where the weights of the blocks are, if they are those of a draft layer.
     draft: Option<DraftPlace>,
@@ -51,15 +51,15 @@ pub(crate) struct DraftPlace {
     pub(crate) layer: DraftLayer,
     /// The number of its block.
     pub(crate) block: usize,
-    /// What Hugging Face names of a layer that stands by itself begin with; `None` where it is a block behind the last.
+    /// Prefix of Hugging Face names of a layer that is stored separately; `None` where it is a block behind the last.
     pub(crate) hf_prefix: Option<&'static str>,
 }
 
-/// The weights that there are.
+/// The available weights.
 enum Tensors<'a> {
-    /// Those of a checkpoint.
+    /// The weights of a checkpoint.
     Checkpoint(&'a Catalog<'a>),
-    /// Whatever the family asks for, in the order of asking.
+    /// Records every tensor that the family asks for, in the order of asking.
     Any(Vec<TensorLayout>),
 }
 
@@ -126,7 +126,7 @@ impl<'a> GraphBuilder<'a> {
         self.unread.insert(name);
     }
 
-    /// A vector of ones, for a norm without a weight. No file has it.
+    /// A vector of ones, for a norm without a weight. It is in no file.
     pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
         let source = WeightSource::Derived(Derivation::Ones);
         let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
@@ -144,7 +144,7 @@ impl<'a> GraphBuilder<'a> {
         }))
     }
 
-    /// What scores of heads lose by the distance of the key.
+    /// Slopes by which scores of heads fall with the distance of the key.
     pub(crate) fn slopes(&self) -> Option<Arc<[f32]>> {
         self.slopes.clone()
     }
@@ -164,7 +164,7 @@ impl<'a> GraphBuilder<'a> {
         self.config
     }
 
-    /// What is added to the weight of a norm of this role.
+    /// The number to add to the weight of a norm of this role.
     pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
         self.family.norm_offset(&self.conventions, role)
     }
@@ -223,7 +223,7 @@ impl<'a> GraphBuilder<'a> {
         self.weight_from(name, name, shape, WeightSource::Whole)
     }
 
-    /// The weight that is known as `name` and of this shape, some rows of the matrices of another one.
+    /// The weight known as `name`, of this shape: some rows of the matrices of another weight.
     pub(crate) fn rows_of(
         &mut self,
         (name, shape): (TensorName, &[usize]),
@@ -234,7 +234,7 @@ impl<'a> GraphBuilder<'a> {
         self.weight_from(name, fused, shape, WeightSource::Rows { first, n_rows })
     }
 
-    /// The weight that is known as `name`, from a tensor.
+    /// The weight known as `name`, from a tensor.
     pub(crate) fn weight_from(
         &mut self,
         name: TensorName,
@@ -275,7 +275,7 @@ impl<'a> GraphBuilder<'a> {
         Ok(id)
     }
 
-    /// The weight of this role as a vector of so many elements.
+    /// The weight of this role as a vector of the given length.
     pub(crate) fn vector(&mut self, role: WeightRole, n_elems: usize) -> Result<WeightId, Error> {
         self.weight(self.name(role), &[n_elems])
     }
@@ -299,7 +299,7 @@ impl<'a> GraphBuilder<'a> {
         self.name(role)
     }
 
-    /// Whether the weights lie as in GGUF files.
+    /// Whether the weights have the layout of GGUF files.
     pub(crate) fn is_gguf(&self) -> bool {
         self.layout == WeightConvention::Gguf
     }
@@ -314,7 +314,7 @@ impl<'a> GraphBuilder<'a> {
         family.own_roles.contains(&role) || of_layout.contains(&role)
     }
 
-    /// Whether the checkpoint has a tensor whose name is that of this role with these letters behind it.
+    /// Whether the checkpoint has a tensor whose name is that of this role plus these letters.
     pub(crate) fn has_part(&self, role: WeightRole, part: &str) -> bool {
         match &self.tensors {
             Tensors::Checkpoint(catalog) => {
@@ -371,7 +371,7 @@ impl<'a> GraphBuilder<'a> {
                     return spelled;
                 }
                 let hf = catalog.hf_name(self.family, name);
-                // A role that these files have no name for is one that they lack.
+                // A role without a name in these files is one that they lack.
                 hf.unwrap_or_else(|| name.gguf())
             }
             _ => name.gguf(),
@@ -382,7 +382,7 @@ impl<'a> GraphBuilder<'a> {
     pub(crate) fn has(&self, role: WeightRole) -> bool {
         match &self.tensors {
             Tensors::Checkpoint(catalog) => catalog.has(&self.spell(self.name(role))),
-            // A head that is the table is written once; a table that is stored scaled cannot be the head, so
+            // A head that is the table is written once. A table that is stored scaled cannot be the head, so
             // it is the head that serves as both.
             Tensors::Any(..) => {
                 let is_head = self.config.tied_head && self.conventions.embed_prescaled;

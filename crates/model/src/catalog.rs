@@ -1,4 +1,4 @@
-//! What a checkpoint holds, without its bytes: the graph is built and checked against this.
+//! Contents of a checkpoint without its bytes: the graph is built and checked against this.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use crate::names::{HF_PREFIXES, TensorName, WeightRole};
 pub(crate) struct Catalog<'a> {
     file: &'a str,
     layout: WeightConvention,
-    /// Where Hugging Face names begin; empty in GGUF files.
+    /// Prefix of Hugging Face names; empty in GGUF files.
     hf_prefix: &'static str,
     by_name: HashMap<&'a str, &'a TensorInfo>,
     /// Biases of zeros beside packed matrices: quantisers write one whether the model has it or not.
     zero_biases: HashSet<&'a str>,
-    /// Factors of packed matrices that stand beside them.
+    /// Factors that are stored beside packed matrices.
     factors: Vec<&'a str>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Catalog<'a> {
             Source::HuggingFace if tensors.iter().any(is_q4nx) => WeightConvention::Q4nx,
             Source::HuggingFace => WeightConvention::HuggingFace,
         };
-        // A file may lack the table where the head serves as both: then its first norm tells.
+        // A file may lack the table where the head serves as both: then its first norm shows the prefix.
         let has =
             |prefix: &str, name: &str| by_name.contains_key(format!("{prefix}{name}").as_str());
         let find = |name: &str| HF_PREFIXES.iter().copied().find(|prefix| has(prefix, name));
@@ -91,7 +91,7 @@ impl<'a> Catalog<'a> {
         self.hf_prefix
     }
 
-    /// What a weight is called here, or would be; `None` if Hugging Face files have no such tensor.
+    /// The name of a weight here, or the name that it would have; `None` if Hugging Face files have no such tensor.
     pub(crate) fn hf_name(&self, family: &Family, name: TensorName) -> Option<String> {
         let usual = name.hf(self.hf_prefix, family.hf_names())?;
         let is_other = |(role, _): &(WeightRole, &str)| *role == name.role;
@@ -110,7 +110,7 @@ impl<'a> Catalog<'a> {
         self.by_name.get(name).map(|info| info.shape.as_slice())
     }
 
-    /// Whether a model that has no use for this bias is the same without it.
+    /// Whether this bias is zero, so that a model without a use for it computes the same.
     pub(crate) fn is_zero_bias(&self, name: &str) -> bool {
         self.zero_biases.contains(name)
     }

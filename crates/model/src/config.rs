@@ -1,7 +1,7 @@
-//! What a checkpoint says about its model, in one spelling.
+//! A checkpoint's description of its model, in one spelling.
 //!
-//! [`gguf`] and [`hf`] read and write the two spellings; [`ModelConfig::validate`] is the gate both
-//! pass, so everything built on a configuration may rely on what it checks.
+//! [`gguf`] and [`hf`] read and write the two spellings. Both pass through
+//! [`ModelConfig::validate`], so everything built on a configuration may rely on its checks.
 
 pub(crate) mod encoder;
 mod experts;
@@ -62,16 +62,16 @@ pub enum RopeScaling {
     /// LongRoPE: one list of divisors up to the original context, another one for longer sequences.
     Long(LongScaling),
     /// Dynamic NTK: unscaled up to the trained context. Beyond it the frequencies of all positions depend on the
-    /// length, which this program does not do.
+    /// length, which this program does not implement.
     Dynamic {
         /// Growth of the base beyond the trained context.
         factor: f32,
     },
-    /// The first pairs turn with frequencies that are those of the whole head, the others stand still.
+    /// The first pairs rotate, with frequencies that are those of the whole head. The others do not rotate.
     Proportional {
         /// Divisor of the frequencies.
         factor: f32,
-        /// Pairs that turn.
+        /// Pairs that rotate.
         n_rotated: usize,
     },
     /// Explicit per-pair divisors (GGUF's `rope_freqs.weight`).
@@ -83,15 +83,15 @@ pub enum RopeScaling {
 pub struct YarnScaling {
     /// Divisor of low frequencies.
     pub factor: f32,
-    /// Tokens of the context before the stretch.
+    /// Tokens of the context before scaling.
     pub original_context: usize,
-    /// Turns within the original context from which on a pair keeps its frequency.
+    /// Rotations within the original context from which on a pair keeps its frequency.
     pub beta_fast: f32,
-    /// Turns within the original context up to which a pair is stretched by all of `factor`.
+    /// Rotations within the original context up to which a pair is scaled by the whole `factor`.
     pub beta_slow: f32,
     /// Factor on cosines and sines.
     pub attention_factor: f32,
-    /// `mscale_all_dim`, in families whose attention scale has a factor of it.
+    /// `mscale_all_dim`, in families whose attention scale depends on it.
     pub score_mscale: Option<f32>,
     /// Whether the bounds of the mix are whole pairs.
     pub truncates: bool,
@@ -104,11 +104,11 @@ pub struct LongScaling {
     pub short: Vec<f32>,
     /// Divisors for longer sequences, one a pair.
     pub long: Vec<f32>,
-    /// Tokens of the context before the stretch.
+    /// Tokens of the context before scaling.
     pub original_context: usize,
     /// Factor on cosines and sines.
     pub attention_factor: f32,
-    /// Whether the list for longer sequences is used, by sequences of every length.
+    /// Whether sequences of every length use the list for longer ones.
     pub uses_long: bool,
 }
 
@@ -155,11 +155,11 @@ pub struct ModelConfig {
     pub biases: Biases,
     /// Elements of a head that RoPE rotates, from the first on.
     pub n_rot: usize,
-    /// Factor on queries behind their norm, 1 otherwise. GGUF files have it within the norm.
+    /// Factor on queries behind their norm, 1 otherwise. GGUF files fold it into the norm.
     pub query_scale: f32,
     /// Layers whose heads do not rotate, by number.
     pub unrotated_layers: Vec<usize>,
-    /// Factor on what a half of a block adds to the stream, 1 otherwise.
+    /// Factor on the output of a half of a block before it is added to the stream, usually 1.
     pub residual_scale: f32,
     /// Factor on the logits, 1 otherwise.
     pub logit_scale: f32,
@@ -169,22 +169,22 @@ pub struct ModelConfig {
     pub logit_softcap: Option<f32>,
     /// Factor on queries that grows with the position.
     pub temperature: Option<Temperature>,
-    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` sink by `2^(-b·i/n)` a position (Press et al. 2022).
+    /// ALiBi's exponent: with `b` here, scores of head `i` of `n` fall by `2^(-b·i/n)` a position (Press et al. 2022).
     pub max_distance_bias: Option<f32>,
-    /// Pairs of a head that rotate by the time, row and column of an image, in models that say it; for text all rotate
-    /// by the position.
+    /// Pairs of a head that rotate by the time, row and column of an image, in models with such sections; for text all
+    /// rotate by the position.
     pub rope_sections: Vec<usize>,
     /// Experts, in models that have them.
     pub experts: Option<ExpertConfig>,
-    /// Whether heads of queries and keys have norms, in families whose models differ in it.
+    /// Whether heads of queries and keys have norms, in families whose models differ in this.
     pub qk_norm: bool,
-    /// Attention over a latent, in models that have it; sizes of heads are then its own.
+    /// Attention over a latent, in models that have it; it has separate sizes of heads.
     pub latent: Option<LatentConfig>,
-    /// What differs from layer to layer.
+    /// Values that differ from layer to layer.
     pub layers: LayerConfig,
     /// Layers with a state in place of attention, in models that have them.
     pub recurrent: Option<RecurrentConfig>,
-    /// What an encoder has besides; `None` for models that write texts.
+    /// Additional values of an encoder; `None` for models that write texts.
     pub encoder: Option<EncoderConfig>,
 }
 
@@ -239,14 +239,14 @@ impl ModelConfig {
         ropes.filter_map(limit).chain(table).min()
     }
 
-    /// The longest context to take where none is asked for: the trained one, or what the frequencies allow.
+    /// The longest context to take where none is asked for: the trained one, or the limit of the frequencies.
     pub fn usual_context(&self) -> usize {
         let limit = self.position_limit().unwrap_or(self.context_length);
         self.context_length.min(limit)
     }
 
-    /// Which position each of `n_pairs` pairs of a head turns by, where those of images differ: 0 that of time, 1 that of the row, 2 that of the
-    /// column. `None` where there is one alone.
+    /// The position by which each of `n_pairs` pairs of a head rotates, where those of images differ: 0 for the time, 1 for the row, 2
+    /// for the column. `None` where there is only one.
     pub fn rope_axes(&self, n_pairs: usize) -> Option<Vec<usize>> {
         let sections = &self.rope_sections;
         if sections.is_empty() {
@@ -254,7 +254,7 @@ impl ModelConfig {
         }
         let is_interleaved = crate::arch::by_name(self.family).interleaved_sections;
         let axis = |pair: usize| match is_interleaved {
-            // Rows and columns have every third pair as far as their sections reach.
+            // Rows and columns have every third pair up to the end of their sections.
             true => match pair % 3 {
                 0 => 0,
                 axis => {
@@ -285,14 +285,14 @@ impl ModelConfig {
         !self.unrotated_layers.contains(&layer)
     }
 
-    /// What `layer` computes in place of attention, if it is recurrent.
+    /// The mixer that `layer` computes in place of attention, if it is recurrent.
     pub fn mixer_of(&self, layer: usize) -> Option<RecurrentMixer> {
         let recurrent = self.recurrent.as_ref()?;
         let recurs = recurrent.layers.get(layer).copied().unwrap_or(false);
         recurs.then_some(recurrent.mixer)
     }
 
-    /// The number of the cache of `layer`, which attends: layers that do not have none.
+    /// The number of the cache of `layer`, which must attend: other layers have no cache.
     pub fn cache_of(&self, layer: usize) -> usize {
         (0..layer).filter(|layer| self.attends(*layer)).count()
     }
@@ -434,7 +434,7 @@ impl ModelConfig {
     }
 }
 
-/// A hyperparameter that makes no sense.
+/// The error for an invalid hyperparameter.
 fn bad(file: &str, key: &str, found: String, expected: String) -> Result<(), Error> {
     Err(Error::BadValue {
         file: file.into(),

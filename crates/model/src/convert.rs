@@ -2,16 +2,16 @@
 //! Q4NX bundles.
 //!
 //! [`Conversion::new`] decides everything that can fail by itself: which tensors the result has, under
-//! which names, in which formats, and what its metadata or side files say. [`Conversion::write`] then
-//! streams tensor by tensor: memory stays bounded by a few megabytes a thread, and the result
-//! appears whole or not at all.
+//! which names, in which formats, and the contents of its metadata or side files.
+//! [`Conversion::write`] then streams tensor by tensor: memory stays bounded by a few megabytes a
+//! thread, and the result appears whole or not at all.
 //!
-//! What the three layouts disagree on, and a conversion therefore changes besides names:
+//! The three layouts disagree in these points, which a conversion therefore changes besides names:
 //!
 //! - rows of Q and K: GGUF files of the Llama family pair the rows that RoPE rotates;
 //! - norms of Gemma: Hugging Face files hold `w`, the others `1 + w`;
-//! - embeddings of Gemma: Q4NX bundles hold them multiplied by `sqrt(d_model)`, with a head of its
-//!   own beside them;
+//! - embeddings of Gemma: Q4NX bundles hold them multiplied by `sqrt(d_model)`, with a separate head
+//!   beside them;
 //! - experts: a tensor each in Hugging Face folders, stacked in GGUF; gates and up projections joined, apart or
 //!   interleaved, as the family's files have them;
 //! - Llama 3's RoPE scaling: a tensor in GGUF, parameters in `config.json`.
@@ -47,7 +47,7 @@ use std::path::Path;
 
 pub use crate::recipe::Recipe;
 
-/// The kind of files to write.
+/// The kind of the written files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputContainer {
     /// One GGUF file.
@@ -59,8 +59,8 @@ pub enum OutputContainer {
 }
 
 impl OutputContainer {
-    /// The kind of files that an output path and a recipe together ask for: `.gguf` names a GGUF
-    /// file, anything else a folder, whose weights are Q4NX if the recipe is.
+    /// The kind of files that an output path and a recipe together ask for. A name in `.gguf` gives
+    /// a GGUF file; any other name gives a folder, whose weights are Q4NX if the recipe is.
     pub fn of(out: &Path, recipe: Recipe) -> OutputContainer {
         if out
             .extension()
@@ -74,7 +74,7 @@ impl OutputContainer {
         }
     }
 
-    /// How its weights are named and lie.
+    /// Names and layout of its weights.
     fn convention(self) -> WeightConvention {
         match self {
             OutputContainer::Gguf => WeightConvention::Gguf,
@@ -92,7 +92,7 @@ impl OutputContainer {
     }
 }
 
-/// What to write.
+/// Layout and formats of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConversionTarget {
     /// The kind of files.

@@ -1,4 +1,4 @@
-//! Weights that no tensor holds as the graph reads them: computed once, when a checkpoint is loaded.
+//! Weights that no tensor holds in the form that the graph reads: computed once, when a checkpoint is loaded.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ const ROWS_AT_ONCE: usize = 1024;
 /// Bytes of an MXFP4 block's nibbles, for 32 elements.
 const NIBBLE_BYTES: usize = 16;
 
-/// The format of a derived weight of this shape, after a look at its tensors.
+/// The format of a derived weight of this shape, after a check of its tensors.
 pub(crate) fn check(
     catalog: &Catalog<'_>,
     name: &str,
@@ -90,7 +90,7 @@ fn check_bytes(catalog: &Catalog<'_>, name: &str, shape: &[usize]) -> Result<(),
     }
 }
 
-/// The bytes of a weight that is derived; `None` for one that lies in the checkpoint as it is.
+/// The bytes of a derived weight; `None` for one that the checkpoint holds unchanged.
 ///
 /// # Errors
 /// A tensor that the graph's checks did not meet, or whose bytes are not of its format.
@@ -167,7 +167,7 @@ impl DeriveJob<'_> {
         Ok((info, bytes))
     }
 
-    /// Rows keep their bytes. Of a weight that is a vector an expert, elements are its rows.
+    /// Rows keep their bytes. In a weight that is a vector for each expert, elements are its rows.
     fn every_row(&self, first: usize, step: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
         let (_, bytes) = self.bytes(&self.weight.name)?;
         let Weight {
@@ -190,7 +190,7 @@ impl DeriveJob<'_> {
         Ok(out)
     }
 
-    /// Rows keep their bytes. Of a vector, elements are its rows.
+    /// Rows keep their bytes. In a vector, elements are its rows.
     fn of_heads(&self, rows: &HeadRows) -> Result<Vec<u8>, Error> {
         let (_, bytes) = self.bytes(&self.weight.name)?;
         let row_bytes = bytes.len() / (rows.n_heads * rows.n_rows).max(1);
@@ -261,7 +261,7 @@ impl DeriveJob<'_> {
         Ok(out)
     }
 
-    /// Stored `[k, n_stored]`; row `i` of the result is column `column(i)`.
+    /// Transposes a matrix stored `[k, n_stored]`; row `i` of the result is column `column(i)`.
     fn turned(&self, n_stored: usize, column: &dyn Fn(usize) -> usize) -> Result<Vec<u8>, Error> {
         let numbers = self.numbers()?;
         let mut out = Vec::with_capacity(self.weight.n * self.weight.k);
@@ -272,7 +272,7 @@ impl DeriveJob<'_> {
         self.encode(&out)
     }
 
-    /// Stored `n_rows` rows, of `n` elements; of them `k` from `first` on become columns.
+    /// Transposes a part of a matrix stored as `n_rows` rows of `n` elements: `k` rows from `first` on become columns.
     fn turned_head(&self, first: usize, n_rows: usize) -> Result<Vec<u8>, Error> {
         let numbers = self.numbers()?;
         debug_assert_eq!(numbers.len(), n_rows * self.weight.n);

@@ -1,4 +1,4 @@
-//! The crate's errors: each names the file, the key or tensor, what was found and what was expected.
+//! The crate's errors: each names the file, the key or tensor, the value found and the value expected.
 
 /// Why a checkpoint is not a model this crate can describe.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum Error {
     Architecture {
         /// The checkpoint's name.
         file: String,
-        /// What it says it is.
+        /// The kind that it declares.
         found: String,
         /// The supported ones, comma-separated.
         supported: String,
@@ -29,15 +29,15 @@ pub enum Error {
         file: String,
         /// The feature, with the key and value that ask for it.
         feature: String,
-        /// What would be accepted instead.
+        /// Values that would be accepted instead.
         supported: String,
     },
-    /// An adapter that does not fit the model, or that is none.
+    /// An adapter that does not fit the model, or a file that is not an adapter.
     #[error("{file}: {problem}")]
     Adapter {
         /// The adapter's file.
         file: String,
-        /// What is wrong with it, with names and shapes.
+        /// Description of the fault, with names and shapes.
         problem: String,
     },
     /// A key that has no default is absent.
@@ -48,7 +48,7 @@ pub enum Error {
         /// The key, as this file format spells it.
         key: String,
     },
-    /// A key is present with a value that makes no sense.
+    /// A key has an invalid value.
     #[error("{file}: `{key}` is {found}; it must be {expected}")]
     BadValue {
         /// The checkpoint's name.
@@ -57,7 +57,7 @@ pub enum Error {
         key: String,
         /// Its value.
         found: String,
-        /// What it must be.
+        /// Values that it may have.
         expected: String,
     },
     /// A weight that the configuration calls for is absent.
@@ -70,7 +70,7 @@ pub enum Error {
         /// Its shape by the configuration, slowest dimension first.
         expected: Vec<usize>,
     },
-    /// Drafts were asked of a layer that the checkpoint does not have.
+    /// Drafts were requested from a layer that the checkpoint does not have.
     #[error(
         "{file}: there is no MTP layer: no tensor `{tensor}`, and none beside it; take a file that was converted with it, \
          or another draft"
@@ -81,7 +81,7 @@ pub enum Error {
         /// The layer's first tensor in this file format.
         tensor: String,
     },
-    /// A weight has another shape than the configuration says.
+    /// The shape of a weight differs from that of the configuration.
     #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]
     TensorShape {
         /// The checkpoint's name.
@@ -93,7 +93,7 @@ pub enum Error {
         /// Shape in the file.
         found: Vec<usize>,
     },
-    /// A weight is stored in a format that cannot serve where it is used.
+    /// A weight is stored in a format that its use does not allow.
     #[error("{file}: tensor `{tensor}` is stored as {found}; it must be {expected}")]
     TensorType {
         /// The checkpoint's name.
@@ -102,7 +102,7 @@ pub enum Error {
         tensor: String,
         /// Format in the file.
         found: String,
-        /// What would do.
+        /// Values that would be accepted.
         expected: String,
     },
     /// A weight is stored in a format that this program does not decode.
@@ -126,13 +126,13 @@ pub enum Error {
     ZeroTail {
         /// The file's path.
         file: String,
-        /// The first tensor that lacks its numbers.
+        /// The first tensor whose numbers are missing.
         tensor: String,
         /// Where the zeros begin, from the start of the file.
         offset: u64,
     },
-    /// The file holds a weight inside a block that the family has no use for: running without it
-    /// would compute another function than the one that was trained.
+    /// The file holds a weight inside a block that the family has no use for. Running without it
+    /// would compute a different function from the trained one.
     #[error(
         "{file}: tensor `{tensor}` has no place in a {family} model, so this is a variant that is \
          not supported"
@@ -162,7 +162,7 @@ pub enum Error {
         shape: Vec<usize>,
         /// The format asked for.
         dtype: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }

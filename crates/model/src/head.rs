@@ -1,8 +1,8 @@
-//! Which matrix turns the last hidden state into logits: the head of its own, or the embeddings.
+//! Which matrix turns the last hidden state into logits: a separate head, or the embeddings.
 //!
 //! The tensors decide where they contradict the configuration's flag, as in transformers
-//! (`PreTrainedModel.tie_weights`): two different matrices are two, whatever the flag says; one alone
-//! serves as both where the flag ties them.
+//! (`PreTrainedModel.tie_weights`). Two different matrices are two, whichever way the flag is set;
+//! one alone serves as both where the flag ties them.
 
 use millrace_format::Checkpoint;
 

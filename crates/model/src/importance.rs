@@ -1,7 +1,7 @@
-//! Importance matrices: how much each column of a matrix counts, which is the mean square of what it multiplies.
+//! Importance matrices: how much each column of a matrix counts, which is the mean square of the inputs that it multiplies.
 //!
 //! A file has sums of squares and the number of rows that went into them, one set for each matrix of a tensor, so files of
-//! several texts add up. Names are GGUF's, whatever files the model came in. [`read`](ImportanceMatrix::read) takes
+//! several texts add up. Names are GGUF's, for models in files of any layout. [`read`](ImportanceMatrix::read) takes
 //! llama.cpp's GGUF form and the older `.dat`; both can be written.
 
 mod file;
@@ -26,7 +26,7 @@ pub enum ImportanceError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was expected and what was found.
+        /// The expected and the found contents.
         reason: String,
     },
     /// A tensor has another size in the matrix than in the model or another matrix.
@@ -49,12 +49,12 @@ pub enum ImportanceError {
     Format(#[from] millrace_format::Error),
 }
 
-/// What one tensor was multiplied with.
+/// Statistics of the inputs that one tensor was multiplied by.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportanceEntry {
     /// Sums of squares, `[n_matrices, k]`.
     sums: Vec<f64>,
-    /// Rows in the sums, one number for each matrix; one for all where the file does not tell them apart.
+    /// Rows in the sums, one number for each matrix; one for all where the file does not distinguish them.
     counts: Vec<u64>,
 }
 
@@ -118,7 +118,7 @@ pub struct ImportanceMatrix {
 }
 
 impl ImportanceMatrix {
-    /// What is known of a tensor, by its GGUF name.
+    /// The entry of a tensor, by its GGUF name.
     pub fn entry(&self, tensor: &str) -> Option<&ImportanceEntry> {
         self.entries.get(tensor)
     }
@@ -128,7 +128,7 @@ impl ImportanceMatrix {
         self.entries.iter().map(|(name, entry)| (&name[..], entry))
     }
 
-    /// Adds a row that matrix `matrix` of `n_matrices` is multiplied with.
+    /// Adds a row that matrix `matrix` of `n_matrices` is multiplied by.
     pub fn add_row(&mut self, tensor: &str, (matrix, n_matrices): (usize, usize), row: &[f32]) {
         if !self.entries.contains_key(tensor) {
             let entry = ImportanceEntry {
@@ -180,7 +180,7 @@ impl ImportanceMatrix {
     /// Whether an entry fits a tensor of `n_matrices` of `k` columns; `Ok(None)` where there is none.
     ///
     /// # Errors
-    /// [`ImportanceError::Shape`] where it is of another size.
+    /// [`ImportanceError::Shape`] where its size differs.
     pub fn check(
         &self,
         tensor: &str,
@@ -203,8 +203,8 @@ impl ImportanceMatrix {
     }
 }
 
-/// By weight of the graph, the GGUF name of the tensor whose columns are the weight's; `None` where no tensor's are, as of
-/// matrices that are stored turned.
+/// By weight of the graph, the GGUF name of the tensor with the same columns. `None` where there is no such tensor, as for
+/// matrices that are stored transposed.
 ///
 /// # Errors
 /// As [`Model::from_checkpoint`](crate::Model::from_checkpoint).

@@ -1,5 +1,4 @@
-//! Checkpoints that open and are no language model: adapters, vision encoders, statistics, other programs'
-//! quantisations.
+//! Checkpoints that open but are not language models: adapters, vision encoders, statistics, other programs' quantisations.
 
 use millrace_format::{Checkpoint, Error as FormatError, gguf};
 use serde_json::Value;
@@ -9,7 +8,7 @@ use crate::Error;
 const MERGE: &str = "merge it into its base model (peft's `merge_and_unload`, llama.cpp's `llama-export-lora`) and \
      take the result, or name its base model and the adapter with --lora";
 
-/// `general.type` or `general.architecture`, what it is, and what to do.
+/// `general.type` or `general.architecture`, a description of such a file, and advice.
 const GGUF_KINDS: &[(&str, &str, &str)] = &[
     ("adapter", "a LoRA adapter, not a model", MERGE),
     (
@@ -33,7 +32,7 @@ const VISION_ADVICE: &str = "name the text model, and this file with --mmproj";
 /// Refuses a checkpoint of another kind than a language model.
 ///
 /// # Errors
-/// [`millrace_format::Error::NotAModel`], which says what it is and what to do.
+/// [`millrace_format::Error::NotAModel`], with the kind of the file and advice.
 pub fn check_kind(checkpoint: &Checkpoint) -> Result<(), Error> {
     let kind = match checkpoint.gguf() {
         Some(metadata) => of_gguf(metadata),
@@ -68,7 +67,7 @@ fn of_folder(checkpoint: &Checkpoint) -> Option<(String, String)> {
     let config = checkpoint.hf().and_then(|files| files.config.as_ref());
     let names = || checkpoint.tensors().iter().map(|info| info.name.as_str());
     let is_adapter = |name: &str| name.contains(".lora_A.") || name.contains(".lora_down.");
-    // MLX names its adapters' halves so.
+    // MLX gives its adapters' halves these names.
     let is_mlx_adapter = |name: &str| name.ends_with(".lora_a") || name.ends_with(".lora_b");
     if config.is_none() && names().any(|name| is_adapter(name) || is_mlx_adapter(name)) {
         return Some(("a LoRA adapter, not a model".into(), MERGE.into()));

@@ -62,7 +62,7 @@ impl Model {
     }
 
     /// As [`from_checkpoint`](Model::from_checkpoint), for sequences of up to `n_tokens`. It matters to models whose
-    /// RoPE has one list of divisors for short sequences and one for long ones ([`config::LongScaling`]): the list is
+    /// RoPE has one list of divisors for short sequences and one for long ones ([`config::LongScaling`]). The list is
     /// chosen here, once, so that a token's bits depend on no later one. Without a number it is the list for short ones.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl Model {
         Ok(model)
     }
 
-    /// The layer of a checkpoint that predicts the token after the next, as a model of one block: with each token it takes
-    /// what the whole model's last norm gave for the token before ([`TargetState`](millrace_graph::TargetState)).
+    /// The layer of a checkpoint that predicts the token after the next, as a model of one block. With each token it takes
+    /// the output of the whole model's last norm for the token before ([`TargetState`](millrace_graph::TargetState)).
     ///
     /// # Errors
     /// [`Error::NoDraftLayer`] for a checkpoint without one; of one that has some of its tensors, as

@@ -1,4 +1,4 @@
-//! What a model takes in memory: parameters, bytes of weights by purpose, bytes of KV cache.
+//! Size of a model in memory: parameters, bytes of weights by purpose, bytes of KV cache.
 
 use crate::Model;
 use millrace_graph::{MatrixProduct, SequenceMemory};
@@ -13,7 +13,7 @@ pub struct WeightGroup {
     pub n_tensors: usize,
     /// Parameters.
     pub n_params: u64,
-    /// Those that a token uses.
+    /// Parameters that a token uses.
     pub n_params_active: u64,
     /// Bytes as stored.
     pub size_bytes: u64,
@@ -24,7 +24,7 @@ pub struct WeightGroup {
 pub struct MemoryPlan {
     /// Parameters.
     pub n_params: u64,
-    /// Those that a token uses: of experts the share that it chooses.
+    /// Parameters that a token uses: of experts only the share that it chooses.
     pub n_params_active: u64,
     /// Bytes of all weights as stored.
     pub weight_bytes: u64,
@@ -41,7 +41,7 @@ impl Model {
     /// F16, 8.5 for Q8_0). Rounding up to pages is the engine's.
     pub fn memory_plan(&self, n_tokens: usize, kv_bits: f64) -> MemoryPlan {
         let weights = self.weight_groups();
-        // What each op keeps of a sequence: a layer may have a latent, or no keys and values at all.
+        // State of each op for a sequence: a layer may have a latent, or no keys and values at all.
         let elems = |n_tokens: usize| -> u64 {
             let of_op = |memory: SequenceMemory| match memory {
                 SequenceMemory::KvCache(kv) => {
@@ -88,7 +88,7 @@ impl Model {
                     groups.len() - 1
                 });
                 let (group, weight) = (&mut groups[position], &self.graph.weights[id.0]);
-                // What no file has is no parameter.
+                // A weight without tensors in the file is not a parameter.
                 if weight.tensors().is_empty() {
                     continue;
                 }
@@ -144,7 +144,7 @@ mod tests {
         // Two sliding layers of a head of 16 that keep 9 tokens, a global one of 32, and two that share.
         assert_eq!(plan.kv_bytes, 2 * 2 * (2 * 9 * 16 + 100 * 32));
         assert_eq!(plan.kv_bytes_per_token, 2 * 2 * (2 * 16 + 32));
-        // All that is in the file but the table of RoPE divisors, and nothing that is not.
+        // Everything in the file but the table of RoPE divisors, and nothing else.
         let table = 4 * 32 / 2;
         assert_eq!(plan.weight_bytes + table, checkpoint.size_bytes());
     }
@@ -155,7 +155,7 @@ mod tests {
             let checkpoint = Checkpoint::open(&Golden::named(name).gguf().unwrap()).unwrap();
             Model::from_checkpoint(&checkpoint).unwrap()
         };
-        // Two layers of one row of 24 + 8 elements, kept as key and as value.
+        // Two layers of one row of 24 + 8 elements, which is kept both as key and as value.
         let plan = open("deepseek-v3").memory_plan(10, 16.0);
         assert_eq!(plan.kv_bytes, 2 * 2 * 10 * (24 + 8) * 2);
         // Of six experts a token uses three: three of 24 x 40 in each of two layers rest.

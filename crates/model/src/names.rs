@@ -1,4 +1,4 @@
-//! What each weight is for, and its name in GGUF and in Hugging Face files.
+//! The purpose of each weight, and its name in GGUF and in Hugging Face files.
 //!
 //! A [`TensorName`] says which weight is meant; [`TensorName::gguf`] and [`TensorName::hf`] spell
 //! it, and [`TensorName::parse_gguf`] reads one back. The roles and the GGUF spellings are ggml's; the
@@ -19,7 +19,7 @@ pub enum ParameterKind {
     Weight,
     /// `.bias`.
     Bias,
-    /// `.scale`: a factor on products with the weight, of all of it or of each expert.
+    /// `.scale`: a factor on products with the weight, for the whole weight or for each expert.
     Scale,
 }
 
@@ -33,37 +33,37 @@ impl ParameterKind {
     }
 }
 
-/// One weight of a model, whatever the file calls it.
+/// One weight of a model, independent of its name in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorName {
     /// The block, for roles every block has.
     pub layer: Option<usize>,
-    /// What it is for.
+    /// Its purpose.
     pub role: WeightRole,
     /// Weight, bias or scale.
     pub part: ParameterKind,
 }
 
-/// What the module names `post_attention_layernorm` and `pre_feedforward_layernorm` mean.
+/// Meaning of the module names `post_attention_layernorm` and `pre_feedforward_layernorm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HfNorms {
-    /// Two norms a block: `post_attention_layernorm` stands before the feed-forward (Llama).
+    /// Two norms a block: `post_attention_layernorm` comes before the feed-forward (Llama).
     Pre,
-    /// Four norms a block: it stands after attention, and `pre_feedforward_layernorm` before the
-    /// feed-forward (Gemma 3).
+    /// Four norms a block: it comes after attention, and `pre_feedforward_layernorm` before the feed-forward (Gemma 3).
     PreAndPost,
 }
 
 /// How a family's Hugging Face files name modules.
 #[derive(Clone, Copy, Debug)]
 pub struct HfNames {
-    /// What the shared names of norms mean.
+    /// Meaning of the shared names of norms.
     pub norms: HfNorms,
-    /// Names of its own. `{}` stands for an expert's number; a name that ends with `!` has no `.weight` behind it.
+    /// Names that only this family has. `{}` is replaced by an expert's number; a name that ends with `!` has no
+    /// `.weight` behind it.
     pub own: &'static [(WeightRole, &'static str)],
     /// Names of factors on products with weights of these roles.
     pub scales: &'static [(WeightRole, &'static str)],
-    /// What the list of blocks is called.
+    /// Name of the list of blocks.
     pub layers: &'static str,
 }
 
@@ -75,8 +75,9 @@ impl HfNames {
     }
 }
 
-/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
-/// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, and the bare text model.
+/// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal
+/// models, of Mamba's classes, of the multimodal wrappers of transformers 4 and of 5, of encoders with a head,
+/// and of the bare text model.
 pub const HF_PREFIXES: [&str; 10] = [
     "model.",
     "backbone.",
@@ -109,7 +110,7 @@ impl TensorName {
         }
     }
 
-    /// What is added to scores of experts for their choice: its files call it a bias, of no weight.
+    /// Number added to scores of experts for their choice: its files call it a bias, but it belongs to no weight.
     pub fn router_bias(layer: usize) -> TensorName {
         TensorName::block(layer, WeightRole::RouterBias).bias()
     }
@@ -145,9 +146,9 @@ impl TensorName {
         }
     }
 
-    /// The name in Hugging Face files with one of [`HF_PREFIXES`]:
-    /// `model.layers.3.self_attn.q_proj.weight`. `None` if these files have no such tensor. Where each expert has
-    /// a tensor, `{}` stands for its number.
+    /// The name in Hugging Face files with one of [`HF_PREFIXES`]: `model.layers.3.self_attn.q_proj.weight`.
+    /// `None` if these files have no such tensor. Where each expert has a tensor, the name has `{}` in place of
+    /// its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
         let layers = names.layers;
         if self.part == ParameterKind::Scale
@@ -158,7 +159,7 @@ impl TensorName {
         }
         let (name, suffix) = (names.of(self.role)?, self.part.suffix());
         Some(match (self.layer, self.role) {
-            // Factors stand beside packed matrices, whose names have `.weight`.
+            // Factors are stored beside packed matrices, whose names have `.weight`.
             (Some(_), _) if name.ends_with('!') && self.part == ParameterKind::Scale => {
                 return None;
             }
@@ -182,7 +183,7 @@ impl TensorName {
         })
     }
 
-    /// The name in Hugging Face files with this before it, of a module that stands by itself.
+    /// The name in Hugging Face files of a module that is stored separately, with `module` before it.
     pub(crate) fn hf_module(&self, module: &str) -> String {
         format!("{module}.{}", self.part.suffix())
     }
@@ -238,8 +239,8 @@ fn parse_layer(text: &str) -> Option<usize> {
 /// The row order of GGUF's Q and K matrices in the families that permute them: row `i` of the GGUF
 /// matrix is row `permutation(..)[i]` of the Hugging Face one.
 ///
-/// Half-split RoPE rotates row `j` of a head with row `j + head_dim/2`; the permutation brings the
-/// two next to each other, which is what interleaved RoPE rotates.
+/// Half-split RoPE rotates row `j` of a head with row `j + head_dim/2`. The permutation brings the
+/// two next to each other, and interleaved RoPE rotates such neighbours.
 pub fn permutation(n_heads: usize, head_dim: usize) -> Vec<usize> {
     let half = head_dim / 2;
     (0..n_heads * head_dim)

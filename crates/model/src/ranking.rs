@@ -1,4 +1,4 @@
-//! What of a model's files makes a ranker: the tensors of a classifier behind an encoder, and what marks a causal model
+//! Marks of a ranker in a model's files: the tensors of a classifier behind an encoder, and the marks of a causal model
 //! that was trained to judge.
 
 use std::fs::File;
@@ -17,18 +17,18 @@ pub const GGUF_DENSE: &str = "cls";
 pub const GGUF_OUT: &str = "cls.output";
 /// The norm between the two in GGUF files.
 pub const GGUF_NORM: &str = "cls.norm";
-/// What a GGUF file calls the rows of [`GGUF_OUT`], behind its architecture.
+/// GGUF key of the labels of [`GGUF_OUT`]'s rows, under the architecture's name.
 pub const OUTPUT_LABELS: &str = "classifier.output_labels";
-/// llama.cpp's number of pooling for ranking, under `<architecture>.pooling_type`.
+/// llama.cpp's number for pooling by ranking, under `<architecture>.pooling_type`.
 pub const POOLING_RANK: u32 = 4;
 /// The entry of `config.json` that marks a Qwen 3 reranker for vLLM.
 pub const JUDGE_MARK: &str = "is_original_qwen3_reranker";
 
-/// What marks a judge, in words for messages.
+/// The marks of a judge, in words for messages.
 pub const JUDGE_MARKS: &str = "`pooling_type` 4 or a tensor `cls.output.weight` in a GGUF file, \
      `is_original_qwen3_reranker` in config.json, the heading of its README.md, or \"rerank\" in the name of its file or folder";
 
-/// What a Qwen 3 is told before the pair: that of its reranker's page.
+/// Instruction of a Qwen 3 before the pair, from the page of its reranker.
 pub const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. \
      Note that the answer can only be \"yes\" or \"no\".";
 
@@ -36,7 +36,7 @@ pub const JUDGE: &str = "Judge whether the Document meets the requirements based
 pub const INSTRUCTION: &str =
     "Given a web search query, retrieve relevant passages that answer the query";
 
-/// The text that a judge reads: what stands before the pair, the pair, and what stands behind it.
+/// The text that a judge reads: the part before the pair, the pair, and the part behind it.
 pub fn judge_text(instruction: &str, query: &str, document: &str) -> [String; 3] {
     [
         format!("<|im_start|>system\n{JUDGE}<|im_end|>\n<|im_start|>user\n"),
@@ -60,7 +60,7 @@ pub struct ClassifierNames {
 }
 
 impl ClassifierNames {
-    /// Those that a checkpoint has, in the spelling of either kind of files; `None` without scores.
+    /// The names in a checkpoint, in the spelling of either kind of files; `None` without scores.
     pub fn find(checkpoint: &Checkpoint) -> Option<ClassifierNames> {
         let has = |name: &str| checkpoint.info(&format!("{name}.weight")).is_some();
         let first = |names: &[&str]| {
@@ -69,7 +69,7 @@ impl ClassifierNames {
         };
         let out = first(&["classifier", GGUF_OUT, "classifier.out_proj"])?;
         let pooler = HF_PREFIXES.map(|prefix| format!("{prefix}pooler.dense"));
-        // With a classifier of two layers the pooler is another thing.
+        // In a classifier of two layers the pooler is not part of it.
         let own = first(&[GGUF_DENSE, "classifier.dense", "head.dense", "dense"]);
         Some(ClassifierNames {
             dense: own.or_else(|| pooler.into_iter().find(|name| has(name))),
@@ -79,8 +79,8 @@ impl ClassifierNames {
     }
 }
 
-/// Whether the files say that a causal model was trained to judge pairs by "yes" and "no" ([`JUDGE_MARKS`]). The weights of
-/// one and of a model for chats have the same names and shapes.
+/// Whether the files say that a causal model was trained to judge pairs by "yes" and "no" ([`JUDGE_MARKS`]). Its weights
+/// have the same names and shapes as those of a model for chats.
 ///
 /// # Errors
 /// [`Error::Format`] for metadata of another type.
@@ -106,9 +106,10 @@ fn is_named_so(name: &str) -> bool {
     name.to_ascii_lowercase().contains("rerank")
 }
 
-/// Whether the file or one of its folders is called so: a download cache keeps a model's name two folders above its files.
+/// Whether the file or one of its folders has such a name: a download cache keeps a model's name two folders above its
+/// files.
 fn is_placed_so(file: &Path) -> bool {
-    // A name such as `.` says nothing.
+    // A name such as `.` is no sign.
     let whole = file.canonicalize();
     let whole = whole.as_deref().unwrap_or(file);
     // Files of a cache are links to blobs: both names count.
@@ -123,7 +124,7 @@ fn says_readme(file: &Path) -> bool {
         return false;
     };
     let mut text = Vec::new();
-    // What cannot be read says nothing.
+    // A file that cannot be read marks nothing.
     let _ = readme.take(MAX_README_BYTES).read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
     text.lines()

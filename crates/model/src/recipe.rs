@@ -1,9 +1,9 @@
 //! Recipes: which format each weight gets when a model is written as `Q4_K_M`, `Q8_0`, `BF16`…
 //!
-//! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl`, with and without an
-//! importance matrix), for the roles the families here have: a mix spends more bits on the head, on V and on
-//! the down projection, in the first and last eighth of the layers and every third between. One choice differs: without
-//! an importance matrix Q and K of IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs one.
+//! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl`, with and without an importance matrix), for
+//! the roles of the families here. A mix spends more bits on the head, on V and on the down projection, in the first
+//! and last eighth of the layers and every third between. One choice differs. Without an importance matrix Q and K of
+//! IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs one.
 
 use millrace_quant::{DType, FileType};
 
@@ -51,7 +51,7 @@ enum Mix {
     Iq2,
     /// IQ1_S and IQ1_M.
     Iq1,
-    /// A table in Q4_K: formats that little but trained weights suit.
+    /// A table in Q4_K: for formats that hardly suit any but trained weights.
     Ternary,
     /// Head and table in Q8_0.
     Mxfp4,
@@ -59,7 +59,7 @@ enum Mix {
     Q4nx,
 }
 
-/// Recipes that follow rules of their own, by name. Others widen the head, if it is the wider for it.
+/// Recipes with special rules, by name. Others store the head in [`HEAD`]'s format, where that is not narrower.
 const MIXES: [(&str, Mix); 26] = [
     ("Q2_K", Mix::Q2K),
     ("Q2_K_S", Mix::Q2KS),
@@ -89,19 +89,19 @@ const MIXES: [(&str, Mix); 26] = [
     ("Q4NX_SUB", Mix::Q4nx),
 ];
 
-/// What the head gets where its rows divide into the base format's blocks.
+/// The head's format where its rows divide into the base format's blocks.
 const HEAD: DType = DType::Q6K;
 
-/// What it gets of the formats that spend fewer than three bits, and of IQ3_XXS.
+/// Its format in recipes of fewer than three bits, and in IQ3_XXS.
 const SMALL_HEAD: DType = DType::Q5K;
 
-/// A name without a size stands for the middle one, as in llama.cpp: Q4_K for Q4_K_M.
+/// A name without a size means the middle one, as in llama.cpp: Q4_K for Q4_K_M.
 const MIDDLE_SUFFIX: &str = "_M";
 
-/// llama.cpp's name of MXFP4, whose experts alone are in it there. Dense models would have none.
+/// llama.cpp's name of MXFP4, which it uses for experts only. Dense models would have none.
 const MXFP4_ALIAS: &str = "MXFP4_MOE";
 
-/// Ends the name of a recipe without its rules.
+/// Suffix of the name of a recipe without its rules.
 const PURE_SUFFIX: &str = "_PURE";
 
 impl Recipe {
@@ -198,7 +198,7 @@ impl Recipe {
         }
     }
 
-    /// What tables and heads get, and what a mix gives everything; `k` is the length of a row.
+    /// Formats of tables and heads, and a mix's format for all tensors; `k` is the length of a row.
     fn of_vocabulary(self, role: WeightRole, k: usize, config: &ModelConfig) -> Option<DType> {
         let Recipe { base, mix, .. } = self;
         let is_table = role == WeightRole::TokenEmbedding;
@@ -213,7 +213,7 @@ impl Recipe {
             Mix::Iq1 | Mix::Iq2 if is_table => DType::Q2K,
             Mix::Iq2Wide | Mix::Iq3Xxs if is_table => DType::Iq3S,
             Mix::Ternary if is_table => DType::Q4K,
-            // In a mixture experts alone are small numbers.
+            // In a mixture only experts have few bits.
             Mix::Mxfp4 if config.experts.is_some() && !role.is_of_experts() => DType::Q8_0,
             _ => return None,
         })
@@ -272,7 +272,7 @@ impl Recipe {
 }
 
 impl Recipe {
-    /// What mixtures of eight experts get instead: keys and values are small there.
+    /// Formats for mixtures of eight experts: keys and values are small there.
     fn of_eight_experts(
         self,
         role: WeightRole,
@@ -301,7 +301,7 @@ impl Recipe {
 }
 
 impl Recipe {
-    /// What differs with an importance matrix.
+    /// Choices that differ with an importance matrix.
     fn of_weighted(self, role: WeightRole, layer: usize, config: &ModelConfig) -> Option<DType> {
         if !self.weighted {
             return None;
@@ -322,13 +322,13 @@ impl Recipe {
     }
 }
 
-/// Recipes that give the attention's output Q5_K in mixtures of eight experts.
+/// Recipes that store the attention's output in Q5_K in mixtures of eight experts.
 const WIDE_OUTPUT_OF_EIGHT: [&str; 11] = [
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M",
     "IQ4_NL", "IQ4_XS",
 ];
 
-/// Whose rules a role follows: llama.cpp goes by parts of names, which experts share with what is dense.
+/// The role whose rules apply: llama.cpp goes by parts of names, which experts share with dense networks.
 fn role_by_name(role: WeightRole) -> WeightRole {
     use WeightRole::*;
     match role {
@@ -359,7 +359,7 @@ fn value_projection(base: DType, mix: Mix, layer: usize, config: &ModelConfig) -
         Mix::Q4KS if layer < 4 => DType::Q5K,
         _ => base,
     };
-    // The 70B's eight query heads a value head make V small next to what depends on it.
+    // The 70B's eight query heads a value head make V small beside the tensors that depend on it.
     let is_70b = config.n_layers == 80 && config.n_heads != config.n_kv_heads;
     match dtype {
         DType::Q3K | DType::Q4K if is_70b => DType::Q5K,

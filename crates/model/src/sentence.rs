@@ -1,6 +1,6 @@
-//! What sentence-transformers has behind a model: pooling, dense layers, prompts; in folders and in GGUF files.
+//! The parts of sentence-transformers behind a model: pooling, dense layers, prompts; in folders and in GGUF files.
 //!
-//! llama.cpp has a key for pooling and tensors for the dense layers of EmbeddingGemma. What else there is has keys here
+//! llama.cpp has a key for pooling and tensors for the dense layers of EmbeddingGemma. The other parts have keys here
 //! that it does not read: [`ACTIVATIONS`], [`NORMALIZE`], [`CONFIG`].
 
 use millrace_format::{Checkpoint, Tensor, TensorType};
@@ -11,12 +11,12 @@ use crate::Error;
 
 /// Key of the activations behind the dense layers, in their order: `identity` or `tanh`. Without it all are the identity.
 pub const ACTIVATIONS: &str = "sentence_transformers.dense.activations";
-/// Key of whether a folder brings vectors to length 1 at the end.
+/// Key of whether a folder normalises vectors to length 1 at the end.
 pub const NORMALIZE: &str = "sentence_transformers.normalize";
 /// Key of the text of `config_sentence_transformers.json`.
 pub const CONFIG: &str = "sentence_transformers.config";
 
-/// Most dense layers that are looked for in a GGUF file.
+/// Upper bound of the dense layers that are looked for in a GGUF file.
 const MAX_DENSE_LAYERS: usize = 16;
 
 /// The name of a dense layer in GGUF files, without `.weight` or `.bias`: llama.cpp's, which counts as folders do, where the
@@ -38,7 +38,7 @@ pub struct DenseLayer {
     pub k: usize,
     /// Whether tanh follows; nothing does otherwise.
     pub is_tanh: bool,
-    /// How the file has the matrix.
+    /// Format of the matrix in the file.
     pub dtype: DType,
 }
 
@@ -46,8 +46,8 @@ impl DenseLayer {
     /// The layers of a model's files, in their order. `d_model` is the width of the pooled row.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a layer that does not take what comes, or whose activation is neither the identity nor
-    /// tanh; those of opening the files of a folder.
+    /// [`Error::Unsupported`] for a layer whose width does not fit its input, or whose activation is neither the
+    /// identity nor tanh; the errors of opening a folder's files.
     pub fn all_of(checkpoint: &Checkpoint, d_model: usize) -> Result<Vec<DenseLayer>, Error> {
         let layers = match checkpoint.gguf() {
             Some(_) => DenseLayer::all_of_gguf(checkpoint)?,
@@ -72,7 +72,7 @@ impl DenseLayer {
         let mut layers = Vec::new();
         for index in 0..MAX_DENSE_LAYERS {
             let name = dense_name(index);
-            // llama.cpp's converter calls the second layer so, whatever stands before it.
+            // llama.cpp's converter uses this name for the second layer in any case.
             let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
                 continue;
             };
@@ -150,7 +150,7 @@ fn bad(file: &str, found: String) -> Error {
     }
 }
 
-/// sentence-transformers names a class of torch. What is neither comes back.
+/// sentence-transformers names a class of torch. Any other name is returned as the error.
 fn is_tanh(config: &Value) -> Result<bool, String> {
     let name = config["activation_function"].as_str();
     // Its own default.
@@ -180,7 +180,7 @@ fn numbers(file: &str, tensor: &Tensor<'_>, n: usize) -> Result<(Vec<f32>, DType
 /// The contents of `config_sentence_transformers.json`: a folder's, or those that a GGUF file carries.
 ///
 /// # Errors
-/// [`Error::Format`] if the key is no text; [`Error::BadValue`] if the text is no JSON.
+/// [`Error::Format`] if the key is not text; [`Error::BadValue`] if the text is not JSON.
 pub fn config_of(checkpoint: &Checkpoint) -> Result<Option<Value>, Error> {
     let Some(metadata) = checkpoint.gguf() else {
         let files = checkpoint.hf();

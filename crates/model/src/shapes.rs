@@ -1,4 +1,4 @@
-//! Which weights a configuration calls for, and their shapes: what its family's function asks for.
+//! Which weights a configuration calls for, and their shapes: the requests of its family's function.
 
 use crate::arch::WeightConvention;
 use crate::builder;

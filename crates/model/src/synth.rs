@@ -1,16 +1,16 @@
 //! Random-weight checkpoints at the geometries of real models.
 //!
-//! They load everywhere a real file does, run at the same speed and say nothing sensible, which is
-//! what benchmarks, memory plans and compatibility tests need without a download. The same seed,
-//! geometry and recipe give the same bytes on every machine and with any number of threads.
+//! They load everywhere a real file does, run at the same speed and write nonsense. Benchmarks,
+//! memory plans and compatibility tests need no more, and no download. The same seed, geometry and
+//! recipe give the same bytes on every machine and with any number of threads.
 //!
 //! # How weights are drawn
 //!
 //! Matrices are `N(0, 1/k)` with `k` inputs, so that activations keep their size from layer to
 //! layer; norms are near 1; biases are small. Drawing and quantising every weight would take minutes
-//! for a large model. So for each format and size a few thousand blocks are drawn and encoded as
-//! any weights would be, and a matrix is filled with blocks picked from that pool at random: real
-//! blocks of every format, at the speed of a copy.
+//! for a large model. So a few thousand blocks are drawn for each format and size, and encoded as
+//! any weights would be. A matrix is filled with blocks picked from that pool at random: real blocks
+//! of every format, at the speed of a copy.
 
 mod acceptance;
 mod draft;
@@ -46,7 +46,7 @@ pub(crate) use plan::tensors;
 /// Larger Hugging Face models are split at this size, as `save_pretrained` does.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
-/// What to write.
+/// Options of a synthetic checkpoint.
 #[derive(Clone, Debug)]
 pub struct SynthOptions<'a> {
     /// Formats of the weights.
@@ -54,17 +54,17 @@ pub struct SynthOptions<'a> {
     /// Metadata of a GGUF file whose vocabulary (`tokenizer.*`) to take; its size replaces the
     /// geometry's. Without one the file gets the 256 bytes, padded to the geometry's size. GGUF only.
     pub vocab: Option<&'a Metadata>,
-    /// Blocks, where not the geometry's own number.
+    /// Number of blocks, if different from the geometry's.
     pub n_layers: Option<usize>,
     /// With the geometry's vision encoder: in a folder, or in an `mmproj` file beside a GGUF file.
     pub vision: bool,
     /// Seed of the weights.
     pub seed: u64,
-    /// Threads that draw weights; all cores without it.
+    /// Threads that draw weights; by default all cores.
     pub n_threads: Option<usize>,
 }
 
-/// What was written.
+/// Summary of a written checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthSummary {
     /// The model's configuration.
@@ -73,7 +73,7 @@ pub struct SynthSummary {
     pub n_params: u64,
     /// Bytes of all tensors.
     pub size_bytes: u64,
-    /// The file with the vision encoder, where it has one of its own.
+    /// The file with the vision encoder, where that is a separate file.
     pub mmproj: Option<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ struct SynthTensor {
     spec: TensorSpec,
 }
 
-/// Whose a tensor is.
+/// Owner of a tensor.
 #[derive(Clone, Copy)]
 enum PlannedName {
     Text(TensorName),
@@ -108,7 +108,7 @@ struct SynthJob<'a> {
     vision: Option<VisionConfig>,
     /// Tensors of the `mmproj` file.
     mmproj: Vec<SynthTensor>,
-    /// With a draft layer behind the blocks, which guesses what the model writes: its noise.
+    /// With a draft layer behind the blocks, which guesses the model's output: its noise.
     draft_noise: Option<f32>,
 }
 
@@ -117,10 +117,10 @@ struct SynthJob<'a> {
 /// done and bytes in all, and can stop the work.
 ///
 /// # Errors
-/// [`Error::BadValue`] for zero layers or a vocabulary that is none, [`Error::Unwritable`] for a format
+/// [`Error::BadValue`] for zero layers or an impossible vocabulary, [`Error::Unwritable`] for a format
 /// that cannot be encoded, [`Error::Format`] for a format the file cannot hold (block formats in
-/// safetensors, Q4NX in GGUF) and for what the operating system refuses. Weights are then absent,
-/// not half-written.
+/// safetensors, Q4NX in GGUF) and for refusals of the operating system. Weights are then absent, not
+/// half-written.
 pub fn write(
     geometry: ModelGeometry,
     out: &Path,
@@ -130,11 +130,11 @@ pub fn write(
     SynthJob::new(geometry, out, options)?.write(progress)
 }
 
-/// As [`write()`], with a layer that predicts the token after the next (MTP) and guesses most of what the model writes.
+/// As [`write()`], with a layer that predicts the token after the next (MTP) and guesses most of the model's output.
 ///
-/// Blocks of such a model add nothing to the stream, though all of their products are computed: what it writes follows from
-/// the last token alone. The layer repeats that but for noise, so that a share `acceptance` of its guesses behind tokens of
-/// the model is right. A share of 1 has no noise.
+/// Blocks of such a model add nothing to the stream, though all of their products are computed: its output follows from the
+/// last token alone. The layer repeats that but for noise, so that a share `acceptance` of its guesses behind tokens of the
+/// model is right. A share of 1 has no noise.
 ///
 /// # Errors
 /// As [`write()`]; a geometry whose family has no such layer, and Q4NX; [`Error::BadValue`] for a share below
@@ -345,7 +345,7 @@ impl<'a> SynthJob<'a> {
         })
     }
 
-    /// The JSON files, before the weights get their names: without weights a folder is no model.
+    /// The JSON files, before the weights get their names: a folder without weights does not open as a model.
     fn write_side_files(&self) -> Result<(), Error> {
         let write = |name: &str, json: serde_json::Value| {
             output::write(&self.out.join(name), format!("{json:#}\n").as_bytes())

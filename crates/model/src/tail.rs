@@ -1,9 +1,9 @@
-//! Notices files whose rest is zeros: a download that reserved the space and did not finish.
+//! Notices files that end in zeros: a download that reserved the space and did not finish.
 //!
 //! Only the end of each file is read, and in a sound file only its last page. Zeros are legal in
 //! many places: biases, norms that add one, rows of a padded vocabulary, and output projections of
-//! blocks that were added as the identity. What is refused is zeros up to the end of the file that
-//! begin within a row, or that take up a matrix that no one trains to zero.
+//! blocks that were added as the identity. Zeros up to the end of the file are refused if they
+//! begin within a row, or take up a matrix that no one trains to zero.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use millrace_graph::{Graph, OpRole, WeightUse};
 /// Zeros at the end of a row that chance does not explain.
 const MIN_ROW_BYTES: usize = 32;
 
-/// What a matrix does, as far as zeros in it go.
+/// The use of a matrix, which decides whether zeros in it are legal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     /// It adds to the residual stream: zeros make the block the identity.
@@ -33,7 +33,7 @@ enum Use {
 pub(crate) fn check(checkpoint: &Checkpoint, graph: &Graph) -> Result<(), Error> {
     let uses = uses(graph);
     let mut by_file: Vec<Vec<Tensor<'_>>> = checkpoint.files().iter().map(|_| Vec::new()).collect();
-    // What is decoded has no bytes in a file.
+    // Tensors that are decoded from a packing have no bytes of their own in a file.
     let in_files = checkpoint.tensors().iter().map(|info| &info.name);
     let in_files = in_files.filter(|name| !checkpoint.is_packed(name));
     for tensor in in_files.filter_map(|name| checkpoint.tensor(name)) {
@@ -66,7 +66,7 @@ fn uses(graph: &Graph) -> HashMap<&str, Use> {
             (OpRole::Product, _) if is_plain => Use::Other,
             _ => continue,
         };
-        // Its table or matrix comes first, what stands beside that behind it.
+        // Its table or matrix comes first, vectors beside it follow.
         let Some(WeightUse { id: weight, .. }) = node.op.weights().first().copied() else {
             continue;
         };

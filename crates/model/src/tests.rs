@@ -44,13 +44,13 @@ fn both_versions_of_transformers_give_the_same_model() {
     assert!(compared >= 8, "{compared}");
 }
 
-/// A folder's configuration without what llama.cpp's converter puts into weights or leaves out.
+/// A folder's configuration without the values that llama.cpp's converter puts into weights or leaves out.
 fn as_llama_cpp_says(config: &ModelConfig) -> ModelConfig {
     let mut config = ModelConfig {
         family: config.family,
         ..arch::by_name(config.family).folded(config)
     };
-    // Its converter leaves the number of dense layers out: those without a router tell.
+    // Its converter leaves the number of dense layers out: layers without a router show it.
     if let ("hy-v3", Some(experts)) = (config.family, &mut config.experts) {
         experts.dense_layers = (0..std::mem::take(&mut experts.n_dense_layers)).collect();
     }
@@ -85,14 +85,14 @@ fn gguf_gives_the_same_model() {
             );
             config.rope = hf.config.rope.clone();
         }
-        // Families that share an architecture of GGUF are told apart by what the file says.
+        // Families that share an architecture of GGUF are distinguished by the file's contents.
         let in_folders = (arch::by_name(config.family).hf_family)(&config);
         if in_folders == Some(hf.config.family) {
             config.family = hf.config.family;
         }
         let expected = as_llama_cpp_says(&hf.config);
         if let (Some(found), Some(said)) = (&mut config.layers.streams, &expected.layers.streams) {
-            // PyTorch rounds the deviation of a share otherwise.
+            // PyTorch rounds the deviation of a share differently.
             let pairs = found.gate_deviations.iter_mut().zip(&said.gate_deviations);
             for (found, said) in pairs.filter(|(a, b)| (**a - **b).abs() < 1e-6) {
                 *found = *said;
@@ -100,7 +100,7 @@ fn gguf_gives_the_same_model() {
         }
         assert_eq!(config, expected, "{}", golden.name);
         compared += 1;
-        // Factors that files of GGUF hold within weights are ops of a folder's graph.
+        // Factors that GGUF files fold into weights are ops of a folder's graph.
         if expected.recurrent != hf.config.recurrent || config.family == "muse-glimmer" {
             continue;
         }

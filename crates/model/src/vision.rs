@@ -1,9 +1,8 @@
-//! Vision encoders: what an image goes through before a text model takes its rows for embeddings.
+//! Vision encoders: the part of a model that turns an image into rows, which a text model takes as embeddings.
 //!
-//! Each family of vision encoders is a file here and a row of a table: Gemma 3's SigLIP, Gemma 4, Pixtral with Mistral 3, Qwen 2 VL, Qwen 2.5 VL,
-//! Qwen 3 VL with Qwen 3.5.
-//! [`VisionModel::of`] reads a vision encoder from a Hugging Face folder, in each of the spellings that transformers has given its tensors, or from
-//! llama.cpp's `mmproj` GGUF file, and checks every weight's presence, shape and format.
+//! Each family of vision encoders is a file here and a row of a table: Gemma 3's SigLIP, Gemma 4, Pixtral with Mistral 3, Qwen 2 VL, Qwen
+//! 2.5 VL, Qwen 3 VL with Qwen 3.5. [`VisionModel::of`] reads a vision encoder from a Hugging Face folder, in each of the spellings that
+//! transformers has given its tensors, or from llama.cpp's `mmproj` GGUF file. It checks every weight's presence, shape and format.
 //!
 //! ```text
 //!  pixel values [3, h, w] ─ patches ─ + positions ─┐
@@ -50,7 +49,7 @@ pub struct BiasedLinear {
     pub weight: Weight,
     /// `[n]`.
     pub bias: Option<Weight>,
-    /// Least and most of what goes in, least and most of what comes out: a number each, beyond which the bound counts.
+    /// Minimum and maximum of its input, then of its output, one number each; values beyond a bound are clamped to it.
     pub bounds: Option<[Weight; 4]>,
 }
 
@@ -74,7 +73,7 @@ pub struct VisionLayer {
     pub out: BiasedLinear,
     /// Before the feed-forward.
     pub norm2: LayerNorm,
-    /// `[d_ff, d_model]`: what goes through the activation, where the network is gated.
+    /// `[d_ff, d_model]`: projection before the activation, where the network is gated.
     pub gate: Option<BiasedLinear>,
     /// `[d_ff, d_model]`.
     pub up: BiasedLinear,
@@ -91,13 +90,13 @@ pub struct InnerNorms {
     pub q: Weight,
     /// RMS norm of each head of keys, `[head_dim]`.
     pub k: Weight,
-    /// Of what attention adds.
+    /// Of attention's output.
     pub attention: LayerNorm,
-    /// Of what the feed-forward adds.
+    /// Of the feed-forward's output.
     pub feed_forward: LayerNorm,
 }
 
-/// From what leaves the blocks to rows of the text model's width.
+/// Projection from the blocks' output to rows of the text model's width.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Projector {
     /// Squares of patches averaged, normalised and projected.
@@ -124,7 +123,7 @@ pub struct PooledProjector {
 /// The projector of Gemma 4: averages times `sqrt(d_model)`, their norm, and a matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AverageProjector {
-    /// What is subtracted before the norm, and the factor on the difference, `[d_model]` each.
+    /// The vector that is subtracted before the norm, and the factor on the difference, `[d_model]` each.
     pub standard: Option<[Weight; 2]>,
     /// `[d_text, d_model]`.
     pub projection: BiasedLinear,
@@ -161,7 +160,7 @@ pub struct VisionModel {
     /// The patch convolution as a matrix `[d_model, 3 · patch²]`, or `[d_model, 3 · 2 · patch²]` where both frames are in it; columns as
     /// [`VisionConfig::patches`] says.
     pub patches: BiasedLinear,
-    /// That of the second frame, where it is a tensor of its own.
+    /// That of the second frame, where it is a separate tensor.
     pub second_frame: Option<Weight>,
     /// Position table, `[n_positions, d_model]`, or two of them, `[2, axis_positions, d_model]`, by column and by row.
     pub positions: Option<Weight>,
@@ -173,7 +172,8 @@ pub struct VisionModel {
     pub norm: Option<LayerNorm>,
     /// Behind it.
     pub projector: Projector,
-    /// Of each block of [`VisionConfig::deepstack`], what makes of its output summands of the text model's layers.
+    /// For each block of [`VisionConfig::deepstack`], the merger that turns its output into summands of the text
+    /// model's layers.
     pub deepstack: Vec<Merger>,
 }
 

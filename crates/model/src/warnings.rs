@@ -1,4 +1,4 @@
-//! What of a checkpoint the model leaves aside or overrules, in sentences for the user.
+//! Parts of a checkpoint that the model leaves aside or overrules, in sentences for the user.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,10 +13,10 @@ use crate::names::TensorName;
 use crate::vision::HfSpelling;
 use crate::{Model, config, head};
 
-/// Names that are written out; of more only the number.
+/// Most names that are written out; of further ones only the number is.
 const MAX_NAMES: usize = 3;
 
-/// What the files hold or say that the model does not follow; empty for most.
+/// Parts of the files that the model does not follow; empty for most.
 ///
 /// Tensors of a vision encoder and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
 /// head are no loss and are not named.
@@ -28,9 +28,9 @@ pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
     warnings
 }
 
-/// A head that the configuration denies.
+/// A separate head that the configuration denies.
 fn overruled_flag(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Option<String> {
-    // Bundles of scaled families keep a head of their own beside a tied configuration.
+    // Bundles of scaled families keep a separate head beside a tied configuration.
     if checkpoint.source() != Source::HuggingFace || catalog.layout() == WeightConvention::Q4nx {
         return None;
     }
@@ -59,7 +59,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
     let draft = family
         .draft
         .and_then(|layer| DraftPlace::find(catalog, (family, layer), model.config.n_layers));
-    // A draft layer is for who asks for drafts.
+    // A draft layer serves only users who ask for drafts.
     let is_of_draft = |name: &str| draft.is_some_and(|draft| draft.holds(catalog, name, family));
     let is_needless = |name: &str| {
         (model.config.tied_head && name == head)
@@ -93,7 +93,7 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
     ))
 }
 
-/// RoPE tables, which the configuration says too.
+/// RoPE tables, which follow from the configuration too.
 pub(crate) fn is_derived(name: &str) -> bool {
     // Old transformers saved the RoPE frequencies, and llama.cpp repeats its frequency divisors in
     // some files.

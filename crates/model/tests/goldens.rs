@@ -1,5 +1,6 @@
-//! The graphs compute what transformers computes: every fixture, from Hugging Face and from GGUF
-//! files, run by an interpreter that follows the ops' definitions word by word in double precision.
+//! The graphs compute the same numbers as transformers: every fixture, from Hugging Face and from
+//! GGUF files, run by an interpreter that follows the ops' definitions word by word in double
+//! precision.
 
 #[path = "goldens/hostile.rs"]
 mod hostile;

@@ -1,4 +1,4 @@
-//! The four ways in and out: flat runs of blocks, and matrices.
+//! The four conversions, in and out: of flat runs of blocks, and of matrices.
 //!
 //! Size checks happen here, once; a format's own functions get whole blocks and matching slices.
 
@@ -68,8 +68,8 @@ pub fn decode_rows(
 /// Encodes a whole matrix into any format.
 ///
 /// `src`: `[n_rows, k]`, row-major; `out`: [`DType::size_bytes`] bytes. A range of rows that starts
-/// and ends on a multiple of [`DType::block_rows`] may be encoded as a matrix of its own: its bytes
-/// are the same ones.
+/// and ends on a multiple of [`DType::block_rows`] may be encoded as a separate matrix: its bytes
+/// are the same.
 ///
 /// # Errors
 /// [`Error::Shape`], [`Error::Bytes`] or [`Error::Elements`], whichever does not fit.
@@ -85,8 +85,9 @@ pub fn encode_matrix(
 
 /// As [`encode_matrix`], with the importance of columns: by how much an error in each counts.
 ///
-/// `importance`: k numbers of any size, such as the mean squares of what the matrix is multiplied with (llama.cpp's
-/// "importance matrix"). The k-quants, IQ*, TQ*, Q1_0, Q2_0 and NVFP4 search with it; other formats ignore it.
+/// `importance`: k numbers of any size, such as the mean squares of the inputs that the matrix multiplies
+/// (llama.cpp's "importance matrix"). The k-quants, IQ*, TQ*, Q1_0, Q2_0 and NVFP4 search with it; other formats
+/// ignore it.
 ///
 /// # Errors
 /// As [`encode_matrix`]; [`Error::Importance`] for another length, negative numbers, infinities and NaN.
@@ -120,8 +121,8 @@ pub fn encode_rows(
     Ok(())
 }
 
-/// Importances as searches need them: around one, and far enough above zero that squares of sums are too. `None` if there
-/// are none above zero, which tells columns apart no more than no importance does.
+/// Importances in the form that searches need: around one, and far enough above zero that squares of sums are too. `None`
+/// if none is above zero, because columns then do not differ.
 fn weights_of(importance: &[f32], k: usize) -> Result<Option<Vec<f32>>, Error> {
     const LEAST: f64 = 1e-4;
     const MOST: f64 = 1e6;
@@ -183,7 +184,7 @@ fn encode_tiled(dtype: DType, src: &[f32], k: usize, out: &mut [u8]) {
     }
 }
 
-/// Which of the two slices of a flat run is the given one, and which must match it.
+/// Which of the two slices of a flat run is given; the other must match it.
 enum GivenSlice {
     Bytes,
     Elements,

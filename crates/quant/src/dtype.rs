@@ -1,4 +1,4 @@
-//! What a format tells of itself: names, numbers, block shapes and sizes, read from the table of formats.
+//! Properties of a format: names, numbers, block shapes and sizes, read from the table of formats.
 
 use crate::formats::{DType, FileType, Format, TABLE};
 
@@ -17,7 +17,8 @@ impl DType {
     }
 
     /// The worst relative root-mean-square error, `sqrt(Σ(decoded − x)² / Σx²)`, of encoding standard normal data and
-    /// decoding it. Tests hold every encoder to it from both sides: it is neither exceeded nor slack by more than a tenth.
+    /// decoding it. Tests hold every encoder to it from both sides: it is not exceeded, and exceeds the error by at most a
+    /// tenth.
     pub fn error_budget(self) -> f64 {
         self.format().error_budget
     }
@@ -47,7 +48,7 @@ impl DType {
         self.format().safetensors_name
     }
 
-    /// The format with that name, in the case that headers have.
+    /// The format with that name, in the case used by headers.
     pub fn from_safetensors_name(name: &str) -> Option<DType> {
         DType::all().find(|dtype| dtype.safetensors_name() == Some(name))
     }
@@ -57,13 +58,13 @@ impl DType {
         self.format().file_types
     }
 
-    /// Whether ggml keeps activations in it beside other blocks, and nobody weights.
+    /// Whether ggml uses it only for activations beside other blocks, never for weights.
     pub fn is_for_activations(self) -> bool {
         self.file_types().is_empty()
     }
 
-    /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into its own
-    /// (llama.cpp, `tensor_type_fallback`); where they do not, F16 is left.
+    /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into those
+    /// of the narrower one (llama.cpp, `tensor_type_fallback`); where they do not, F16 is used.
     pub fn narrower(self) -> DType {
         self.format().narrower
     }
@@ -75,7 +76,7 @@ impl DType {
     }
 
     /// Whether models become useless in this format unless [`crate::encode_rows`] gets the importance of columns. ggml
-    /// refuses to encode without it; here whoever quantises a model does.
+    /// refuses to encode without it; here the code that quantises a model refuses.
     pub fn needs_importance(self) -> bool {
         self.format().needs_importance
     }
@@ -124,8 +125,8 @@ impl DType {
         blocks.checked_mul(self.block_bytes())
     }
 
-    /// Columns that a matrix of `k` columns is stored with: in tiles up to the end of the last one where `k` is
-    /// a multiple of [`TILE_GROUP`], otherwise `k`. Those beyond `k` are zeros.
+    /// Stored columns of a matrix of `k` columns: in tiles up to the end of the last one where `k` is a
+    /// multiple of [`TILE_GROUP`], otherwise `k`. Those beyond `k` are zeros.
     pub fn stored_width(self, k: usize) -> usize {
         match self.block_rows() > 1 && k.is_multiple_of(TILE_GROUP) {
             true => k
@@ -146,7 +147,7 @@ impl std::fmt::Display for DType {
 mod tests {
     use super::*;
 
-    /// Names and numbers tell formats apart, whatever is read: none is another's.
+    /// Names and numbers of every kind identify a format: no two formats share one.
     #[test]
     fn names_and_numbers_lead_back_to_the_format() {
         for dtype in DType::all() {
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What code that goes over columns by 256, and over blocks of one row or of tiles, relies on.
+    /// Block shapes that code relies on if it goes over columns by 256, and over blocks of one row or of tiles.
     #[test]
     fn blocks_have_shapes_that_everything_can_cut() {
         for dtype in DType::all() {

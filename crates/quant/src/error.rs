@@ -1,4 +1,4 @@
-//! What can go wrong: only sizes, since every byte pattern of the right size decodes.
+//! Errors: only sizes can be wrong, since every byte pattern of the right size decodes.
 
 use crate::DType;
 
@@ -39,7 +39,7 @@ pub enum Error {
         /// Elements given.
         found: usize,
     },
-    /// The importance of columns is of another length, or has a number that is none.
+    /// The importance of columns has another length, or an invalid number.
     #[error(
         "the importance of {k} columns has {found} numbers, number {at} being {value}: one finite number not below zero \
          is needed for each column"
@@ -49,7 +49,7 @@ pub enum Error {
         k: usize,
         /// Numbers given.
         found: usize,
-        /// The first number that is wrong, or the last one.
+        /// The first invalid number, or the last one.
         at: usize,
         /// That number, as text; empty if none is given.
         value: String,

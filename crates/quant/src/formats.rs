@@ -1,4 +1,4 @@
-//! One file a format, and the few things that several of them share.
+//! One file a format, and the code that several of them share.
 //!
 //! A format's file exports its [`Format`]: the shape of a block and the two functions over runs of
 //! blocks. Byte layouts are those of ggml's `block_*` structures, little-endian; the reference for
@@ -33,15 +33,15 @@ macro_rules! formats {
             pub const ALL: &'static [DType] = &[$($(DType::$variant,)+)+];
         }
 
-        /// What each format is, in the order of the enum.
+        /// The formats, in the order of the enum.
         ///
-        /// A constant and not a static: kernels of other crates compute with a format's shape, and only what is known
-        /// where they are compiled becomes part of their instructions.
+        /// A constant and not a static: kernels of other crates compute with a format's shape, and only a value that
+        /// is known where they are compiled becomes part of their instructions.
         pub(crate) const TABLE: &[Format; DType::ALL.len()] = &[$($($file::$format,)+)+];
     };
 }
 
-// The one list of formats: everything else about a format stands in its file, and other lists follow from both.
+// The one list of formats: everything else about a format is in its file, and other lists follow from both.
 formats! {
     f32: F32 = FORMAT;
     f16: F16 = FORMAT;
@@ -81,7 +81,7 @@ formats! {
         Q4nxSub = SUBTRACTIVE;
 }
 
-/// What a format is: names, numbers, a block's shape, and how blocks become numbers and back.
+/// A format: names, numbers, a block's shape, and how blocks become numbers and back.
 pub(crate) struct Format {
     /// ggml's spelling in lower case.
     pub(crate) name: &'static str,
@@ -140,7 +140,7 @@ fn decode_each<const BYTES: usize, const ELEMS: usize>(
     }
 }
 
-/// Pairs each block's elements with its bytes, for encoding; `encode` sees only finite numbers of
+/// Pairs each block's elements with its bytes, for encoding; `encode` gets only finite numbers of
 /// at most [`MAX_MAGNITUDE`].
 fn encode_each<const BYTES: usize, const ELEMS: usize>(
     src: &[f32],
@@ -186,7 +186,7 @@ fn put_f16(block: &mut [u8], at: usize, v: f32) {
     block[at..at + 2].copy_from_slice(&Half::from_f32(v).to_le_bytes());
 }
 
-/// 1 / d, or 0 where that is not finite: a scale that small stores zeros.
+/// 1 / d, or 0 where that is not finite: with so small a scale all numbers are stored as zeros.
 fn reciprocal(d: f32) -> f32 {
     let inverse = 1.0 / d;
     if inverse.is_finite() { inverse } else { 0.0 }

@@ -1,9 +1,8 @@
 //! Block quantisation formats: bytes to numbers and back, scalar, one file a format.
 //!
-//! [`DType`] is the table of formats. Bytes enter and numbers leave through [`decode_blocks`] (a
-//! flat run of blocks) and [`decode_rows`] (some rows of a matrix); the way back is
-//! [`encode_blocks`] and [`encode_matrix`], or [`encode_rows`] with the importance of columns. These functions are the oracle that faster kernels are
-//! tested against, and what writes quantised files.
+//! [`DType`] is the table of formats. Bytes enter and numbers leave through [`decode_blocks`] (a flat run of blocks) and [`decode_rows`]
+//! (some rows of a matrix). The way back is [`encode_blocks`] and [`encode_matrix`], or [`encode_rows`] with the importance of columns.
+//! These functions are the oracle that faster kernels are tested against, and they write quantised files.
 //!
 //! ```
 //! use millrace_quant::{DType, decode_blocks, encode_blocks};
@@ -16,7 +15,7 @@
 //! # Ok::<(), millrace_quant::Error>(())
 //! ```
 //!
-//! # What encoders do with odd input
+//! # Odd input of encoders
 //!
 //! F32, F16 and BF16 convert as IEEE 754 does (nearest, ties to even; too large becomes infinity;
 //! NaN stays NaN). The block formats store finite numbers only: NaN counts as 0 and magnitudes are
@@ -36,7 +35,7 @@ pub use dtype::TILE_GROUP;
 pub use error::Error;
 pub use formats::{DType, FileType};
 
-/// The points of the codebook formats, as ggml's `iq*_grid` tables have them: what an index in a block stands for. Kernels
+/// The points of the codebook formats, as ggml's `iq*_grid` tables have them: an index in a block selects one. Kernels
 /// look them up.
 pub mod codebooks {
     pub use crate::formats::codebook::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};

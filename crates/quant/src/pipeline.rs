@@ -1,15 +1,15 @@
-//! Quantisation step by step, and how much of a signal it leaves: rows of numbers through formats, integers with one
-//! scale a row or a group, and rotations before and after.
+//! Quantisation step by step, with a measure of its noise: rows of numbers through formats, integers with one scale
+//! a row or a group, and rotations before and after.
 
 use crate::{DType, Error, decode_blocks, encode_blocks};
 
-/// One step. Each leaves the numbers that its result stands for.
+/// One step. Each replaces the numbers by those that its result represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Encoded in a block format and decoded. Of formats whose blocks span rows, rows must be whole blocks.
+    /// Encoded in a block format and decoded. For formats whose blocks span rows, the rows must be whole blocks.
     Format(DType),
-    /// Symmetric integers of so many bits, `q = round(x / s)` with `s = max |x| / (2^(bits-1) - 1)`: one scale for each
-    /// group of a row, of the whole row for `None`.
+    /// Symmetric integers of this many bits, `q = round(x / s)` with `s = max |x| / (2^(bits-1) - 1)`: one scale for
+    /// each group of a row, or for the whole row with `None`.
     Integers {
         /// 2 to 16.
         bits: u32,
@@ -17,11 +17,11 @@ pub enum Step {
         group: Option<usize>,
     },
     /// The Walsh–Hadamard transform of each block of `n` elements, divided by `√n`: it is its own inverse.
-    /// Outliers are spread over a block, so that they raise no scale.
+    /// Outliers are spread over a block, so that they do not raise a scale.
     Hadamard(usize),
 }
 
-/// The largest power of two that divides `k`, at most 4096: what [`Step::Hadamard`] takes.
+/// The largest power of two that divides `k`, at most 4096: the block size of [`Step::Hadamard`].
 pub fn hadamard_block(k: usize) -> usize {
     match k {
         0 => 1,
@@ -73,7 +73,7 @@ fn integers(bits: u32, x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x = (*x / scale).round() * scale);
 }
 
-/// In place; what is left over of a block that is no power of two stays as it is.
+/// Transforms a block in place; the rest of a row whose length is not a power of two stays unchanged.
 fn hadamard(x: &mut [f32]) {
     let n = x.len();
     if !n.is_power_of_two() {
@@ -93,7 +93,7 @@ fn hadamard(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x *= scale);
 }
 
-/// Energy of a signal and of what differs from it.
+/// Energy of a signal and of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
     /// Sum of squares of the signal.
@@ -103,7 +103,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Between a signal and what became of it.
+    /// Between a signal and its changed version.
     pub fn of(signal: &[f32], found: &[f32]) -> Noise {
         let square = |x: f64| x * x;
         Noise {
@@ -168,7 +168,7 @@ mod tests {
             (eight - 44.8).abs() < 1.0 && (four - 19.7).abs() < 1.0,
             "{eight} {four}"
         );
-        // A scale for a whole row of 4096 costs what its largest number is further out.
+        // One scale for a whole row of 4096 is coarser, because its largest number is further out.
         let row = snr(&[int(8, None)], &x, 4096);
         assert!((39.0..42.5).contains(&row), "{row}");
         assert!((snr(&[int(8, Some(64)), int(4, Some(64))], &x, 4096) - four).abs() < 0.3);

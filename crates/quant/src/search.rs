@@ -1,8 +1,7 @@
-//! What the encoders that search for scales share: weights, weighted sums, and the fit of one
-//! group.
+//! Common code of the encoders that search for scales: weights, weighted sums, and the fit of one group.
 //!
-//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given:
-//! large weights, which large products come from, are kept a little better than small ones. Sums run in eight fixed lanes, so
+//! All of them minimise `Σ w·(decoded − x)²` with `w = rms + |x|`, times the importance of the column where one is given.
+//! Large weights give large products, so they are kept a little better than small ones. Sums run in eight fixed lanes, so
 //! that they vectorise and give the same bits on every machine.
 
 pub(crate) mod affine;
@@ -36,7 +35,7 @@ pub(crate) fn largest_magnitude(x: &[f32]) -> f32 {
 /// baseline x86-64.)
 #[inline(always)]
 fn round(v: f32) -> f32 {
-    /// 1.5·2²³: adding it leaves no bits below one.
+    /// 1.5·2²³: adding it rounds off all bits below one.
     const SHIFT: f32 = 12_582_912.0;
     (v + SHIFT) - SHIFT
 }
@@ -117,7 +116,7 @@ pub(crate) struct ScaleSearch {
 }
 
 impl ScaleSearch {
-    /// Takes these levels' least-squares scale if they are better than all before.
+    /// Takes these levels' least-squares scale if they are better than all previous ones.
     #[inline(always)]
     pub(crate) fn offer<const N: usize>(&mut self, x: &[f32; N], w: &[f32; N], q: &[f32; N]) {
         let Moments { qq, xq, .. } = moments(x, w, q);
@@ -139,7 +138,7 @@ fn f16_covering(v: f32) -> f32 {
     half::f16::from_bits(nearest.to_bits() + 1).to_f32()
 }
 
-/// `v` as f16 stores it.
+/// `v` as stored in f16.
 fn f16_nearest(v: f32) -> f32 {
     half::f16::from_f32(v).to_f32()
 }

@@ -1,4 +1,4 @@
-//! How far two results are apart, and what is near enough.
+//! Differences between two results, and bounds on them.
 
 use crate::golden::GoldenMatrix;
 
@@ -6,7 +6,8 @@ use crate::golden::GoldenMatrix;
 pub const F32_LOGIT_TOLERANCE: f32 = 1e-4;
 
 /// The same where activations are rounded to bf16: weights in BF16 at level avx512bf16, whose instruction multiplies pairs of bf16. A
-/// rounding moves a number by up to 2⁻⁹ of it, random weights multiply that from layer to layer; the worst of the goldens has 1.3e-2.
+/// rounding moves a number by up to 2⁻⁹ of it, and random weights multiply that from layer to layer. The worst of the goldens has
+/// 1.3e-2.
 pub const BF16_LOGIT_TOLERANCE: f32 = 2e-2;
 
 /// How well a matrix agrees with a reference.
@@ -129,8 +130,8 @@ pub fn assert_logits_within(
     );
 }
 
-/// Asserts the gate for lower precisions: where the two choose another token, each one's choice is
-/// among the other's five best.
+/// Asserts the bound for lower precisions: where the two choose different tokens, each one's choice
+/// is among the other's five best.
 ///
 /// # Panics
 /// With the first position that fails.
@@ -158,7 +159,7 @@ pub fn rows_beyond_top5(found: &GoldenMatrix, expected: &GoldenMatrix) -> usize 
     (0..expected.n()).filter(is_beyond).count()
 }
 
-/// The rows of which a logit is off by more than `tolerance` of the logits' range.
+/// The rows in which a logit is off by more than `tolerance` of the logits' range.
 pub fn rows_beyond(tolerance: f32, found: &GoldenMatrix, expected: &GoldenMatrix) -> usize {
     let (least, most) = expected
         .data

@@ -1,5 +1,5 @@
-//! The fixtures of `testdata/drafts`: tiny models with a layer that predicts the token after the next, and what transformers
-//! computes for it.
+//! The fixtures of `testdata/drafts`: tiny models with a layer that predicts the token after the next, and the results of
+//! transformers for it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ pub struct DraftGolden {
     dir: PathBuf,
 }
 
-/// What transformers computed.
+/// Results of transformers.
 #[derive(Clone, Debug)]
 pub struct DraftValues {
     /// The text.
     pub tokens: Vec<u32>,
-    /// What enters the model's head at each token but the last: `[n - 1, d_model]`.
+    /// Input of the model's head at each token but the last: `[n - 1, d_model]`.
     pub states: GoldenMatrix,
-    /// What enters the layer's head at each token but the first, of that token and the state before it.
+    /// Input of the layer's head at each token but the first, from that token and the state before it.
     pub normed: GoldenMatrix,
     /// The layer's logits there.
     pub logits: GoldenMatrix,
@@ -48,7 +48,7 @@ impl DraftGolden {
         [self.dir.clone()].into_iter().chain(gguf).collect()
     }
 
-    /// Text, states, and what the layer makes of them.
+    /// Text, states, and the layer's results for them.
     pub fn expected(&self) -> DraftValues {
         let path = self.dir.join("expected.safetensors");
         let file = Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}"));

@@ -1,4 +1,4 @@
-//! The fixtures of `testdata/encoders`: tiny encoders, and what transformers makes of a text.
+//! The fixtures of `testdata/encoders`: tiny encoders, and the results of transformers for a text.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ pub struct EncoderGolden {
     files: EncoderFiles,
 }
 
-/// In which kinds of files a fixture is.
+/// The kinds of files of a fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EncoderFiles {
     /// A Hugging Face folder.
     Folder,
-    /// That, and llama.cpp's conversion of it.
+    /// A Hugging Face folder, and llama.cpp's conversion of it.
     Both,
-    /// llama.cpp's conversion alone: no folder of the family is read.
+    /// Only llama.cpp's conversion: no folder of the family is read.
     Gguf,
 }
 
@@ -46,11 +46,11 @@ const FIXTURES: [(&str, EncoderFiles); 16] = [
     ("gemma-embedding-dense", EncoderFiles::Folder),
 ];
 
-/// Those of [`FIXTURES`] that have states.
+/// Number of [`FIXTURES`] with states, which come first.
 const N_WITH_STATES: usize = 10;
 
 impl EncoderGolden {
-    /// All that have the states of transformers.
+    /// All fixtures with the states of transformers.
     pub fn all() -> Vec<EncoderGolden> {
         let with_states = FIXTURES[..N_WITH_STATES].iter();
         with_states
@@ -58,10 +58,10 @@ impl EncoderGolden {
             .collect()
     }
 
-    /// The one of that name.
+    /// The fixture of that name.
     ///
     /// # Panics
-    /// There is none.
+    /// If there is none.
     pub fn named(name: &str) -> EncoderGolden {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/encoders");
         let fixture = FIXTURES.iter().find(|fixture| fixture.0 == name);
@@ -78,12 +78,12 @@ impl EncoderGolden {
         &self.dir
     }
 
-    /// llama.cpp's conversion of it, of fixtures that have one.
+    /// llama.cpp's conversion of it, for fixtures that have one.
     pub fn gguf(&self) -> Option<PathBuf> {
         (self.files != EncoderFiles::Folder).then(|| self.dir.join("model.f32.gguf"))
     }
 
-    /// What opens: the folder, the GGUF file, or both.
+    /// The model files: the folder, the GGUF file, or both.
     pub fn models(&self) -> Vec<PathBuf> {
         let folder = (self.files != EncoderFiles::Gguf).then(|| self.dir.clone());
         folder.into_iter().chain(self.gguf()).collect()
@@ -94,7 +94,7 @@ impl EncoderGolden {
         self.models().remove(0)
     }
 
-    /// The vector of the tokens by sentence-transformers, of fixtures with dense layers.
+    /// The vector of the tokens by sentence-transformers, for fixtures with dense layers.
     pub fn embedding(&self) -> Vec<f32> {
         let file = self.expected_file();
         let vector = file.tensor("embedding").expect("the fixture has a vector");
@@ -106,13 +106,13 @@ impl EncoderGolden {
         Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// What is pooled: rows `[n, d_model]` behind the last norm.
+    /// Input of pooling: rows `[n, d_model]` behind the last norm.
     pub fn last(&self) -> GoldenMatrix {
         let file = self.expected_file();
         to_rows(&file.tensor("last").expect("every encoder has last states"))
     }
 
-    /// The tokens, and what enters each block and leaves the last: `n_layers + 1` matrices `[n, d_model]`.
+    /// The tokens, the input of each block and the output of the last: `n_layers + 1` matrices `[n, d_model]`.
     pub fn expected(&self) -> (Vec<u32>, Vec<GoldenMatrix>) {
         let file = self.expected_file();
         let tokens = file.tensor("tokens").expect("every fixture has tokens");

@@ -27,20 +27,21 @@ impl GoldenMatrix {
     }
 }
 
-/// What transformers computed.
+/// Results of transformers.
 #[derive(Clone, Debug)]
 pub struct GoldenValues {
     /// The prompt.
     pub tokens: Vec<u32>,
     /// Logits after each token: `[n, vocab]`.
     pub logits: GoldenMatrix,
-    /// What enters each block, then what leaves the last one (before the final norm):
-    /// `n_layers + 1` matrices `[n, d_model]`.
+    /// Input of each block, then the output of the last one (before the final norm): `n_layers + 1`
+    /// matrices `[n, d_model]`.
     pub hidden: Vec<GoldenMatrix>,
 }
 
-/// The context to run a fixture in, by the tokens that its RoPE frequencies are for unless a longer one is asked for. Where
-/// these are fewer than 64, the fixture's prompt is longer and its results are those of the frequencies for long contexts.
+/// The context to run a fixture in, from the number of tokens that its RoPE frequencies allow unless a longer context is
+/// asked for. Where this is below 64, the fixture's prompt is longer and its results are those of the frequencies for long
+/// contexts.
 pub fn context(position_limit: Option<usize>) -> Option<usize> {
     position_limit.filter(|limit| *limit < 64).map(|_| 512)
 }
@@ -118,7 +119,7 @@ impl Golden {
     }
 }
 
-/// What the `expected.safetensors` of a folder says.
+/// Contents of a folder's `expected.safetensors`.
 pub(crate) fn expected_of(dir: &Path) -> GoldenValues {
     let path = dir.join("expected.safetensors");
     let file = Checkpoint::open(&path).unwrap_or_else(|e| panic!("{e}"));

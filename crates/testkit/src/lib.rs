@@ -1,8 +1,8 @@
 //! Development only: the model fixtures and how closely results must agree with them.
 //!
-//! [`golden`] loads the fixtures of `testdata/goldens`, [`compare`] measures and asserts agreement,
-//! [`rng`] gives repeatable random data, [`sample`] the part of a test's cases that it takes, [`ops`] an op that no crate knows. Everything here is called by tests, so a broken fixture
-//! panics with the reason instead of returning an error.
+//! [`golden`] loads the fixtures of `testdata/goldens`, and [`compare`] measures and asserts agreement. [`rng`] gives repeatable random
+//! data, [`sample`] the part of a test's cases that it takes, and [`ops`] an op that no crate knows. Everything here is called by tests,
+//! so a broken fixture panics with the reason instead of returning an error.
 #![forbid(unsafe_code)]
 
 pub mod compare;

@@ -1,4 +1,4 @@
-//! An op that no crate knows: what a graph's contract promises to somebody else's.
+//! An op that no crate knows: a test of a graph's contract with ops of other programs.
 
 use millrace_graph::{
     Extension, Graph, Node, Op, Operation, Real, SequenceMemory, Shapes, StateShape, TokenContext,
@@ -55,7 +55,7 @@ impl Operation for LeakySum {
     }
 }
 
-/// Puts a [`LeakySum`] behind every node of that label: what read the node's result reads the sum's.
+/// Puts a [`LeakySum`] behind every node of that label: ops that read the node's result then read the sum's.
 pub fn add_leaky_sums(graph: &mut Graph, label: &str) {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut index = 0;
@@ -81,7 +81,7 @@ pub fn add_leaky_sums(graph: &mut Graph, label: &str) {
     redirect(graph);
 }
 
-/// Has whatever reads the input of a sum behind it read the sum instead.
+/// Makes every op behind a sum read the sum in place of the sum's input.
 fn redirect(graph: &mut Graph) {
     let mut now: Vec<ValueId> = (0..graph.values.len()).map(ValueId).collect();
     for node in &mut graph.nodes {

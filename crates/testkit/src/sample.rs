@@ -1,9 +1,9 @@
-//! Samples: tests of many cases take some of them, so that a build's tests end in minutes. With `MILLRACE_TEST_ALL=1` they run whole.
+//! Samples: tests of many cases take some of them, so that a build's tests end in minutes. With `MILLRACE_TEST_ALL=1` all cases run.
 
 /// The variable that asks for all cases. Empty and `0` do not.
 pub const VARIABLE: &str = "MILLRACE_TEST_ALL";
 
-/// Whether tests run whole.
+/// Whether tests run all cases.
 pub fn is_whole() -> bool {
     asks(std::env::var_os(VARIABLE).as_deref())
 }
@@ -12,7 +12,7 @@ fn asks(value: Option<&std::ffi::OsStr>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// The first where tests run whole, else the second.
+/// The first where tests run all cases, else the second.
 pub fn whole_or<T>(whole: T, part: T) -> T {
     match is_whole() {
         true => whole,
@@ -20,7 +20,8 @@ pub fn whole_or<T>(whole: T, part: T) -> T {
     }
 }
 
-/// Whether a test takes the case of this number: all where it runs whole, else each `of`-th from `first` on, counted round.
+/// Whether a test takes the case of this number: all where it runs all cases, else each `of`-th from `first` on, counted
+/// round.
 ///
 /// # Panics
 /// If `of` is 0.
@@ -55,7 +56,7 @@ mod tests {
         assert_eq!(asked, [false, false, false, true, true]);
     }
 
-    /// Tests that take turns by what they are of leave no case out.
+    /// Tests that take turns by number leave no case out.
     #[test]
     fn turns_take_each_case_once() {
         for of in 1..6 {

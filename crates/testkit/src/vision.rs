@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::golden::{GoldenMatrix, GoldenValues, expected_of, to_rows};
 
-/// What transformers makes of one image.
+/// Results of transformers for one image.
 #[derive(Clone, Debug)]
 pub struct ExpectedImage {
     /// Rows and columns of the image.
@@ -17,13 +17,13 @@ pub struct ExpectedImage {
     pub width: usize,
     /// `[height, width, 3]`.
     pub rgb: Vec<u8>,
-    /// `[3 · height, width]` as the vision encoder takes it.
+    /// `[3 · height, width]`, the vision encoder's input.
     pub pixel_values: GoldenMatrix,
-    /// What leaves the vision encoder: `[n_patches, d_model]`.
+    /// Output of the vision encoder: `[n_patches, d_model]`.
     pub encoder: GoldenMatrix,
-    /// What the text model takes: `[n_tokens, d_text]`.
+    /// Input of the text model: `[n_tokens, d_text]`.
     pub projected: GoldenMatrix,
-    /// By layer, what the text model adds behind it: `[n_tokens, d_text]`.
+    /// By layer, the rows that the text model adds behind it: `[n_tokens, d_text]`.
     pub deepstack: Vec<GoldenMatrix>,
 }
 
@@ -35,7 +35,7 @@ pub struct VisionGolden {
     dir: PathBuf,
 }
 
-/// The token that holds a row's place in the fixtures' prompts.
+/// The placeholder of a row in the fixtures' prompts.
 pub const PLACEHOLDER: u32 = 262;
 
 /// The token between the lines of an image, in the models that have one.
@@ -96,7 +96,8 @@ impl VisionGolden {
         }
     }
 
-    /// Tokens with placeholders, logits and hidden states. What stands between the lines of an image of Mistral is one of its rows.
+    /// Tokens with placeholders, logits and hidden states. The token between the lines of a Mistral image is one of the image's
+    /// rows.
     pub fn expected(&self) -> GoldenValues {
         let mut expected = expected_of(&self.dir);
         if self.names().2.is_some() {
@@ -115,7 +116,7 @@ impl VisionGolden {
         self.name.starts_with("qwen")
     }
 
-    /// What its vocabulary calls what stands before an image's rows, behind them and between their lines, and a row.
+    /// Names in its vocabulary of the tokens before an image's rows, behind them and between their lines, and of a row.
     fn names(
         &self,
     ) -> (
@@ -169,7 +170,8 @@ fn root() -> PathBuf {
 }
 
 impl VisionGolden {
-    /// A copy of the folder of a model on grids, with a tokenizer of bytes and a chat template: what fronts need besides.
+    /// A copy of the folder of a model on grids, with the parts that frontends need besides: a tokenizer of bytes and a
+    /// chat template.
     pub fn copy_with_chat(&self, to: &Path) {
         for name in [
             "config.json",
@@ -182,7 +184,7 @@ impl VisionGolden {
             std::fs::write(to.join(name), text).unwrap_or_else(|e| panic!("{e}"));
         };
         let (begin, end, _, row) = self.names();
-        // Those of Gemma 4 and Mistral write an image's name alone, and it becomes all three.
+        // Templates of Gemma 4 and Mistral write only an image's name, and it becomes all three.
         let place = match self.has_places() {
             true => format!("{begin}{row}{end}"),
             false => row.to_owned(),
@@ -229,7 +231,7 @@ impl VisionGolden {
                     char::from_u32(255 + n_other).unwrap_or_default()
                 }
             };
-            // The name between lines stands for no byte.
+            // The token between lines does not represent a byte.
             if between.is_none() || u32::from(byte) != BREAK {
                 vocabulary.insert(letter.to_string(), byte.into());
             }

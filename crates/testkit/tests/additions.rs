@@ -1,7 +1,8 @@
-//! What it takes to add a thing: the patches of `testdata/dummies`, and the rows of CONTRIBUTING.md that follow from them.
+//! The steps of adding a part: the patches of `testdata/dummies`, and the rows of CONTRIBUTING.md that follow from them.
 //!
-//! `.ci/dummies` applies the patches to a copy and runs what they add. Here their lists of files are compared with the table, and each is
-//! tried on the tree as it is. `MILLRACE_WRITE=1 cargo test -p millrace-testkit --test testkit additions` writes the rows anew.
+//! `.ci/dummies` applies the patches to a copy and runs the parts that they add. Here their lists of files are compared with the table,
+//! and each is tried on the tree as it is. `MILLRACE_WRITE=1 cargo test -p millrace-testkit --test testkit additions` writes the rows
+//! anew.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::fs;
@@ -19,7 +20,7 @@ struct TouchedFile {
     n_removed: usize,
 }
 
-/// A dummy: what its patch says of itself, and what it does.
+/// A dummy: its patch's description, and the files that it touches.
 struct Dummy {
     /// Words of the row, by the key before them.
     head: Vec<(String, String)>,
@@ -35,7 +36,7 @@ fn patch(kind: &str) -> PathBuf {
 }
 
 impl Dummy {
-    /// Reads a patch: lines `key: words`, then what `git diff` writes.
+    /// Reads a patch: lines `key: words`, then the output of `git diff`.
     fn parse(text: &str) -> Dummy {
         let start = text.find("diff --git ").expect("a difference");
         let (head, diffs) = text.split_at(start);
@@ -57,7 +58,7 @@ impl Dummy {
         found.map_or("", |(_, words)| words)
     }
 
-    /// A path as the page spells it: what stands for the dummy's name in its place.
+    /// A path as the page spells it: with a placeholder for the dummy's name.
     fn spelled(&self, path: &str) -> String {
         match self.word("stands-for") {
             "" => path.to_owned(),
@@ -182,7 +183,7 @@ fn the_rows_are_those_of_the_patches() {
     );
 }
 
-/// Additions add: a row that a patch changes is a seam that is missing. A target is named by the row of the registry's room.
+/// Patches add only: a row that a patch changes shows a missing seam. A target is named by the row of the registry's room.
 #[test]
 fn patches_remove_nothing() {
     for kind in KINDS {
@@ -210,7 +211,7 @@ fn patches_apply() {
         assert!(output.status.success(), "{}: {problem}", patches.join(", "));
     };
     KINDS.iter().for_each(|kind| try_all(&[kind]));
-    // One copy takes them all.
+    // One copy receives all of them.
     try_all(&KINDS);
 }
 

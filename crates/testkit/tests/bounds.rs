@@ -1,6 +1,7 @@
-//! How long files and functions are. A reader holds a screen or two in mind, so what is longer is taken apart.
+//! Lengths of files and functions. A reader holds a screen or two in mind, so longer ones are split.
 //!
-//! Bounds of counts hold what was reached, and never rise: who shortens a function lowers the bound to what the failure counts.
+//! Bounds of counts are the counts reached so far, and never rise. If you shorten a function, lower the bound to the count in
+//! the failure.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::fs;
@@ -20,12 +21,12 @@ const LONG_FILES: [&str; 7] = [
 ];
 /// Lines of a function.
 const MAX_FUNCTION: usize = 60;
-/// Functions of what ships that are longer, outside of kernels.
+/// Functions of shipped code that are longer, outside of kernels.
 const MAX_LONG_FUNCTIONS: usize = 25;
 /// Functions of tests and examples that are longer, outside of kernels; most are lists of cases.
 const MAX_LONG_TESTS: usize = 69;
 
-/// Items and methods that a crate marks `pub`. What only the crate uses is `pub(crate)`; what others use is little.
+/// Items and methods that a crate marks `pub`. An item that only the crate uses is `pub(crate)`; few are used by others.
 const MAX_PUBLIC: [(&str, usize); 3] = [("plan", 352), ("rk3588", 248), ("tcp", 257)];
 
 /// A function: where, and how many lines.
@@ -80,7 +81,7 @@ fn function_name(line: &str) -> Option<&str> {
     name.split(['(', '<']).next()
 }
 
-/// The functions of a file as rustfmt writes it: the brace that closes one stands below its first word.
+/// The functions of a file as rustfmt writes it: the closing brace is below the first word of its function.
 fn functions(text: &str) -> Vec<FunctionLength> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -93,7 +94,7 @@ fn functions(text: &str) -> Vec<FunctionLength> {
             line.strip_prefix(indent)
                 .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(' '))
         };
-        // In a line of its own, a declaration without a body, or a body.
+        // On the same line, a declaration without a body, or a body.
         let end = lines[i..]
             .iter()
             .enumerate()
@@ -110,7 +111,7 @@ fn functions(text: &str) -> Vec<FunctionLength> {
     found
 }
 
-/// Whether a file is of a test or an example.
+/// Whether a file belongs to a test or an example.
 fn is_test(path: &str) -> bool {
     let parts = ["/tests/", "/examples/", "/benches/", "/tests.rs"];
     parts.iter().any(|part| path.contains(part))

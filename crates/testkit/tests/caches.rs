@@ -1,4 +1,4 @@
-//! What docs/models.md says that layers keep, beside the graphs of every family's fixture and of every geometry.
+//! Caches and states of layers in docs/models.md, against the graphs of every family's fixture and of every geometry.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn kept(model: &Model) -> (Vec<KvShape>, Vec<StateShape>) {
     kept
 }
 
-/// What a family's layers keep, in the page's words.
+/// The caches and states of a family's layers, in the page's words.
 fn words(model: &Model) -> String {
     let (caches, states) = kept(model);
     let whole = match model.config.latent {

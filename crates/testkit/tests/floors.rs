@@ -1,4 +1,4 @@
-//! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and what registries show of it.
+//! Every crate's Cargo.toml: which crate may use which, by the table of rooms in ARCHITECTURE.md; and its fields for registries.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::names::files_below;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Crates that only check. Of all others only the command line uses them.
+/// Crates that only check. Of all others, only the command line uses them.
 const CHECKS: [&str; 2] = ["verify", "testkit"];
 const MAY_CHECK: &str = "cli";
 
@@ -21,7 +21,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Rows of the table, in its order: ``| `name` | what it holds | a, b |``, with a dash for none.
+/// Rows of the table, in its order: ``| `name` | contents | a, b |``, with a dash for none.
 fn table(page: &str) -> Vec<Room> {
     let rooms = page.split("\n## ").find(|part| part.starts_with("Crates"));
     let rows = rooms
@@ -40,7 +40,7 @@ fn table(page: &str) -> Vec<Room> {
     .collect()
 }
 
-/// The room of a package: its name without ours, but for the library, whose own name others have on the registry.
+/// The room of a package: its name without our prefix, except for the library, whose own name others have on the registry.
 fn room(package: &str) -> Option<String> {
     let name = package.strip_prefix("millrace-")?;
     Some(match name {
@@ -49,7 +49,7 @@ fn room(package: &str) -> Option<String> {
     })
 }
 
-/// What a crate uses when it is shipped: not what its tests use.
+/// Dependencies of a crate as shipped, without those of its tests.
 fn shipped_with(manifest: &Table) -> BTreeSet<String> {
     fn add(of: &Table, uses: &mut BTreeSet<String>) {
         let dependencies = of.get("dependencies").and_then(Value::as_table);
@@ -92,7 +92,7 @@ fn crates() -> Vec<Room> {
     rooms.collect()
 }
 
-/// What is not as the table has it, a line each.
+/// Differences from the table, a line each.
 fn violations(table: &[Room], crates: &[Room]) -> Vec<String> {
     let floor = |name: &str| table.iter().position(|room| room.name == name);
     let mut lines = Vec::new();
@@ -137,7 +137,7 @@ fn nothing_points_back() {
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
-/// What a crate's page on a registry, and its packed sources, would lack.
+/// Parts that a crate's page on a registry, and its packed sources, would lack.
 fn lacks(folder: &Path, package: &Table, workspace: &Table) -> Vec<String> {
     if package.get("publish") == Some(&Value::Boolean(false)) {
         return Vec::new();
@@ -161,7 +161,7 @@ fn lacks(folder: &Path, package: &Table, workspace: &Table) -> Vec<String> {
             lacks.push(key.to_owned());
         }
     }
-    // What registries take at most.
+    // The most that registries take.
     let many = |key: &str| value(key).and_then(Value::as_array).map_or(0, Vec::len);
     for key in ["keywords", "categories"] {
         if many(key) > 5 {
@@ -262,7 +262,7 @@ fn every_violation_is_named() {
     assert_eq!(violations(&table(page), &crates), expected);
 }
 
-/// Test files that a crate's `tests/main.rs` does not name: where it is the crate's one program of tests, cargo looks at no other file.
+/// Test files that a crate's `tests/main.rs` does not name: where that is the crate's one program of tests, cargo runs no other file.
 fn forgotten_tests(names: &[String], main: &str) -> Vec<String> {
     let declared = |name: &&String| {
         let line = format!("mod {name};");
@@ -319,7 +319,7 @@ fn has_example(folder: &Path) -> bool {
             line.strip_prefix("///").or(line.strip_prefix("//!"))
         });
         let fences = comments.filter_map(|line| line.trim_start().strip_prefix("```"));
-        // Every second one closes.
+        // Every second fence closes one.
         fences
             .step_by(2)
             .any(|language| RUN.contains(&language.trim()))

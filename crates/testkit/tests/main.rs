@@ -1,6 +1,6 @@
-//! What holds of the whole workspace: its pages, names, bounds and what it takes to add a thing.
+//! Rules for the whole workspace: its pages, names, bounds and the steps of adding a part.
 //!
-//! One program: each would link the crates below anew.
+//! All modules are one program: separate ones would each link the crates below again.
 
 mod additions;
 mod bounds;

@@ -1,8 +1,8 @@
 //! Names: one idea has one word, the field's, and a type's is a noun.
 //!
-//! A reader who meets `Row` or `Job` should not have to ask whose. The bounds below hold what was reached. To lower one, give
-//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run `cargo test -p millrace-testkit --test testkit names`:
-//! the failure lists what is left and counts it. That count is the bound. A bound never rises.
+//! A reader who meets `Row` or `Job` should not have to ask whose. The bounds below are the counts reached so far. To lower one, give
+//! types the noun of their room (`BenchRow`, `PoolJob`), set the bound to 0, and run
+//! `cargo test -p millrace-testkit --test testkit names`: the failure lists the remaining ones and counts them. That count is the bound. A bound never rises.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const MAX_COMMON_NAMES: usize = 8;
 /// How many types have a participle for a name.
 const MAX_PARTICIPLES: usize = 0;
 
-/// What the language's idiom asks for: a crate's `Error`.
+/// Names that the language's idiom asks for: a crate's `Error`.
 const IDIOMS: [&str; 1] = ["Error"];
 
 /// Participles without a regular ending, and nouns that end as participles do.
@@ -28,15 +28,16 @@ const IRREGULAR: [&str; 34] = [
 ];
 const NOUNS: [&str; 4] = ["Embed", "Feed", "Need", "Seed"];
 
-/// Words that gave way to the field's, and those. No part of a name and no sentence has them; CHANGELOG.md alone tells of them.
+/// Words that the field's words replaced, with these. No part of a name and no sentence has them; only CHANGELOG.md mentions
+/// them.
 const FORMER_WORDS: [(&str, &str); 2] = [("picture", "image"), ("tower", "vision encoder")];
-/// Names that gave way, whole.
+/// Whole names that were replaced.
 const FORMER_NAMES: [(&str, &str); 3] = [
     ("Told", "ResponseContext"),
     ("Standing", "PassPosition"),
     ("come_or_go", "load_or_unload"),
 ];
-/// Names of modules that gave way.
+/// Names of modules that were replaced.
 const FORMER_MODULES: [(&str, &str); 5] = [
     ("attended", "attention_products"),
     ("over", "cached"),
@@ -44,7 +45,7 @@ const FORMER_MODULES: [(&str, &str); 5] = [
     ("all_rows", "full_head"),
     ("functional", "simulate"),
 ];
-/// What others call their tensors and crates.
+/// Names of tensors and crates of other programs.
 const OF_OTHERS: [&str; 2] = ["vision_tower", "tower_service"];
 
 /// Definitions of types by name: where each is.
@@ -119,7 +120,7 @@ fn is_participle(name: &str) -> bool {
     is_one_word && (is_regular || IRREGULAR.contains(&name))
 }
 
-/// Compares a count with its bound, and lists what it counts where it is too large.
+/// Compares a count with its bound. Where it is too large, lists the counted names.
 fn assert_bound(what: &str, bound: usize, found: &BTreeMap<&str, &[String]>, count: usize) {
     let mut list = String::new();
     for (name, places) in found {
@@ -183,7 +184,7 @@ fn definitions_are_told_from_other_lines() {
     assert!(!is_participle("Seed") && !is_participle("NamedModel") && !is_participle("Bench"));
 }
 
-/// Files below a folder whose name ends so, but for what is built.
+/// Files below a folder whose name ends so, but for built ones.
 pub(crate) fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -202,7 +203,8 @@ pub(crate) fn files_below(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>
     }
 }
 
-/// Everything that people read: sources, tests, pages. Not the list of licences, which names crates of others, nor this file.
+/// Everything that people read: sources, tests, pages. It excludes the list of licences, which names crates of others, and
+/// this file.
 fn texts() -> Vec<PathBuf> {
     let root = crates().join("..");
     let mut files = Vec::new();
@@ -235,7 +237,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// What to call a name that has a word of before, if it has one.
+/// The new name for a name that has a former word, if it has one.
 fn better(name: &str) -> Option<&'static str> {
     let whole = FORMER_NAMES.iter().find(|(former, _)| *former == name);
     let is_of_others = OF_OTHERS.contains(&name);

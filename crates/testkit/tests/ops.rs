@@ -1,12 +1,13 @@
-//! Who matches on ops. Generic code asks an op (`Operation::product`, `attention`, `role`, `memory`, `weights`), so that a new one is no
-//! work there; files that do name ops stand below, with how often and why. A number never rises; a file that is done leaves the list.
+//! Which files match on ops. Generic code asks an op (`Operation::product`, `attention`, `role`, `memory`, `weights`), so that a new one
+//! needs no change there. Files that do name ops are listed below, with how often and why. A number never rises; a file without matches
+//! leaves the list.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that take any op. A target matches what it takes, and `graph` and `verify` define and check each.
+/// Crates that take any op. A target matches the ops it takes, and `graph` and `verify` define and check each.
 const GENERIC: [&str; 9] = [
     "capi",
     "cli",
@@ -19,7 +20,7 @@ const GENERIC: [&str; 9] = [
     "server",
 ];
 
-/// Files that name ops: how often, and what for.
+/// Files that name ops: how often, and for which purpose.
 const ALLOWED: [(&str, usize, &str); 24] = [
     (
         "ggml-plugin/src/npu/plan.rs",
@@ -102,7 +103,7 @@ const ALLOWED: [(&str, usize, &str); 24] = [
         "where rows of images enter",
     ),
 ];
-/// Tables of which an op has a row.
+/// Tables with a row for each op.
 const TABLES: [&str; 2] = [
     "runtime/src/execute/op_kernels.rs",
     "runtime/src/execute/recurrent.rs",

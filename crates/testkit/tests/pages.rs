@@ -1,14 +1,14 @@
-//! The pages that people read: links lead somewhere, the README is short, reports say what made them.
+//! The pages that people read: links lead somewhere, the README is short, reports name the program that made them.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What the README may be.
+/// Limits of the README.
 const MAX_LINES: usize = 90;
 const MAX_CELL: usize = 120;
 const MAX_WORDS_A_SENTENCE: f64 = 25.0;
-/// What the changelog may say of a version: a page.
+/// Limits of a version's entry in the changelog: a page.
 const MAX_CHANGELOG_LINES: usize = 60;
 const MAX_CHANGELOG_WORDS: usize = 600;
 
@@ -49,7 +49,7 @@ fn outside_of_code(page: &str) -> Vec<&str> {
     lines.collect()
 }
 
-/// A text without what stands between backticks.
+/// A text without the parts between backticks.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }
@@ -97,7 +97,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// What is wrong with a link of a page, if it leads to a file of the repository.
+/// The fault of a page's link, if it leads to a file of the repository.
 fn problem(page: &Path, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -268,7 +268,7 @@ fn the_readme_is_a_door() {
     assert_eq!(cells("| a | b c |\n```\n| d |\n```\n"), ["a", "b c"]);
 }
 
-/// Speeds stand once as measured, in docs/cpu-speed.md: the README's rows are those.
+/// Measured speeds are recorded once, in docs/cpu-speed.md: the README's rows are those.
 #[test]
 fn the_readmes_speeds_are_those_that_were_measured() {
     let readme = read(Path::new("README.md"));
@@ -300,7 +300,7 @@ fn the_readmes_speeds_are_those_that_were_measured() {
     assert_eq!(n_rows, 6);
 }
 
-/// What cites documents that nobody else has: `seed 0…`, or a folder's notes as a source.
+/// Whether a line cites documents that nobody else has: `seed 0…`, or a folder's notes as a source.
 fn cites_internal_documents(line: &str) -> bool {
     let line = line.to_lowercase();
     let mut rest = line.as_str();
@@ -313,7 +313,7 @@ fn cites_internal_documents(line: &str) -> bool {
         }
         rest = after;
     }
-    // Golden files of generators that may not be copied lie in a folder of this name, where somebody has them.
+    // Golden files of generators that may not be copied are in a folder of this name, for those who have them.
     line.replace("shared/research/", "").contains("research")
 }
 
@@ -343,7 +343,7 @@ fn nothing_cites_documents_of_ours() {
     text_files(Path::new("crates"), &mut files);
     text_files(Path::new("docs"), &mut files);
     assert!(files.len() > 500, "{} files", files.len());
-    // Tests that look for such words have to write them.
+    // Tests that look for such words must contain them.
     let looks_for = [
         "crates/testkit/tests/pages.rs",
         "crates/cli/tests/cli/transcripts.rs",
@@ -411,7 +411,7 @@ fn the_changelog_has_a_page_for_each_version() {
             "{name}: {n_lines} lines, {n_words} words; details belong in docs/changes-*.md"
         );
     }
-    // What is packaged has the version that stands first.
+    // The packaged version is the first one in the changelog.
     let version = format!("\n## [{}]", env!("CARGO_PKG_VERSION"));
     let first = changelog.find("\n## [");
     assert_eq!(changelog.find(&version), first, "{version} is not first");

@@ -1,13 +1,13 @@
 //! GPT-2's byte alphabet: each byte as one printable character.
 //!
-//! Byte-level vocabularies are written as text in which a character stands for a byte: printable
-//! ASCII and most of Latin-1 stand for themselves, the other 68 bytes for the characters from
+//! Byte-level vocabularies are written as text in which each character represents a byte. Printable
+//! ASCII and most of Latin-1 represent themselves. The other 68 bytes have the characters from
 //! U+0100 on, in order (`bytes_to_unicode` of OpenAI's GPT-2 encoder).
 
 /// The character of each byte.
 pub(crate) const CHAR_OF_BYTE: [char; 256] = build();
 
-/// One past the last character of the alphabet: 68 bytes live from U+0100 on.
+/// One past the last character of the alphabet: 68 bytes have the characters from U+0100 on.
 const END: usize = 0x100 + 68;
 
 const NOT_A_BYTE: u16 = u16::MAX;
@@ -48,8 +48,7 @@ const fn invert() -> [u16; END] {
     table
 }
 
-/// Appends the bytes a text stands for; `false`, with `out` as it was, if a character is outside
-/// the alphabet.
+/// Appends the bytes that a text represents; `false`, with `out` unchanged, if a character is outside the alphabet.
 pub(crate) fn decode_into(text: &str, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     for c in text.chars() {

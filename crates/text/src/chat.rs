@@ -1,7 +1,7 @@
 //! Chat templates: conversations to prompts.
 //!
 //! Models carry their prompt format as a Jinja template. It is rendered with the environment that
-//! Hugging Face's `apply_chat_template` gives it, in which a template from a file is a guest: it
+//! Hugging Face's `apply_chat_template` gives it. A template from a file is a guest there: it
 //! reaches nothing but its variables, and it is stopped where it exceeds its bounds ([`job`]).
 
 mod adapt;
@@ -32,14 +32,14 @@ use std::time::SystemTime;
 pub struct Message {
     /// Who speaks: `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// What is said.
+    /// Text of the message.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub content: String,
-    /// What the images are called that stand before the text. A template gets a part for each and one
-    /// for the text in place of a plain string, and writes what holds their places.
+    /// Names of the images that come before the text. A template gets a part for each and one for the
+    /// text in place of a plain string, and writes their placeholders.
     #[serde(skip)]
     pub images: Vec<String>,
-    /// Whatever else a template may look at: `tool_calls`, `name`, `reasoning_content`.
+    /// Other fields that a template may read: `tool_calls`, `name`, `reasoning_content`.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
@@ -77,30 +77,30 @@ impl Message {
         images.chain([text]).collect()
     }
 
-    /// What the model is told before the conversation.
+    /// Instructions to the model before the conversation.
     pub fn system(content: impl Into<String>) -> Message {
         Message::new("system", content)
     }
 
-    /// What the user says.
+    /// A message of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model said.
+    /// A message of the model.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }
 }
 
-/// What a template is rendered with besides the messages.
+/// Options of a rendering besides the messages.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
     /// Ends the prompt where the model's answer begins.
     pub add_generation_prompt: bool,
     /// Descriptions of the tools the model may call: a list of JSON schemas.
     pub tools: Option<Value>,
-    /// Texts the model may draw on.
+    /// Texts that the model may use as sources.
     pub documents: Option<Value>,
     /// Further variables, such as `enable_thinking` or `date_string`. They take precedence over
     /// all others.
@@ -108,22 +108,22 @@ pub struct RenderOptions {
     /// Which of several named templates to use. By default `tool_use` if there are tools and such
     /// a template, else `default`.
     pub template: Option<String>,
-    /// The time that `strftime_now` tells, in UTC; if `None` the present, in the time of this place.
+    /// The time of `strftime_now`, in UTC; if `None` the present, in the local time zone.
     pub now: Option<SystemTime>,
 }
 
 /// A chat template, ready to render.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    /// Where it stands, for messages.
+    /// Where it comes from, for messages.
     origin: String,
     /// Names and sources.
     templates: Vec<(String, String)>,
-    /// Whether the source is one of ours.
+    /// Whether the source is one of this program's.
     trusted: bool,
     /// Variables of every rendering: `bos_token`, `eos_token`.
     variables: Map<String, Value>,
-    /// What probes have found, by the name of the template.
+    /// Results of probes, by the name of the template.
     habits: Mutex<Vec<(String, Habits)>>,
 }
 
@@ -131,9 +131,9 @@ const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
 impl ChatTemplate {
-    /// Compiles a template. `origin` says where it stands (a file and the place in it). `bos_text`
-    /// and `eos_text` are the texts of the begin- and end-of-sequence tokens, which most templates
-    /// write out; without them the variables are undefined.
+    /// Compiles a template. `origin` says where it comes from (a file and the place in it).
+    /// `bos_text` and `eos_text` are the texts of the begin- and end-of-sequence tokens, which most
+    /// templates write out; without them the variables are undefined.
     ///
     /// # Errors
     /// [`Error::Template`] if it does not parse, [`Error::TemplateLimit`] if it is too long.
@@ -253,12 +253,12 @@ impl ChatTemplate {
         reply.into_result(&self.origin)
     }
 
-    /// What probes have found. Whoever panicked has left it whole.
+    /// Results of probes. A thread that panicked while it held the lock has left them whole.
     fn known_habits(&self) -> std::sync::MutexGuard<'_, Vec<(String, Habits)>> {
         self.habits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How messages are brought into the form that a template takes.
+    /// The known form in which a template takes messages, or a request to probe it.
     fn adapt(&self, name: &str) -> Adapt {
         let known = self.known_habits();
         let found = known.iter().find(|(known, _)| known == name);
@@ -289,13 +289,13 @@ impl ChatTemplate {
 
     /// The prompt for a conversation, as text.
     ///
-    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it
-    /// with `parse_special` and without `add_special`. Control tokens that the conversation
-    /// contains cannot be told from the template's in this text; [`ChatTemplate::render_prompt`]
-    /// keeps them apart.
+    /// It contains the begin-of-sequence text if the template writes it, as most do: encode it with
+    /// `parse_special` and without `add_special`. In this text, control tokens of the conversation look
+    /// like the template's; [`ChatTemplate::render_prompt`] keeps them apart.
     ///
-    /// Messages come out whatever form the template takes them in: contents as strings or as lists of
-    /// parts, and a system message that it refuses or drops before the text of the user's next message.
+    /// Messages come out in whichever form the template takes them: contents as strings or as lists of
+    /// parts. A system message that it refuses or drops is put before the text of the user's next
+    /// message.
     ///
     /// # Errors
     /// [`Error::Refused`] if the template rejects the conversation, [`Error::TemplateLimit`] if it
@@ -304,8 +304,7 @@ impl ChatTemplate {
         self.render_as(&to_json(messages), options, true)
     }
 
-    /// The prompt for a conversation whose messages are JSON objects, which the template gets as they
-    /// are.
+    /// The prompt for a conversation whose messages are JSON objects, which the template gets unchanged.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].
@@ -348,7 +347,7 @@ impl ChatTemplate {
     }
 
     /// The prompt for a conversation, with a record of the control tokens that came from the
-    /// conversation, so that [`Tokenizer::encode_prompt`] takes them for the text they are.
+    /// conversation, so that [`Tokenizer::encode_prompt`] encodes them as text.
     ///
     /// # Errors
     /// As for [`ChatTemplate::render`].

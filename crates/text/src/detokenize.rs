@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct DecodeOptions {
     /// Control tokens print nothing. Otherwise they print their texts.
     pub skip_special: bool,
-    /// The ids are the start of a text, so that the space SentencePiece puts in front of it is
+    /// The ids are the start of a text, so the space that SentencePiece puts in front of it is
     /// dropped. False for ids that continue a prompt, where this space separates words.
     pub text_start: bool,
 }
@@ -26,8 +26,8 @@ impl Default for DecodeOptions {
 /// Decodes a stream of token ids, never cutting a character.
 ///
 /// A token may end in the middle of a character; its bytes are held back until the rest arrives.
-/// Bytes that can no longer become a character turn into U+FFFD. All texts put together are what
-/// [`Tokenizer::decode`] gives for all the ids.
+/// Bytes that can no longer become a character turn into U+FFFD. All texts put together equal the
+/// result of [`Tokenizer::decode`] for all the ids.
 #[derive(Clone, Debug)]
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
@@ -43,15 +43,14 @@ impl Detokenizer {
         }
     }
 
-    /// Takes the next token and returns the text that is certain now; often a word, sometimes
-    /// nothing.
+    /// Takes the next token and returns the text that is now complete; often a word, sometimes nothing.
     pub fn push(&mut self, id: u32) -> String {
         let mut text = String::new();
         self.decoder.push(&self.tokenizer, id, &mut text);
         text
     }
 
-    /// As [`push`](Detokenizer::push), and a control token prints its text.
+    /// As [`push`](Detokenizer::push), but a control token prints its text.
     pub fn push_shown(&mut self, id: u32) -> String {
         let skips = std::mem::replace(&mut self.decoder.options.skip_special, false);
         let text = self.push(id);
@@ -59,8 +58,8 @@ impl Detokenizer {
         text
     }
 
-    /// Ends the stream: what was held back is no character and becomes U+FFFD. Afterwards the
-    /// detokenizer is at the start of a new stream.
+    /// Ends the stream: bytes that were held back are not a character and become U+FFFD. Afterwards
+    /// the detokenizer is at the start of a new stream.
     pub fn finish(&mut self) -> String {
         let mut text = String::new();
         self.decoder.finish(&mut text);
@@ -92,7 +91,7 @@ impl Decoder {
         }
     }
 
-    /// Appends what a token makes certain.
+    /// Appends the text that a token completes.
     pub(crate) fn push(&mut self, tokenizer: &Tokenizer, id: u32, out: &mut String) {
         if self.options.skip_special && tokenizer.is_special(id) {
             return;
@@ -151,7 +150,7 @@ impl Decoder {
         }
     }
 
-    /// Appends what is left, and starts anew.
+    /// Appends the rest, and starts anew.
     pub(crate) fn finish(&mut self, out: &mut String) {
         if !self.pending.is_empty() {
             out.push(char::REPLACEMENT_CHARACTER);
@@ -160,7 +159,7 @@ impl Decoder {
     }
 }
 
-/// What [`crate::pretokenize::SPACE_MARK`] is in a text.
+/// Bytes of [`crate::pretokenize::SPACE_MARK`] in a text.
 const MARK: &[u8] = "▁".as_bytes();
 
 /// Drops the spaces that English does not write, as WordPiece's decoders do token by token.
@@ -255,7 +254,7 @@ mod tests {
         let mut stream = Detokenizer::new(tokenizer(), DecodeOptions::default());
         let shown = [stream.push(1), stream.push_shown(1), stream.push(1)];
         assert_eq!(shown, ["", "<s>", ""]);
-        // What was held back comes before it.
+        // Bytes that were held back come before it.
         assert_eq!(stream.push(id(0xE2)), "");
         assert_eq!(stream.push_shown(2), "\u{FFFD}</s>");
     }

@@ -5,8 +5,7 @@
 
 use crate::vocab::{TokenKind, Vocab};
 
-/// Texts that end a turn or a text. No ordinary text is tokenized to them, whatever kind the file
-/// gives them.
+/// Texts that end a turn or a text. No ordinary text is tokenized to them, for any kind that the file gives them.
 const MARKUP: &[&str] = &[
     "<|eot_id|>",
     "<|eom_id|>",
@@ -33,8 +32,8 @@ const MARKUP: &[&str] = &[
     "[EOS]",
 ];
 
-/// Texts after which a code model that fills gaps has left the file it fills: of padding, of a
-/// repository's name, of the border of two files. The first that a vocabulary has counts.
+/// Texts that show that a code model has left the gap that it fills: of padding, of a repository's
+/// name, of the border of two files. The first that a vocabulary has counts.
 const FILL: [&[&str]; 3] = [
     &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
     &[
@@ -47,7 +46,7 @@ const FILL: [&[&str]; 3] = [
     &["<|file_sep|>"],
 ];
 
-/// Texts of which a vocabulary that has both of a pair uses one otherwise: `(a, b, text)`.
+/// Texts that a vocabulary with both texts of a pair uses for another purpose: `(a, b, text)`.
 const EXCEPT: [(&str, &str, &str); 3] = [
     // It ends a message, not the generation.
     ("<|return|>", "<|call|>", "<|end|>"),
@@ -56,13 +55,13 @@ const EXCEPT: [(&str, &str, &str); 3] = [
     ("<|tool_response>", "</s>", "</s>"),
 ];
 
-/// The tokens that a file says fill gaps: padding, a repository's name, the border of two files.
+/// The tokens for gaps that a file names: padding, a repository's name, the border of two files.
 pub(crate) type FillIds = [Option<u32>; 3];
 
 /// The kind of a token: a well-known text is a control token even if the file calls it an ordinary
 /// one. `has` says whether the vocabulary has a text.
 pub(crate) fn kind_of(text: &str, kind: TokenKind, has: impl Fn(&str) -> bool) -> TokenKind {
-    // Few texts get as far as the list.
+    // Few texts reach the list.
     if kind != TokenKind::Normal || !text.starts_with(['<', '[', '_']) || !MARKUP.contains(&text) {
         return kind;
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a tokenizer or a chat template.
+//! Errors of tokenizers and chat templates.
 
 /// Why a tokenizer or a chat template was refused, or a chat could not be rendered.
 ///
@@ -41,11 +41,11 @@ pub enum Error {
     /// A setting of a supported part that this crate does not implement.
     #[error("tokenizer.json: {part}: {found} is not supported; {hint}")]
     UnsupportedSetting {
-        /// Where the setting is.
+        /// Part with the setting.
         part: &'static str,
         /// The setting with its value.
         found: String,
-        /// What is supported instead.
+        /// The supported values.
         hint: &'static str,
     },
 
@@ -73,21 +73,21 @@ pub enum Error {
     #[error("{0} is missing")]
     Missing(&'static str),
 
-    /// A token id that lies outside the vocabulary, or is claimed twice.
+    /// A token id that is outside the vocabulary, or is claimed twice.
     #[error("token id {id} of \"{text}\": {reason}")]
     TokenId {
         /// The id.
         id: u64,
         /// Text of the token.
         text: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 
     /// A token that another part refers to is not in the vocabulary.
     #[error("{by} refers to the token \"{text}\", which the vocabulary does not hold")]
     UnknownToken {
-        /// Who refers to it.
+        /// The part that refers to it.
         by: &'static str,
         /// Text of the token.
         text: String,
@@ -96,18 +96,18 @@ pub enum Error {
     /// A map of characters (`precompiled_charsmap`) of another shape.
     #[error("precompiled_charsmap: {reason}")]
     Charsmap {
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: String,
     },
 
-    /// A merge that is not two tokens of the vocabulary making a third.
+    /// A merge that does not make a token of the vocabulary from two others.
     #[error("merge {index} (\"{text}\"): {reason}")]
     Merge {
         /// Position in the list of merges.
         index: usize,
         /// The merge as written.
         text: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         reason: &'static str,
     },
 
@@ -123,7 +123,7 @@ pub enum Error {
     /// The vocabulary is too large for 32-bit offsets or ids.
     #[error("the vocabulary is too large: {what} exceeds {limit}")]
     TooLarge {
-        /// What was counted.
+        /// The counted thing.
         what: &'static str,
         /// The largest value.
         limit: u64,
@@ -136,7 +136,7 @@ pub enum Error {
     /// A chat template that does not parse.
     #[error("chat template {name}, line {line}: {reason}")]
     Template {
-        /// Where the template stands: a file and the place in it, as far as known.
+        /// Where the template comes from: a file and the place in it, as far as known.
         name: String,
         /// Line of the error, from 1; 0 where the parser gives none.
         line: usize,
@@ -147,9 +147,9 @@ pub enum Error {
     /// The file that should hold a chat template holds something else.
     #[error("chat_template: expected {expected}, found {found}")]
     TemplateShape {
-        /// What was expected.
+        /// The expected form.
         expected: &'static str,
-        /// What was found.
+        /// The form that was found.
         found: String,
     },
 
@@ -160,7 +160,7 @@ pub enum Error {
     /// A chat template that met a bound: length, steps, output, time or memory.
     #[error("chat template {name}: {reason}")]
     TemplateLimit {
-        /// Where the template stands.
+        /// Where the template comes from.
         name: String,
         /// The bound it met.
         reason: String,
@@ -169,7 +169,7 @@ pub enum Error {
     /// A chat template that failed while rendering.
     #[error("chat template {name}, line {line}: {reason}")]
     Render {
-        /// Where the template stands.
+        /// Where the template comes from.
         name: String,
         /// Line of the error, from 1; 0 where the engine gives none.
         line: usize,

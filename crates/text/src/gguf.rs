@@ -15,8 +15,7 @@ use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 use std::collections::HashSet;
 
-/// What a GGUF file says of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or
-/// empty.
+/// A GGUF file's description of its vocabulary, under `tokenizer.ggml.`; absent keys are `None` or empty.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
     /// `model`: `gpt2` (byte-level BPE), `gemma4` and `whitespace` (BPE over characters), `llama`
@@ -41,8 +40,8 @@ pub struct GgufVocab<'a> {
     pub eot: Option<u32>,
     /// `eom_token_id`: ends a message.
     pub eom: Option<u32>,
-    /// `fim_pad_token_id`, `fim_rep_token_id`, `fim_sep_token_id`: what a code model that fills
-    /// gaps writes behind the gap.
+    /// `fim_pad_token_id`, `fim_rep_token_id`, `fim_sep_token_id`: tokens that a code model that
+    /// fills gaps writes behind the gap.
     pub fill: [Option<u32>; 3],
     /// `eog_token_ids`: every other token that ends generation. Written by this program's
     /// conversion; llama.cpp has no key for more than two.
@@ -51,7 +50,7 @@ pub struct GgufVocab<'a> {
     pub unk: Option<u32>,
     /// `cls_token_id`: begins a text of a `bert` vocabulary, if `bos_token_id` is absent.
     pub cls: Option<u32>,
-    /// `seperator_token_id` (so spelled): ends a text of a `bert` vocabulary.
+    /// `seperator_token_id` (spelled this way): ends a text of a `bert` vocabulary.
     pub sep: Option<u32>,
     /// `add_bos_token`
     pub add_bos: Option<bool>,
@@ -68,8 +67,8 @@ pub struct GgufVocab<'a> {
     /// `normalizer.strip_accents`: of a `bert` vocabulary; as `lowercase` if absent.
     pub strip_accents: Option<bool>,
     /// `metaspace_prepend_scheme`, written by this program's conversion: where the space goes if not in
-    /// front of every part between special tokens. `always`: of those that begin with none; `first`: of
-    /// the part that begins the text.
+    /// front of every part between special tokens. `always`: before parts that do not begin with a
+    /// space; `first`: before the part that begins the text.
     pub metaspace_prepend_scheme: Option<&'a str>,
 }
 
@@ -78,7 +77,7 @@ const KNOWN_MODELS: &str = "gpt2, llama, gemma4, t5, bert, whitespace, rwkv";
 impl Tokenizer {
     /// Builds a tokenizer from the metadata of a GGUF file.
     ///
-    /// Ids of special tokens that lie outside the vocabulary count as absent, as they do elsewhere.
+    /// Ids of special tokens outside the vocabulary count as absent, as they do in other programs.
     ///
     /// # Errors
     /// A vocabulary of another kind, an unknown `pre`, lists shorter than the list of tokens,
@@ -115,7 +114,7 @@ impl Tokenizer {
 
 impl GgufVocab<'_> {
     /// Whether a text begins with the begin-of-sequence token where a file does not say
-    /// (`add_bos_token`), by `model` and `pre`; `false` for names that are not known.
+    /// (`add_bos_token`), by `model` and `pre`; `false` for unknown names.
     pub fn begins_by_default(model: &str, pre: Option<&str>) -> bool {
         match model {
             "llama" | "bert" => true,
@@ -182,7 +181,7 @@ impl GgufVocab<'_> {
     }
 }
 
-/// What a token of a vocabulary that writes marks for spaces prints.
+/// Adds a token of a vocabulary that marks spaces, with the text that it prints.
 fn push_marked(vocab: &mut Vocab, text: &str, kind: TokenKind) -> Result<u32, Error> {
     let reach = Reach::of_kind(kind);
     let is_text = matches!(kind, TokenKind::Normal | TokenKind::Unused);
@@ -196,12 +195,12 @@ fn push_marked(vocab: &mut Vocab, text: &str, kind: TokenKind) -> Result<u32, Er
     }
 }
 
-/// What stands for a symbol without a token. A control token must not come out of a text for that.
+/// The token for symbols without one. It must not be a control token, which a text must not produce.
 fn plain(unknown: Option<u32>, vocab: &Vocab) -> Option<u32> {
     unknown.filter(|id| vocab.kind(*id) != TokenKind::Control)
 }
 
-/// What holds where a file is silent.
+/// Values for keys that the file does not have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Defaults {
     bos: Option<u32>,

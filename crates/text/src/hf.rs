@@ -1,4 +1,4 @@
-//! Tokenizers from Hugging Face's `tokenizer.json`, with what `tokenizer_config.json` adds.
+//! Tokenizers from Hugging Face's `tokenizer.json`, with the additions of `tokenizer_config.json`.
 
 mod added;
 mod decoder;
@@ -29,9 +29,9 @@ impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.
     ///
     /// The configuration names the begin- and end-of-sequence tokens, and may declare tokens that
-    /// `tokenizer.json` lacks ([`added_tokens`]). What is put around a text is the post-processor's
-    /// business alone: the configuration's `add_bos_token` and `add_eos_token` do not count beside a
-    /// `tokenizer.json`, as in transformers 5.
+    /// `tokenizer.json` lacks ([`added_tokens`]). The post-processor alone decides which tokens are
+    /// put around a text: the configuration's `add_bos_token` and `add_eos_token` do not count
+    /// beside a `tokenizer.json`, as in transformers 5.
     ///
     /// # Errors
     /// JSON of another shape; a model, normalizer, pre-tokenizer, post-processor or decoder of an
@@ -102,7 +102,7 @@ impl<'j> TokenTexts<'j> {
         let Some((text, highest)) = highest else {
             return Err(Error::Missing("tokenizer.json: every token"));
         };
-        // Each token takes several bytes of the file: a higher id would be an excuse to allocate.
+        // Each token takes several bytes of the file, so a higher id does not justify an allocation.
         if highest as usize >= file_bytes {
             return Err(Error::TokenId {
                 id: u64::from(highest),
@@ -121,7 +121,7 @@ impl<'j> TokenTexts<'j> {
         }
         let known: HashSet<&str> = of_model().map(|(text, _)| text).collect();
         for (text, id) in added {
-            // A token of the model keeps its id, whatever the list of added tokens says.
+            // A token of the model keeps its id, even if the list of added tokens gives another.
             if !known.contains(text) {
                 entries.set(text, id)?;
             }
@@ -186,7 +186,7 @@ impl<'j> TokenTexts<'j> {
     }
 }
 
-/// What decides what a token prints.
+/// Rules for the bytes that a token prints.
 struct Printing<'n> {
     decoder: PieceDecoder,
     normalizer: &'n Normalizer,

@@ -1,14 +1,12 @@
 //! Tokenizers, chat templates and a streaming detokenizer.
 //!
-//! This crate knows no file format: what a GGUF file says enters as a [`GgufVocab`], a Hugging
-//! Face folder as the bytes of `tokenizer.json` and the value of `tokenizer_config.json`. It
-//! trusts none of it: whatever the bytes, building a [`Tokenizer`] or a [`ChatTemplate`] ends in a
-//! value or in a named [`Error`].
+//! This crate knows no file format. The contents of a GGUF file enter as a [`GgufVocab`], a Hugging Face folder as the
+//! bytes of `tokenizer.json` and the value of `tokenizer_config.json`. It trusts none of it: for any bytes, building a
+//! [`Tokenizer`] or a [`ChatTemplate`] ends in a value or in a named [`Error`].
 //!
-//! The way of a text: special tokens are cut out of it, the rest is normalized, cut into pieces by
-//! the pre-tokenizer, and each piece encoded by the model (byte-level BPE, BPE over characters,
-//! SentencePiece's merges by score, Unigram, or WordPiece). The way back is one lookup a token, and [`Detokenizer`] puts
-//! characters together that tokens cut.
+//! To encode a text, special tokens are cut out of it. The rest is normalized and cut into pieces by the pre-tokenizer,
+//! and each piece is encoded by the model (byte-level BPE, BPE over characters, SentencePiece's merges by score,
+//! Unigram, or WordPiece). Decoding is one lookup a token, and [`Detokenizer`] puts characters together that tokens cut.
 //!
 //! ```
 //! use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Positions within a piece are 32 bits wide; a longer one is encoded in parts.
 const MAX_PIECE_BYTES: usize = 1 << 30;
 
-/// What encodes the pieces that the pre-tokenizer leaves.
+/// The model that encodes pieces of the pre-tokenizer.
 #[derive(Debug)]
 pub(crate) enum TokenModel {
     /// Byte-level BPE: pieces are bytes (GPT-2, Llama 3, Qwen, Tekken).
@@ -24,7 +24,7 @@ pub(crate) enum TokenModel {
     CharBpe(bpe::CharBpe),
     /// SentencePiece's merges by score (the same models in GGUF).
     Spm(spm::Spm),
-    /// The way through a text with the highest sum of scores (T5, XLM-RoBERTa).
+    /// The path through a text with the highest sum of scores (T5, XLM-RoBERTa).
     Unigram(unigram::Unigram),
     /// The longest tokens from the left (BERT).
     WordPiece(wordpiece::WordPiece),
@@ -57,12 +57,11 @@ impl TokenModel {
     }
 }
 
-/// What is known of tokens whose whole text is met as a word: does encoding that word give the
-/// token?
+/// For each token, whether encoding its whole text as a word gives the token, as far as known.
 ///
 /// Most words of a text are such tokens, so remembering the answer saves nearly all merging. It is
-/// learnt as words are met, takes one byte a token, and whoever finds an answer first writes the
-/// same as the next.
+/// learnt as words are met, and takes one byte a token. Threads may find an answer at the same
+/// time: all of them write the same one.
 #[derive(Debug)]
 pub(crate) struct WholeWords(Vec<AtomicU8>);
 
@@ -75,10 +74,10 @@ impl WholeWords {
         WholeWords((0..n_vocab).map(|_| AtomicU8::new(NOT_KNOWN)).collect())
     }
 
-    /// Whether the word that spells token `id` is that token; `None` if nobody has looked.
+    /// Whether the word that spells token `id` is that token; `None` if that is not known yet.
     #[inline]
     pub(crate) fn is_itself(&self, id: u32) -> Option<bool> {
-        // Relaxed: the byte says all there is to know, and nothing else is published with it.
+        // Relaxed: the byte is the whole answer, and nothing else is published with it.
         match self.0[id as usize].load(Ordering::Relaxed) {
             ITSELF => Some(true),
             IN_PARTS => Some(false),
@@ -86,7 +85,7 @@ impl WholeWords {
         }
     }
 
-    /// Remembers what encoding the word of token `id` gave.
+    /// Remembers the encoding of the word of token `id`.
     pub(crate) fn learn(&self, id: u32, encoded: &[u32]) {
         let answer = if encoded == [id] { ITSELF } else { IN_PARTS };
         self.0[id as usize].store(answer, Ordering::Relaxed);
@@ -98,7 +97,7 @@ impl WholeWords {
 pub(crate) struct ByteTokens(Box<[Option<u32>; 256]>);
 
 impl ByteTokens {
-    /// Looks the byte tokens up by their texts; a control token that is spelled like one is none.
+    /// Looks the byte tokens up by their texts; a control token that is spelled like one does not count.
     pub(crate) fn find(vocab: &Vocab) -> ByteTokens {
         let ids: Vec<_> = (0..=255u8)
             .map(|byte| vocab.find_in_text(&format!("<0x{byte:02X}>")))

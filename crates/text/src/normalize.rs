@@ -1,4 +1,4 @@
-//! Normalizers: what is done to a text before it is cut into pieces.
+//! Normalizers: changes to a text before it is cut into pieces.
 
 mod bert;
 mod charsmap;
@@ -33,9 +33,9 @@ pub(crate) enum NormalizeRule {
     Form(NormalForm),
     /// Replaces every match.
     Replace {
-        /// What is looked for.
+        /// The pattern to look for.
         pattern: Pattern,
-        /// What takes its place, literally.
+        /// Its replacement, literally.
         content: String,
     },
     /// Puts a string in front of a text that is not empty.
@@ -53,11 +53,11 @@ pub(crate) enum NormalizeRule {
     StripAccents,
     /// Drops control characters, and turns odd white space into spaces (`Nmt`).
     Nmt,
-    /// What BERT does.
+    /// BERT's rules.
     Bert(BertRules),
     /// Replaces characters by a map, as `tokenizers` does.
     Charsmap(Box<Charsmap>),
-    /// What SentencePiece does with a model's settings.
+    /// SentencePiece's rules, with a model's settings.
     SentencePiece(SentencePieceRules),
 }
 
@@ -127,7 +127,7 @@ impl Normalizer {
         }
     }
 
-    /// The text as the rules leave it.
+    /// The text after all rules.
     pub(crate) fn apply<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.rules
             .iter()
@@ -139,8 +139,8 @@ impl Normalizer {
 }
 
 impl Normalizer {
-    /// Whether some rule drops the character that begins a text. `tokenizers` then takes what follows for
-    /// no start of a text.
+    /// Whether some rule drops the character that begins a text. `tokenizers` then does not treat the
+    /// rest as the start of a text.
     pub(crate) fn drops_start(&self, text: &str) -> bool {
         let mut text = Cow::Borrowed(text);
         self.rules.iter().any(|rule| {
@@ -193,7 +193,7 @@ impl NormalizeRule {
     }
 }
 
-/// Lower case character by character: a sigma at the end of a word is like any other.
+/// Lower case character by character: a sigma at the end of a word is not special.
 fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
@@ -202,7 +202,7 @@ fn without(text: &str, class: CharClass) -> String {
     text.chars().filter(|c| !class.holds(*c)).collect()
 }
 
-/// What the normalizer `Nmt` makes of a character.
+/// The character that the normalizer `Nmt` turns a character into.
 fn nmt(c: char) -> Option<char> {
     match c {
         '\u{1}'..='\u{8}' | '\u{B}' | '\u{E}'..='\u{1F}' | '\u{7F}' | '\u{8F}' | '\u{9F}' => None,

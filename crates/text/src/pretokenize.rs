@@ -38,7 +38,7 @@ pub(crate) enum PretokenizeStep {
     SpacePrefix,
     /// Cuts at numbers, into single characters if `individual`, into runs otherwise.
     Digits {
-        /// Every character by itself.
+        /// Every character separately.
         individual: bool,
     },
     /// Cuts digits into threes from the right.
@@ -101,7 +101,7 @@ fn run(steps: &[PretokenizeStep], text: &str, first: bool, emit: &mut dyn FnMut(
     }
 }
 
-/// Whether the first piece of a text begins behind the start of the text: white space was dropped.
+/// Whether the first piece of a text begins after the start of the text: white space was dropped.
 fn leaves_out_start(text: &str, piece: &str) -> bool {
     let at = piece.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
     (1..text.len()).contains(&at)
@@ -129,7 +129,7 @@ impl PretokenizeStep {
     }
 }
 
-/// Words without white space and without punctuation, and every punctuation by itself.
+/// Words without white space and without punctuation, and every punctuation character separately.
 fn bert(text: &str, emit: &mut dyn FnMut(&str)) {
     let mut start = 0;
     for (at, c) in text.char_indices() {
@@ -165,7 +165,7 @@ fn marked(text: &str, mark: char, prepend: Prepend, first: bool) -> String {
     out
 }
 
-/// Pieces that each begin with the mark, but for what stands before the first one.
+/// Pieces that each begin with the mark, except the text before the first one.
 fn cut_before(text: &str, mark: char, emit: &mut dyn FnMut(&str)) {
     let mut start = 0;
     for (at, _) in text.match_indices(mark) {

@@ -8,7 +8,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// A token matched by its text, and how its surroundings matter.
+/// A token matched by its text, and its conditions on the surroundings.
 #[derive(Clone, Debug)]
 pub(crate) struct SpecialToken {
     pub(crate) id: u32,
@@ -19,7 +19,7 @@ pub(crate) struct SpecialToken {
     pub(crate) lstrip: bool,
     /// Takes white space behind it.
     pub(crate) rstrip: bool,
-    /// Matched only where no word character touches it.
+    /// Matches only between characters that are not part of words.
     pub(crate) single_word: bool,
     /// Looked for in the normalized text, not in the original.
     pub(crate) normalized: bool,
@@ -109,7 +109,7 @@ impl Splitter {
     }
 }
 
-/// What control tokens in a text are.
+/// Treatment of control tokens in a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Control<'l> {
     /// Ordinary text.
@@ -142,7 +142,7 @@ impl Matcher {
         let mut done = 0;
         for found in self.automaton.find_iter(text) {
             let token = &self.tokens[found.pattern().as_usize()];
-            // White space that the token before it took belongs to no other token.
+            // White space that the token before it took does not belong to another token.
             if found.start() < done || !token.may_stand(text, found.range()) {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Prompts: texts that a model is to continue, and which tokens begin them.
 //!
-//! Files say what stands around a text. In front of a prompt belongs what stands there, once; behind it
-//! nothing, because it has not ended. A chat template may write the begin token or leave it to the file.
+//! Files specify the tokens around a text. A prompt gets the tokens in front, once; it gets none behind,
+//! because it has not ended. A chat template may write the begin token or leave it to the file.
 
 use crate::chat::RenderedPrompt;
 use crate::special::Control;
@@ -26,10 +26,10 @@ impl Tokenizer {
     }
 
     /// The token ids of a plain text that is to be continued, and whether the text itself began with
-    /// the begin-of-sequence token, which then stands there once.
+    /// the begin-of-sequence token, which is then there once.
     ///
-    /// What the files ask for behind a text is left out; [`Tokenizer::warnings`] says so. With
-    /// `parse_special`, control tokens in the text are recognised.
+    /// Tokens that the files ask for behind a text are left out; [`Tokenizer::warnings`] says so.
+    /// With `parse_special`, control tokens in the text are recognised.
     pub fn encode_continued(&self, text: &str, parse_special: bool) -> (Vec<u32>, Option<Warning>) {
         let options = EncodeOptions {
             add_special: false,
@@ -57,7 +57,7 @@ impl Tokenizer {
         n_dropped
     }
 
-    /// What a user should know of the vocabulary before texts are generated.
+    /// Properties of the vocabulary that a user should know before texts are generated.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut all = self.warnings.clone();
         if !self.ids.suffix.is_empty() {
@@ -97,7 +97,7 @@ mod tests {
             token_types: vec![1, 1, 3, 3, 3, 1],
             bos: Some(2),
             eos: Some(3),
-            // A control token is nothing that a text may become.
+            // A text may not become a control token.
             unk: Some(3),
             add_space_prefix: Some(false),
             ..GgufVocab::default()
@@ -124,9 +124,9 @@ mod tests {
             (WRITTEN, &["a"], &[2, 4, 0]),
             (LEFT_OUT, &["a"], &[2, 4, 0]),
             (TWICE, &["a"], &[2, 4, 0]),
-            // Each turn's own stays.
+            // The begin token of each turn stays.
             (TURNS, &["a", "b"], &[2, 4, 0, 2, 4, 1]),
-            // What a user writes is no begin token; of its characters only some have tokens.
+            // A user's text is not a begin token; of its characters only some have tokens.
             (CONTENT, &["<|bos|>a"], &[2, 1, 0]),
             (LEFT_OUT, &[], &[2]),
         ];
@@ -136,7 +136,7 @@ mod tests {
             // By the default of the pre-tokenizer and of the kind.
             (bpe(), |v| v.pre = Some("llama-bpe")),
             (spm(), |_| {}),
-            // What stands behind a text stands behind no prompt.
+            // Tokens behind a text are not put behind a prompt.
             (bpe(), |v| (v.add_bos, v.add_eos) = (Some(true), Some(true))),
         ];
         for (mut vocab, edit) in files {
@@ -199,7 +199,7 @@ mod tests {
                     add_special: true,
                     parse_special: parse,
                 };
-                // A text that ends, such as one to be embedded, keeps what stands behind it.
+                // A text that ends, such as one to be embedded, keeps the tokens behind it.
                 let whole = tokenizer.encode(text, whole);
                 assert_eq!(whole.last() == Some(&3), add_eos, "{text}");
             }

@@ -47,7 +47,7 @@ pub(crate) struct SpecialIds {
     pub(crate) end_of_generation: Vec<u32>,
 }
 
-/// What happens to a space at the start of decoded text, where encoding put one in front.
+/// Treatment of a space at the start of decoded text, where encoding put one in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeadingSpace {
     /// Nothing.
@@ -56,18 +56,17 @@ pub(crate) enum LeadingSpace {
     DropOne,
     /// All spaces of the first token are dropped.
     DropInFirstToken,
-    /// The first token prints no space, and what marks it as going on with a word stays.
+    /// The first token prints no space, and keeps its mark as a continuation of a word.
     WordPiece,
 }
 
-/// What [`Tokenizer::encode`] does besides cutting text into tokens.
+/// Options of [`Tokenizer::encode`] besides cutting text into tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
-    /// Adds what the model expects around a text: most often a begin-of-sequence token in front.
+    /// Adds the tokens that the model expects around a text: most often a begin-of-sequence token in front.
     pub add_special: bool,
     /// Recognises control tokens such as `<|eot_id|>` in the text. Without it they are ordinary
-    /// text, which is what text from a user should be. User-defined tokens are recognised either
-    /// way.
+    /// text, as a user's text should be. User-defined tokens are recognised either way.
     pub parse_special: bool,
 }
 
@@ -135,7 +134,7 @@ impl Tokenizer {
             });
     }
 
-    /// The text of token ids, as the start of a text. Bytes that are no UTF-8 become U+FFFD; ids
+    /// The text of token ids, as the start of a text. Bytes that are not UTF-8 become U+FFFD; ids
     /// outside the vocabulary print nothing. With `skip_special`, control tokens print nothing
     /// either.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
@@ -162,7 +161,7 @@ impl Tokenizer {
         self.vocab.text(id)
     }
 
-    /// What a token is.
+    /// The kind of a token.
     pub fn token_kind(&self, id: u32) -> TokenKind {
         self.vocab.kind(id)
     }
@@ -197,17 +196,17 @@ impl Tokenizer {
         self.ids.eos.map(|id| self.vocab.text(id))
     }
 
-    /// The token for what the vocabulary cannot express.
+    /// The token for text that the vocabulary cannot express.
     pub fn unknown(&self) -> Option<u32> {
         self.ids.unknown
     }
 
-    /// What `add_special` puts in front of a text.
+    /// The tokens that `add_special` puts in front of a text.
     pub fn prefix(&self) -> &[u32] {
         &self.ids.prefix
     }
 
-    /// What `add_special` puts behind a text.
+    /// The tokens that `add_special` puts behind a text.
     pub fn suffix(&self) -> &[u32] {
         &self.ids.suffix
     }
@@ -252,8 +251,8 @@ impl Tokenizer {
     }
 }
 
-/// What control tokens are in a part of a text after normalization, which moves everything: a part
-/// that has literal text in it is literal as a whole.
+/// Treatment of control tokens in a part of a text after normalization, which moves everything: a
+/// part that has literal text in it is literal as a whole.
 fn within(control: Control<'_>, part: Range<usize>) -> Control<'_> {
     match control {
         Control::TokenExcept(literal) if !touches(literal, &part) => Control::TokenExcept(&[]),

@@ -1,7 +1,7 @@
 //! Classes of characters, as the regular expressions of pre-tokenizers name them.
 //!
-//! The ranges are taken from the regex engine's own tables, so that a hand-written scanner and the
-//! expression it stands for agree on every character.
+//! The ranges are taken from the regex engine's own tables, so that a hand-written scanner and its
+//! expression agree on every character.
 
 use regex_syntax::hir::{Class as HirClass, HirKind};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ pub(crate) const CAPITAL: u8 = 16;
 pub(crate) const SMALL: u8 = 32;
 /// `[\r\n]`
 pub(crate) const NEWLINE: u8 = 64;
-/// Any character at all: tells a character without a class from the end of the text.
+/// Any character at all: distinguishes a character without a class from the end of the text.
 pub(crate) const ANY: u8 = 128;
 
 const CLASSES: [(&str, u8); 7] = [
@@ -115,24 +115,24 @@ pub(crate) fn ranges(pattern: &str) -> Vec<(u32, u32)> {
 pub(crate) enum CharClass {
     /// `\d`
     Digit,
-    /// `\w` of Oniguruma, the engine of the package `tokenizers`: some numbers more, no joiners.
+    /// `\w` of Oniguruma, the engine of the package `tokenizers`: with some more numbers, without joiners.
     Word,
-    /// What BERT's normalizer drops: control characters but for white space, and U+FFFD.
+    /// Characters that BERT's normalizer drops: control characters but for white space, and U+FFFD.
     BertControl,
     /// The marks that BERT's normalizer drops from letters.
     BertAccent,
-    /// What BERT's pre-tokenizer makes a piece of its own.
+    /// Characters that BERT's pre-tokenizer makes separate pieces.
     BertPunctuation,
     /// The characters around which BERT's normalizer puts spaces.
     BertIdeograph,
     /// The marks that the normalizer `StripAccents` drops.
     Mark,
-    /// What the normal forms of the package `tokenizers` leave alone: characters newer than Unicode 9.
+    /// Characters that the normal forms of the package `tokenizers` leave alone: those newer than Unicode 9.
     NewerThanForms,
 }
 
 /// Classes as regular expressions, in the order of [`CharClass`]. Those of the package `tokenizers` follow older
-/// versions of Unicode; what its tables have besides was found by asking it about every character.
+/// versions of Unicode; the other differences of its tables were found by asking it about every character.
 const CHAR_CLASSES: [&str; 8] = [
     r"\d",
     r"[\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}[\w&&[^\x{200C}\x{200D}]]]",

@@ -1,19 +1,18 @@
-//! The tokens of a vocabulary: their texts, what they print, their kinds, and the way back from a
-//! text to an id.
+//! The tokens of a vocabulary: their texts, the bytes they print, their kinds, and the way back from a text to an id.
 
 use crate::Error;
 use crate::hash::Seed;
 
-/// What a token is, with GGUF's distinctions (`tokenizer.ggml.token_type`).
+/// Kind of a token, with GGUF's distinctions (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// A piece of ordinary text.
     Normal,
-    /// Stands for text the vocabulary cannot express.
+    /// Replaces text that the vocabulary cannot express.
     Unknown,
     /// Steers the model and is not text: begin, end, roles.
     Control,
-    /// Text that is always one token, whatever surrounds it.
+    /// Text that is always one token, in any surroundings.
     UserDefined,
     /// A number without a meaning.
     Unused,
@@ -22,8 +21,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table mean
-    /// nothing.
+    /// The kind for a number in `tokenizer.ggml.token_type`; numbers outside the table count as unused.
     pub(crate) fn from_gguf(number: i32) -> TokenKind {
         match number {
             1 => TokenKind::Normal,
@@ -39,12 +37,11 @@ impl TokenKind {
 /// How a model may come to a token of ordinary text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Not at all: whoever writes its text gets other tokens, unless the token is searched for as a
-    /// whole before the model sees the text.
+    /// Not at all: its text gives other tokens, unless the token is searched for as a whole before the model sees the text.
     Nowhere,
     /// By the text of the vocabulary: characters, merges, byte tokens.
     ByText,
-    /// By the bytes it prints as well.
+    /// Also by the bytes it prints.
     ByBytes,
 }
 
@@ -73,7 +70,7 @@ pub(crate) struct StringTable {
     seed: Seed,
 }
 
-/// A string's number, and some bits of its hash so that most probes need not look at the string.
+/// A string's number, and some bits of its hash so that most probes need not read the string.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tag: u32,
@@ -112,7 +109,7 @@ impl StringTable {
         Ok(self.ends.len() as u32 - 1)
     }
 
-    /// Makes a string findable. The first of two equal strings stays the one that is found.
+    /// Makes a string findable. Of two equal strings, lookups find the first.
     pub(crate) fn index(&mut self, id: u32) {
         if (self.n_indexed + 1) * 2 > self.slots.len() {
             self.grow();
@@ -194,7 +191,7 @@ impl StringTable {
 pub(crate) struct Vocab {
     /// As the file spells them; every one findable.
     texts: StringTable,
-    /// What each prints. Findable only where a tokenizer looks words up by their bytes.
+    /// The bytes that each prints. Findable only where a tokenizer looks words up by their bytes.
     pieces: StringTable,
     kinds: Vec<TokenKind>,
     reach: Vec<Reach>,

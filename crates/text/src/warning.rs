@@ -1,12 +1,12 @@
-//! What a user should know of a vocabulary, although it works.
+//! Properties of a working vocabulary that a user should know.
 
 use std::fmt;
 
-/// Something about a vocabulary or a prompt that is probably wrong and stops nothing.
+/// A probable error in a vocabulary or a prompt that does not stop the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A GGUF file does not say how its vocabulary splits texts.
+    /// A GGUF file does not name the rules by which its vocabulary splits texts.
     PreTokenizerMissing,
     /// The file asks for tokens behind every text, which would end a prompt before it is continued.
     SuffixLeftOut {

@@ -1,8 +1,6 @@
-//! Chat templates in the manner of well-known models, against what Hugging Face transformers makes
-//! of them.
+//! Chat templates in the manner of well-known models, against the output of Hugging Face transformers.
 //!
-//! `tools/make_chat_fixtures.py` renders them; `constructs.jinja` collects what engines easily
-//! disagree on.
+//! `tools/make_chat_fixtures.py` renders them; `constructs.jinja` collects constructs on which engines often disagree.
 
 use millrace_text::{ChatTemplate, Error, RenderOptions};
 use serde::Deserialize;

@@ -1,6 +1,6 @@
-//! Tokenizers and templates against what others computed.
+//! Tokenizers and templates against the results of other programs.
 //!
-//! One program of modules: each would link the crates below anew.
+//! All modules are one program: separate ones would each link the crates below again.
 
 mod chat_goldens;
 mod llama_cpp_vocabularies;

@@ -1,6 +1,6 @@
 //! Tiny tokenizers of every kind against Hugging Face `tokenizers` and SentencePiece.
 //!
-//! `tools/make_tokenizer_fixtures.py` trains them and writes what the references make of each text.
+//! `tools/make_tokenizer_fixtures.py` trains them and writes the results of the references for each text.
 
 use base64::Engine as _;
 use millrace_text::{AddedToken, DecodeOptions, Detokenizer, EncodeOptions, GgufVocab, Tokenizer};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One text. What is absent equals `ids` or `text`.
+/// One text. Absent fields equal `ids` or `text`.
 #[derive(Deserialize)]
 struct Case {
     text: String,
@@ -48,7 +48,7 @@ fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(folder.join(name)).expect("the fixture is there")
 }
 
-/// Decodes token by token, and checks that what comes is what decoding at once gives.
+/// Decodes token by token, and checks that the parts put together equal the text decoded at once.
 fn streamed(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip_special: bool) -> String {
     let options = DecodeOptions {
         skip_special,
@@ -137,7 +137,7 @@ fn unigram() {
     }
 }
 
-/// What a text gives by the pieces of a SentencePiece model.
+/// Checks the pieces of a SentencePiece model for each text.
 fn check_sentencepiece(model: &'static str, name: &str) {
     let pieces: Pieces = read(&format!("{name}.json"));
     let charsmap = base64::engine::general_purpose::STANDARD.decode(pieces.precompiled_charsmap);
@@ -179,7 +179,7 @@ fn sentencepiece() {
     }
 }
 
-/// What GGUF files keep of a `tokenizer.json`.
+/// The parts of a `tokenizer.json` that GGUF files keep.
 #[derive(Deserialize)]
 struct TokenizerFile {
     model: ModelFields,
@@ -212,7 +212,7 @@ impl TokenizerFile {
     }
 }
 
-/// The same vocabularies as GGUF files have them give the same tokens and texts.
+/// The same vocabularies in the form of GGUF files give the same tokens and texts.
 #[test]
 fn word_piece_from_gguf() {
     for (name, lowercase) in [("bert_uncased", true), ("bert_cased", false)] {
@@ -238,7 +238,7 @@ fn word_piece_from_gguf() {
         let tokenizer = tokenizer.unwrap();
         let (mut n_same, mut n_decoded) = (0, 0);
         for case in read::<Vec<Case>>(&format!("{name}.cases.json")) {
-            // GGUF files cannot say that Chinese characters are left alone.
+            // GGUF files cannot express that Chinese characters are left alone.
             let is_chinese = |c: char| ('\u{4E00}'..='\u{9FFF}').contains(&c);
             if name == "bert_cased" && case.text.contains(is_chinese) {
                 continue;
@@ -251,7 +251,7 @@ fn word_piece_from_gguf() {
                 case.text
             );
             n_same += 1;
-            // GGUF files cannot say either whether the decoder cleans up; they do.
+            // GGUF files cannot express whether the decoder cleans up; they always do.
             if name == "bert_uncased" {
                 let want = case.skipped.as_ref().unwrap_or(&case.text);
                 assert_eq!(
@@ -271,7 +271,7 @@ fn want_ids(case: &Case) -> &[u32] {
     case.special.as_ref().unwrap_or(&case.ids)
 }
 
-/// Gemma's rules, as `gemma4` has them.
+/// Gemma's rules, in the form of `gemma4`.
 #[test]
 fn merges_over_characters_from_gguf() {
     let file: TokenizerFile = read("gemma.json");
@@ -285,7 +285,7 @@ fn merges_over_characters_from_gguf() {
         token_types: kinds,
         merges: Some(merges.iter().map(String::as_str).collect()),
         bos: Some(1),
-        // The first files said so, wrongly.
+        // The first files had this value, wrongly.
         add_bos: Some(false),
         ..GgufVocab::default()
     });
@@ -301,7 +301,7 @@ fn merges_over_characters_from_gguf() {
             continue;
         }
         assert_eq!(tokenizer.encode(text, ADDED), want_ids(&case), "{text:?}");
-        // User-defined tokens print what the file writes.
+        // User-defined tokens print the text in the file.
         if !text.contains('▁') {
             let want = case.skipped.as_ref().unwrap_or(text);
             assert_eq!(&tokenizer.decode(want_ids(&case), true), want, "{text:?}");

@@ -1,4 +1,4 @@
-//! Single constructs of templates, against what Jinja2 makes of them as transformers sets it up.
+//! Single constructs of templates, against the results of Jinja2 as transformers sets it up.
 //!
 //! `tools/make_template_fixtures.py` renders them.
 
@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 #[derive(Deserialize)]
 struct Fixture {
     variables: Map<String, Value>,
-    /// Source, and what comes out; `None` for an error.
+    /// Source, and its output; `None` for an error.
     rows: Vec<(String, Option<String>)>,
 }
 
-/// Constructs that give something else on purpose, with the reason.
+/// Constructs whose results differ on purpose, with the reason.
 const DIFFERENCES: [(&str, &str); 5] = [
     ("{{ -7 ** 2.5 }}", NO_COMPLEX),
     ("{{ -7 ** -0.5 }}", NO_COMPLEX),
@@ -40,7 +40,7 @@ fn fixture() -> Fixture {
     serde_json::from_str(&text).expect("the fixture fits")
 }
 
-/// What a source makes of the variables; the error's text where it fails.
+/// The output of a source with the variables; the error's text where it fails.
 fn render(source: &str, variables: &Map<String, Value>) -> Result<String, String> {
     let options = RenderOptions {
         variables: variables.clone(),

@@ -8,8 +8,8 @@ use crate::Error;
 
 /// Keys and values in file order; no key twice.
 ///
-/// Getters return `Ok(None)` for an absent key and an error that names key, expected and found
-/// type for a present one of the wrong type. Any integer type does where its value fits: writers
+/// Getters return `Ok(None)` for an absent key and an error that names key, expected and found type
+/// for a present one of the wrong type. Any integer type is accepted where its value fits: writers
 /// differ in the width they choose.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
@@ -75,7 +75,7 @@ impl Metadata {
             .map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The value of a key, whatever its type.
+    /// The value of a key, of any type.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.index.get(key).map(|&i| &self.entries[i].1)
     }
@@ -104,7 +104,7 @@ impl Metadata {
         }
     }
 
-    /// `value`, or the error that `key` is missing: for keys a model cannot do without.
+    /// `value`, or the error that `key` is missing: for keys that a model needs.
     ///
     /// # Errors
     /// [`Error::MissingKey`].

@@ -9,9 +9,9 @@ use super::{
 use crate::bytes::Cursor;
 use crate::{Error, TensorInfo, extents};
 
-/// The longest metadata key, by the format's specification; tensor names are held to it too.
+/// The longest metadata key, by the format's specification; tensor names have the same limit.
 const MAX_NAME_BYTES: u64 = 65_535;
-/// Arrays of arrays deeper than this are refused; known models nest once at most.
+/// Arrays of arrays deeper than this are refused; known models nest at most once.
 const MAX_NESTING: u32 = 4;
 /// Bytes of the smallest metadata entry: key length, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
@@ -37,8 +37,7 @@ impl Header {
     /// Parses the whole file's `bytes`; `file` is for messages only.
     ///
     /// # Errors
-    /// Named after what is wrong; see [`Error`]. Never panics, and allocates at most a small
-    /// multiple of the bytes it has read.
+    /// Named after the fault; see [`Error`]. Never panics, and allocates at most a small multiple of the bytes it has read.
     pub fn parse(bytes: &[u8], file: &Path) -> Result<Header, Error> {
         let cursor = &mut Cursor::new(bytes, file);
         let version = read_version(cursor)?;
@@ -110,8 +109,8 @@ fn read_bytes<'a>(cursor: &mut Cursor<'a>, limit: u64, what: &str) -> Result<&'a
     cursor.take(len, what)
 }
 
-/// The name of a key or tensor. The format asks for ASCII and UTF-8; what is neither is needed by
-/// no one, and is escaped so that it can be shown.
+/// The name of a key or tensor. The format asks for ASCII and UTF-8. A name in another encoding is
+/// needed by no one, and is escaped so that it can be shown.
 fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
     let bytes = read_bytes(cursor, MAX_NAME_BYTES, what)?;
     Ok(match std::str::from_utf8(bytes) {
@@ -120,7 +119,7 @@ fn read_name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, Error> {
     })
 }
 
-/// A text, or its bytes where they are not UTF-8: only who needs the key complains.
+/// A text, or its bytes where they are not UTF-8: only code that needs the key reports it.
 fn read_text(cursor: &mut Cursor<'_>, what: &str) -> Result<GgufValue, Error> {
     let bytes = read_bytes(cursor, u64::MAX, what)?;
     Ok(match std::str::from_utf8(bytes) {
@@ -235,8 +234,8 @@ fn read_array(cursor: &mut Cursor<'_>, what: &str, depth: u32) -> Result<GgufArr
     })
 }
 
-/// `n` items, `n` already checked against the bytes left. Strings and arrays may turn out longer
-/// than their least size, so their vectors grow as they are really found.
+/// `n` items, with `n` already checked against the remaining bytes. Strings and arrays may turn out
+/// longer than their least size, so their vectors grow only as items are found.
 fn repeat<T>(n: usize, mut item: impl FnMut() -> Result<T, Error>) -> Result<Vec<T>, Error> {
     let mut items = Vec::with_capacity(if size_of::<T>() <= 8 { n } else { n.min(1024) });
     for _ in 0..n {
@@ -313,7 +312,7 @@ fn place_tensors(
     file: &Path,
 ) -> Result<(), Error> {
     for tensor in tensors.iter_mut() {
-        // An offset that overflows lies beyond any file: let the check below say so.
+        // An offset that overflows is beyond any file: let the check below say so.
         tensor.offset = tensor.offset.saturating_add(data_offset);
     }
     extents::check_unique(tensors.iter().map(|tensor| tensor.name.as_str()), file)?;

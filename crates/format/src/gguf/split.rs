@@ -19,7 +19,7 @@ pub mod keys {
     pub const TENSORS_COUNT: &str = "split.tensors.count";
 }
 
-/// What a shard's file name says.
+/// Parts of a shard's file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitName {
     /// Folder and name, up to the dash before the numbers.
@@ -153,7 +153,7 @@ pub(crate) fn open_split(path: &Path) -> Result<Vec<Shard>, Error> {
 }
 
 fn open_sibling(shard: &Path, opened: &Path) -> Result<Shard, Error> {
-    // A link whose target is gone says so itself.
+    // A link without a target gives its own error.
     if !shard.exists() && shard.read_link().is_err() {
         return Err(Error::MissingShard {
             shard: shard.to_owned(),
@@ -163,7 +163,7 @@ fn open_sibling(shard: &Path, opened: &Path) -> Result<Shard, Error> {
     Shard::open(shard)
 }
 
-/// The shard's own count must be its name's. A name with a count of 1 needs no keys.
+/// The shard's own count must equal that of its name. A name with a count of 1 needs no keys.
 fn check_count(path: &Path, name: &SplitName, metadata: &Metadata) -> Result<(), Error> {
     let found = metadata.get_u64(keys::COUNT)?;
     if found == Some(u64::from(name.count)) || (name.count == 1 && found.is_none()) {

@@ -1,18 +1,18 @@
-//! ggml's numbers for tensor types. Those that this program decodes stand with their formats, in the crate `quant`; here are the
-//! names of the others.
+//! ggml's numbers for tensor types. Those that this program decodes are listed with their formats, in the crate `quant`; here
+//! are the names of the others.
 
 use millrace_quant::DType;
 
 use crate::{OpaqueType, PlainType, TensorType};
 
-/// Number, ggml's name, and what it is here.
+/// Number, ggml's name, and the type here.
 type TypeRow = (u32, &'static str, TensorType);
 
 const fn plain(id: u32, name: &'static str, plain: PlainType) -> TypeRow {
     (id, name, TensorType::Plain(plain))
 }
 
-/// A type that ggml withdrew before it wrote down its size in gguf-py.
+/// A type that ggml withdrew before it recorded its size in gguf-py.
 const fn withdrawn(id: u32, name: &'static str) -> TypeRow {
     (
         id,
@@ -22,8 +22,7 @@ const fn withdrawn(id: u32, name: &'static str) -> TypeRow {
 }
 
 /// The rest of ggml's `enum ggml_type`. Numbers 5, 31–33 and 36–38 were withdrawn by ggml itself, and 4, which
-/// Ollama took for its own order of MXFP4. A row whose number a format
-/// of `quant` has is not asked.
+/// Ollama took for its own order of MXFP4. A row whose number belongs to a format of `quant` is never read.
 const TABLE: &[TypeRow] = &[
     withdrawn(5, "Q4_3"),
     plain(24, "I8", PlainType::I8),
@@ -66,7 +65,7 @@ pub(crate) fn to_id(tensor_type: TensorType) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The last number that ggml has given away, of those known here.
+    /// The last number that ggml has assigned, of those known here.
     const LAST: u32 = 42;
 
     #[test]
@@ -84,7 +83,7 @@ mod tests {
         assert_eq!(to_id(TensorType::Weights(DType::Q4nx)), None);
     }
 
-    /// As ggml numbers them: the numbers are in users' files.
+    /// ggml's numbers, which are in users' files.
     #[test]
     fn numbers_are_those_of_ggml() {
         let expected = [
@@ -119,7 +118,7 @@ mod tests {
         }
     }
 
-    /// A row that a format has overtaken says the same of it: ggml's name and shape.
+    /// A row whose number a format has taken over agrees with it in ggml's name and shape.
     #[test]
     fn rows_agree_with_the_formats_of_their_numbers() {
         for &(id, name, listed) in TABLE {

@@ -220,7 +220,7 @@ impl GgufArray {
     }
 }
 
-/// A string that is not UTF-8, for a message: where it fails, and what can be read of it.
+/// A string that is not UTF-8, for a message: where it fails, and its readable start.
 fn not_utf8(bytes: &[u8]) -> String {
     let at = str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
     let start = &bytes[..bytes.len().min(40)];

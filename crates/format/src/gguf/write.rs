@@ -13,7 +13,7 @@ const VERSION: u32 = 3;
 
 /// Writes a GGUF file: metadata and tensor table at once, then each tensor's bytes.
 ///
-/// Tensors lie in the file in table order, each at a multiple of `general.alignment` (32 if the
+/// Tensors are in the file in table order, each at a multiple of `general.alignment` (32 if the
 /// metadata does not set it). Their bytes may come in any order and in pieces.
 #[derive(Debug)]
 pub struct Writer<W> {
@@ -91,7 +91,7 @@ impl<W: Write + Seek> Writer<W> {
     }
 }
 
-/// Appends the tensor table and returns the places it gives, from the start of the data.
+/// Appends the tensor table and returns the places of tensors, from the start of the data.
 fn put_table(
     head: &mut Vec<u8>,
     tensors: &[TensorSpec],

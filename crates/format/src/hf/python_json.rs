@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// What Python writes that JSON has no word for.
+/// Words that Python writes for numbers that JSON cannot express.
 const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Parses a file. A number that JSON cannot write becomes a string of its name: whoever needs a number
-/// there finds none, and can say what stands there.
+/// Parses a file. A number that JSON cannot write becomes a string of its name: a reader that needs a
+/// number there finds none, and can name the word in its place.
 ///
 /// # Errors
-/// What the parser says of the file as it stands.
+/// The parser's error for the unchanged file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
@@ -22,13 +22,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// The text with quotes around those words, where they stand outside of strings.
+/// The text with quotes around those words outside of strings.
 fn quoted(bytes: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Vec::new();
     let (mut done, mut at, mut in_string) = (0, 0, false);
     while at < bytes.len() {
         match bytes[at] {
-            // An escape takes the next byte with it.
+            // An escape includes the next byte.
             b'\\' if in_string => at += 1,
             b'"' => in_string = !in_string,
             _ if !in_string => {

@@ -12,7 +12,7 @@ const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, one .
 
 /// Opens the model of a folder: Hugging Face weights first, then a Q4NX bundle, then a GGUF file.
 pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
-    // As transformers does: an index beside the one whole file is that of shards it replaced.
+    // As in transformers: an index beside the one whole file belongs to shards that the file replaced.
     let (model, index) = (dir.join(MODEL_FILE), dir.join(INDEX_FILE));
     if model.exists() {
         return open_safetensors(&model, dir);
@@ -21,7 +21,7 @@ pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
         return open_index(&index, dir);
     }
     if let Some(link) = [model, index].iter().find(|path| path.read_link().is_ok()) {
-        // Opening it says where it leads.
+        // The error of opening it names its target.
         return open_safetensors(link, dir);
     }
     let names = list(dir)?;
@@ -38,7 +38,7 @@ pub(super) fn open(dir: &Path) -> Result<Checkpoint, Error> {
     if let Some(name) = only(dir, &first_of_splits(&with(".gguf")))? {
         return open_gguf(&dir.join(name), dir);
     }
-    // A shard without its index says so itself.
+    // A shard without its index gives its own error.
     let is_shard = |name: &&str| SplitName::parse_with(Path::new(name), ".safetensors").is_some();
     if let Some(shard) = with(".safetensors").into_iter().find(is_shard) {
         return open_safetensors(&dir.join(shard), dir);
@@ -57,7 +57,7 @@ fn list(dir: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(Error::io(dir, "read the folder"))? {
         let entry = entry.map_err(Error::io(dir, "read the folder"))?;
-        // A name that is not UTF-8 is none of those looked for.
+        // A name that is not UTF-8 is never looked for.
         names.extend(entry.file_name().into_string().ok());
     }
     names.sort_unstable();
@@ -99,7 +99,7 @@ fn only<'a>(dir: &Path, names: &[&'a str]) -> Result<Option<&'a str>, Error> {
     }
 }
 
-/// What to do about weights that are there but not under a name that was looked for.
+/// Advice about weights that are there under a name that was not looked for.
 fn hint(names: &[String]) -> String {
     let is_mmproj_only = names.iter().any(|name| is_mmproj(name));
     let with = |extensions: &[&str]| {

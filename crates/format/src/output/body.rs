@@ -1,4 +1,4 @@
-//! The tensor bytes of an output file: every tensor's place is fixed before the first byte, the
+//! The tensor bytes of an output file. Every tensor's place is fixed before the first byte; the
 //! bytes then come in any order of tensors.
 
 use std::collections::HashMap;

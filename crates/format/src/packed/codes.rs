@@ -5,7 +5,7 @@ use super::stored::CodePlace;
 /// The nibble of a word that holds each of eight neighbours in AWQ's order.
 const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/// How a matrix of `n` rows and `k` columns lies in words, or in bytes. Words hold the lowest bits first.
+/// Layout of a matrix of `n` rows and `k` columns in words, or in bytes. Words hold the lowest bits first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CodeLayout {
     /// A word holds neighbours of a row: `[n, words]`.
@@ -16,7 +16,7 @@ pub(super) enum CodeLayout {
     AlongColumns,
     /// A word holds neighbours of a column: `[k, words]`.
     AlongColumnsTurned,
-    /// So, in AWQ's order.
+    /// As that, in AWQ's order.
     Awq,
     /// A signed byte each: `[n, k]`.
     Bytes,
@@ -27,7 +27,7 @@ pub(super) enum CodeLayout {
 pub(super) struct Codes {
     pub(super) place: CodePlace,
     pub(super) layout: CodeLayout,
-    /// Of a code: 4 or 8.
+    /// Bits of a code: 4 or 8.
     pub(super) bits: usize,
 }
 
@@ -61,7 +61,7 @@ impl Codes {
         (u32::from_le_bytes(word) >> (i * self.bits)) as u8 & (255 >> (8 - self.bits))
     }
 
-    /// Words are read in the order in which they lie.
+    /// Words are read in file order.
     fn along_rows(&self, words: &[[u8; 4]], [n, k]: [usize; 2], first: usize, out: &mut [u8]) {
         let (n_rows, n_words) = (out.len() / k.max(1), k.div_ceil(self.per_word()));
         let is_turned = self.layout == CodeLayout::AlongRowsTurned;

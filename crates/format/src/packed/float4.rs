@@ -5,8 +5,8 @@
 //! | E4M3, and a number for the whole matrix | 16 | NVFP4, with the number beside it as `<name>.scale` |
 //! | E8M0 | 32 | MXFP4 |
 //!
-//! Both are exact: codes and scales keep their bits and change places. Rows that are no whole blocks become F16, where
-//! products are rounded to 11 bits, or BF16 where F16 cannot hold them.
+//! Both are exact: codes and scales keep their bits and are rearranged. Rows that are not whole blocks become F16,
+//! where products are rounded to 11 bits, or BF16 where F16 cannot hold them.
 
 use millrace_quant::DType;
 
@@ -30,7 +30,7 @@ const LEVELS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 pub(super) struct PackedPairs {
     n: usize,
     k: usize,
-    /// Column `2i` in the low half of byte `i`.
+    /// Column `2i` is in the low half of byte `i`.
     codes: CodePlace,
     /// A byte a group, E4M3 without sign or E8M0.
     scales: CodePlace,
@@ -38,10 +38,10 @@ pub(super) struct PackedPairs {
     dtype: DType,
 }
 
-/// What scales are.
+/// Number format of scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PairScales {
-    /// E4M3 for each [`NV_GROUP`] columns, times this for all.
+    /// E4M3 for each [`NV_GROUP`] columns, times this number for all.
     Nv(f32),
     /// E8M0 for each [`MX_GROUP`] columns.
     Mx,
@@ -55,7 +55,7 @@ impl PairScales {
         }
     }
 
-    /// The blocks that hold all of a row whose length they divide.
+    /// The block format for rows that are whole blocks, and its length.
     fn block(self) -> (DType, usize) {
         match self {
             PairScales::Nv(_) => (DType::Nvfp4, NV_BLOCK),
@@ -64,7 +64,7 @@ impl PairScales {
     }
 }
 
-/// What quantisers call the number for a whole matrix, and whether it divides.
+/// Name that quantisers give the number for a whole matrix, and whether it divides.
 #[derive(Clone, Copy)]
 pub(super) struct WholeScale {
     pub(super) suffix: &'static str,
@@ -179,7 +179,7 @@ impl PackedPairs {
         self.dtype.size_bytes(1, self.k).unwrap_or(0)
     }
 
-    /// The number by which everything is multiplied that stands in blocks, if they do not hold it.
+    /// The factor on all blocks, if they do not hold it.
     pub(super) fn factor(&self) -> Option<f32> {
         match (self.kind, self.dtype) {
             (PairScales::Nv(factor), DType::Nvfp4) => Some(factor),

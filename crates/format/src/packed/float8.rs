@@ -16,10 +16,10 @@ use crate::checkpoint::FileBytes;
 const MAX_CODE: f32 = 448.0;
 /// The greatest finite F16.
 const F16_MAX: f32 = 65_504.0;
-/// The least greatest product for which F16's least step is below its own rounding.
+/// The least value of the greatest product for which F16's least step is below its own rounding.
 const F16_MIN: f32 = 1.0 / 2048.0;
 
-/// Which scale an element has: scales are a matrix whose elements are of so many rows and columns each.
+/// Maps elements to scales: each scale covers a number of rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ScaleGrid {
     rows: usize,
@@ -36,7 +36,7 @@ pub(super) struct PackedFloats {
 }
 
 impl PackedFloats {
-    /// `shape` is that of the codes and has two dimensions or more.
+    /// `shape` is that of the codes, with at least two dimensions.
     fn new(
         shape: Vec<usize>,
         codes: CodePlace,
@@ -176,7 +176,7 @@ fn grid_of(
     let n_found: usize = found.iter().product();
     let is_it = |grid: &&ScaleGrid| {
         let [rows, columns] = of(**grid);
-        // Scales of one dimension are of the matrix or of rows; a scalar has none.
+        // Scales of one dimension belong to the matrix or to rows; a scalar has none.
         let fits = match found[..] {
             [.., found_rows, found_columns] => [found_rows, found_columns] == [rows, columns],
             _ => columns == 1,
@@ -193,7 +193,7 @@ fn grid_of(
     })
 }
 
-/// The format of two bytes that holds most of numbers up to `max`.
+/// The format of two bytes that keeps the most digits of numbers up to `max`.
 pub(super) fn float_type(max: f32) -> DType {
     match (F16_MIN..=F16_MAX).contains(&max) {
         true => DType::F16,

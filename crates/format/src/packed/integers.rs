@@ -1,6 +1,6 @@
 //! Integers with a scale and a zero point a group: `w = scale · (code − zero)`.
 //!
-//! Where a group is whole blocks of 32 neighbours, nothing is lost that F16 can hold of the scale:
+//! Where a group is whole blocks of 32 neighbours, the result is exact as far as F16 can hold the scale:
 //!
 //! | bits | zero points | becomes | code |
 //! |---|---|---|---|
@@ -8,9 +8,10 @@
 //! | 4 | others | Q5_0 | `code − zero + 16` |
 //! | 8 | all 128 | Q8_0 | `code − 128` |
 //!
-//! F16 holds all scales of type F16, and those of type BF16 from 2⁻¹⁴ on; of type F32 they are rounded to 11 bits.
+//! F16 holds all scales of type F16, and those of type BF16 from 2⁻¹⁴ on; those of type F32 are rounded to 11 bits.
 //! Everything else becomes F16, each weight rounded to 11 bits: 8 bits with other zero points, columns whose groups are
-//! not neighbours (`desc_act`), groups that are no multiple of 32. Scales that F16 cannot hold make BF16 of the matrix.
+//! not neighbours (`desc_act`), groups that are not a multiple of 32. Scales that F16 cannot hold turn the matrix into
+//! BF16.
 
 use millrace_quant::{DType, encode_matrix};
 
@@ -18,7 +19,7 @@ use super::codes::Codes;
 use super::stored::StoredNumbers;
 use crate::checkpoint::FileBytes;
 
-/// Elements of the blocks that codes are put in.
+/// Elements of the result's blocks.
 const BLOCK: usize = 32;
 /// The greatest finite F16.
 const F16_MAX: f32 = 65_504.0;
@@ -28,7 +29,7 @@ const F16_NORMAL: f32 = 6.103_515_6e-5;
 /// Rows whose codes are unpacked together.
 const TILE_ROWS: usize = 64;
 
-/// Zero points, one a row and group.
+/// Zero points, one for each row and group.
 #[derive(Clone, Debug)]
 pub(super) enum Zeros {
     /// The middle of the codes' range.
@@ -36,15 +37,15 @@ pub(super) enum Zeros {
     /// A matrix `[n, n_groups]`.
     Stored {
         codes: Codes,
-        /// Whether each is one more than what is stored, within the codes' bits.
+        /// Whether each is one more than the stored number, within the codes' bits.
         minus_one: bool,
     },
 }
 
-/// Which group a column is of.
+/// The group of each column.
 #[derive(Clone, Debug)]
 pub(super) enum Groups {
-    /// So many neighbours each.
+    /// This many neighbours each.
     Even(usize),
     /// A list.
     Listed(Vec<u32>),
@@ -56,13 +57,13 @@ pub(super) struct PackedIntegers {
     dtype: DType,
 }
 
-/// What the matrix consists of.
+/// The parts of the matrix.
 pub(super) struct IntegerParts {
     pub(super) n: usize,
     pub(super) k: usize,
     pub(super) codes: Codes,
     pub(super) scales: StoredNumbers,
-    /// Whether scales lie `[n_groups, n]`, and not `[n, n_groups]`.
+    /// Whether scales have the order `[n_groups, n]`, and not `[n, n_groups]`.
     pub(super) scales_by_group: bool,
     pub(super) zeros: Zeros,
     pub(super) n_groups: usize,
@@ -78,7 +79,7 @@ pub(super) struct GroupTable {
 }
 
 impl PackedIntegers {
-    /// Chooses the format, for which scales and zero points are read.
+    /// Chooses the format, which requires reading scales and zero points.
     pub(super) fn new(parts: IntegerParts, files: &[FileBytes]) -> PackedIntegers {
         let scales = parts.scales(files);
         let max = scales.iter().fold(0f32, |max, scale| max.max(scale.abs()));
@@ -241,7 +242,7 @@ impl IntegerParts {
     }
 }
 
-/// Element `i` low and `i + 16` high, as blocks of ggml have them.
+/// Element `i` low and `i + 16` high, as in blocks of ggml.
 fn put_nibbles(codes: &[u8; BLOCK], out: &mut [u8]) {
     for (i, out) in out.iter_mut().enumerate() {
         *out = codes[i] | codes[i + BLOCK / 2] << 4;

@@ -22,7 +22,7 @@ const MODEL_OPT_WHOLE: WholeScale = WholeScale {
     divides: false,
 };
 
-/// The matrix whose codes this tensor is; `None` if it is none.
+/// The matrix whose codes this tensor holds; `None` if it holds none.
 ///
 /// # Errors
 /// [`Error::PackedPart`].
@@ -81,7 +81,7 @@ fn compressed_zeros(
         return Ok((Zeros::Middle, None));
     };
     let codes = if part.is_int8() && bits == 8 {
-        // One of the matrix, or of rows, may have fewer dimensions.
+        // A zero point of the whole matrix, or of rows, may have fewer dimensions.
         if ![1, n * n_groups].contains(&part.info.n_elems()) {
             part.check_shape(&[n, n_groups])?;
         }
@@ -105,7 +105,7 @@ fn compressed_zeros(
     Ok((zeros, Some(part.info.name.clone())))
 }
 
-/// How many columns have a scale in common, by the number of scales of a row.
+/// The number of columns that share a scale, from the number of scales of a row.
 fn even_groups(scales: &CodePart<'_>, k: usize, n_groups: usize) -> Result<usize, Error> {
     match n_groups > 0 && k.is_multiple_of(n_groups) {
         true => Ok(k / n_groups),
@@ -178,7 +178,7 @@ fn compressed_words(
     })
 }
 
-/// The columns that `weight_shape` says.
+/// The columns given by `weight_shape`.
 fn columns_of(shape: &CodePart<'_>, n: usize, stored: &StoredTensors<'_>) -> Result<usize, Error> {
     let bytes = shape.place();
     let numbers: Vec<i64> = match shape.info.tensor_type {
@@ -251,7 +251,7 @@ fn packed(parts: IntegerParts, stored: &StoredTensors<'_>) -> PackedTensor {
     )))
 }
 
-/// How codes and zero points lie whose groups are rows of their tensors.
+/// Layout of codes and zero points whose groups are rows of their tensors.
 struct ColumnLayout {
     bits: usize,
     k: usize,
@@ -261,7 +261,7 @@ struct ColumnLayout {
 }
 
 impl ColumnLayout {
-    /// Of a matrix of `n` rows, whose list of groups is `listed`.
+    /// The layout for a matrix of `n` rows with the list of groups `listed`.
     fn of(
         packing: &Packing,
         codes: &CodePart<'_>,
@@ -284,7 +284,7 @@ impl ColumnLayout {
             });
         };
         let k = listed.map_or(n_stored * 32 / bits, |list| list.info.n_elems());
-        // Modules may have more bits than the others.
+        // Some modules may have more bits than the others.
         let bits = [4, 8].into_iter().find(|bits| k * bits == n_stored * 32);
         let bits = bits.ok_or_else(|| {
             let expected = format!("codes of 4 or 8 bits of {k} columns");
@@ -369,7 +369,7 @@ fn listed_groups(part: &CodePart<'_>, k: usize, n_groups: usize) -> Result<Group
         let found = list.iter().find(is_wrong).copied().unwrap_or_default();
         return Err(part.wrong(format!("numbers of {n_groups} groups"), found.to_string()));
     };
-    // Most lists say what their absence would say.
+    // Most lists equal the default without a list.
     let size = k.checked_div(n_groups).unwrap_or(0).max(1);
     let is_even = k.is_multiple_of(n_groups.max(1))
         && groups

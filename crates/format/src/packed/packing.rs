@@ -1,4 +1,4 @@
-//! What `quantization_config` says of how a folder's matrices are packed.
+//! The part of `quantization_config` that describes how a folder's matrices are packed.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub enum Packing {
     },
     /// GPTQ.
     Gptq {
-        /// Bits of a code of modules that do not say it by their shapes.
+        /// Bits of a code in modules whose shapes do not determine them.
         bits: usize,
         /// Whether zero points are stored one too small, as in the first version of the format.
         zero_minus_one: bool,
@@ -36,9 +36,9 @@ pub enum Packing {
 /// Why packed matrices are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedPacking {
-    /// What the configuration asks for, with its key.
+    /// The feature that the configuration asks for, with its key.
     pub feature: String,
-    /// What would be accepted instead.
+    /// The features that would be accepted instead.
     pub supported: &'static str,
 }
 
@@ -47,7 +47,7 @@ const METHODS: &str = "fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxf
 
 const KEY: &str = "quantization_config";
 
-/// Rows and columns of a block of FP8 where nothing says them.
+/// Default rows and columns of a block of FP8.
 pub(super) const DEFAULT_BLOCK: [usize; 2] = [128, 128];
 
 impl Packing {
@@ -97,7 +97,7 @@ fn unsupported<T>(
     })
 }
 
-/// Refuses a text that is not one of those known; one that is absent is the first.
+/// Refuses a text other than the known ones; an absent text means the first.
 fn one_of<'a>(
     config: &'a Value,
     key: &str,

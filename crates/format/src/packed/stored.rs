@@ -11,7 +11,7 @@ use crate::{Error, PlainType, TensorInfo, TensorType};
 
 /// The name of FP8 in safetensors' headers.
 const FLOAT8: &str = "F8_E4M3";
-/// The name of powers of two in them.
+/// The name in them of powers of two.
 const EXPONENTS: &str = "F8_E8M0";
 
 /// All tensors of a folder's files.
@@ -61,7 +61,7 @@ impl<'a> StoredTensors<'a> {
         self.by_name.get(name).map(|info| self.part(info))
     }
 
-    /// A part that the codes `of` are nothing without. `expected` is what it would be.
+    /// A part without which the codes `of` are useless. `expected` describes it.
     pub(super) fn require(
         &self,
         name: &str,
@@ -77,7 +77,7 @@ impl<'a> StoredTensors<'a> {
     }
 }
 
-/// Where bytes of a file are.
+/// Place of bytes in a file.
 #[derive(Clone, Debug)]
 pub(super) struct CodePlace {
     file: usize,
@@ -86,12 +86,12 @@ pub(super) struct CodePlace {
 
 impl CodePlace {
     pub(super) fn bytes<'a>(&self, files: &'a [FileBytes]) -> &'a [u8] {
-        // Whoever read the header has checked that they lie inside the file.
+        // The reader of the header has checked that they are inside the file.
         &files[self.file].bytes()[self.range.clone()]
     }
 }
 
-/// Numbers with a place in a file.
+/// Numbers and their place in a file.
 #[derive(Clone, Debug)]
 pub(super) struct StoredNumbers {
     place: CodePlace,
@@ -239,7 +239,7 @@ impl CodePart<'_> {
         })
     }
 
-    /// Its bytes, each of which must be such.
+    /// Its bytes, each of which must pass a check.
     pub(super) fn checked_bytes(
         &self,
         expected: &str,

@@ -1,7 +1,7 @@
 //! BitNet's ternary matrices: four numbers of two bits a byte, a quarter of the rows apart, and a number for the whole matrix.
 //!
-//! They become TQ2_0, which keeps the codes as they are, with the number beside them as `<name>.scale`. Rows that are no
-//! whole blocks become F16, which holds -1, 0 and 1 too.
+//! They become TQ2_0, which keeps the codes unchanged, with the number beside them as `<name>.scale`. Rows that are not whole
+//! blocks become F16, which holds -1, 0 and 1 too.
 
 use millrace_quant::DType;
 
@@ -11,7 +11,7 @@ use super::{FoundMatrix, PackedSource, PackedTensor};
 use crate::Error;
 use crate::checkpoint::FileBytes;
 
-/// Rows that a byte holds a number of.
+/// Rows that share a byte.
 const PER_BYTE: usize = 4;
 /// Elements of a block of TQ2_0.
 const BLOCK: usize = 256;
@@ -22,7 +22,7 @@ pub(super) struct PackedTernary {
     k: usize,
     /// `[n / 4, k]`: row `r` is in bits `2q` and `2q + 1`, with `q = r / (n / 4)`, of row `r % (n / 4)`.
     codes: CodePlace,
-    /// On all of it.
+    /// Factor on the whole matrix.
     factor: f32,
     dtype: DType,
 }
@@ -96,12 +96,12 @@ impl PackedTernary {
         self.dtype.size_bytes(1, self.k).unwrap_or(0)
     }
 
-    /// The number by which everything is multiplied; no format of the matrix holds it.
+    /// The factor on the whole matrix; no format of the matrix holds it.
     pub(super) fn factor(&self) -> f32 {
         self.factor
     }
 
-    /// Decodes rows from `first` on; `out` is whole rows. The code 3, which no quantiser writes, is 2 as there.
+    /// Decodes rows from `first` on; `out` is whole rows. The code 3, which no quantiser writes, becomes 2 as in TQ2_0.
     pub(super) fn decode(&self, codes: &[u8], first: usize, out: &mut [u8]) {
         let quarter = self.n / PER_BYTE;
         let rows = out.chunks_exact_mut(self.row_bytes().max(1));

@@ -20,7 +20,7 @@ struct StoredTensor {
     bytes: Vec<u8>,
 }
 
-/// All elements have these bytes.
+/// A tensor whose elements all have these bytes.
 fn stored(
     name: &'static str,
     dtype: &'static str,

@@ -33,8 +33,7 @@ impl Header {
     /// blocks of type `I8` are Q4NX (see [`crate::safetensors`]).
     ///
     /// # Errors
-    /// Named after what is wrong; see [`Error`]. Never panics, and allocates at most a small
-    /// multiple of the bytes it has read.
+    /// Named after the fault; see [`Error`]. Never panics, and allocates at most a small multiple of the bytes it has read.
     pub fn parse(bytes: &[u8], file: &Path) -> Result<Header, Error> {
         let cursor = &mut Cursor::new(bytes, file);
         let len = cursor.u64("the header's length")?;
@@ -79,7 +78,7 @@ impl Header {
     }
 }
 
-/// What is needed to judge one tensor of the header.
+/// Context for judging one tensor of the header.
 struct TensorContext<'a> {
     file: &'a Path,
     metadata: &'a BTreeMap<String, String>,
@@ -112,7 +111,7 @@ impl TensorContext<'_> {
                 found: format!("[{begin}, {end}]"),
             });
         };
-        // An offset that overflows lies beyond any file, and is refused as such.
+        // An offset that overflows is beyond any file, and is refused as such.
         let offset = self.data_offset.saturating_add(begin);
         // The places are compared with the file's length later, so a cut here hides nothing.
         let size_bytes = match extents::is_sized(tensor_type) {
@@ -186,8 +185,8 @@ fn parse_matrix(text: &str) -> Option<[u64; 2]> {
     Some([n.parse().ok()?, k.parse().ok()?])
 }
 
-/// The format leaves no byte unused, so that nothing can hide in a file. Tensors are in the order
-/// of their offsets and do not overlap.
+/// The format has no unused bytes, so nothing can hide in a file. Tensors are in the order of their
+/// offsets and do not overlap.
 fn check_no_holes(
     tensors: &[TensorInfo],
     data_offset: u64,
@@ -210,7 +209,7 @@ fn check_no_holes(
     Ok(())
 }
 
-/// The header as it stands, in file order and with any duplicates.
+/// The header as written, in file order and with any duplicates.
 struct RawHeader {
     metadata: BTreeMap<String, String>,
     tensors: Vec<(String, RawTensor)>,

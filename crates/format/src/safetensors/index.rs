@@ -77,7 +77,7 @@ fn check_shard_name(tensor: &str, shard: &str, index: &Path) -> Result<(), Error
         (components.next(), components.next()),
         (Some(Component::Normal(name)), None) if name == shard
     );
-    // A backslash is a separator elsewhere, and a zero byte ends a name for the operating system.
+    // A backslash is a separator on other systems, and a zero byte ends a name for the operating system.
     if !is_plain || shard.contains(['\\', '\0']) {
         return Err(Error::UnsafeShardName {
             index: index.to_owned(),

@@ -31,8 +31,8 @@ struct Shard {
 }
 
 impl ShardedWriter {
-    /// Starts the weights of the folder `dir`, which must exist. A file holds tensors, in the
-    /// order given, of up to `max_shard_bytes`; a larger tensor gets a file of its own.
+    /// Starts the weights of the folder `dir`, which must exist. A file holds tensors, in the order
+    /// given, of up to `max_shard_bytes`; a larger tensor gets a separate file.
     ///
     /// # Errors
     /// [`Error::OtherWeights`] if the folder holds weights under names that this model will not

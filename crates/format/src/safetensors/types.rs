@@ -4,7 +4,7 @@ use millrace_quant::DType;
 
 use crate::{OpaqueType, PlainType, TensorType};
 
-/// Types that are no weights; the names of formats stand with them, in the crate `quant`.
+/// Types that are not weights; the names of weight formats are listed with the formats, in the crate `quant`.
 const TABLE: &[(&str, TensorType)] = &[
     ("I8", TensorType::Plain(PlainType::I8)),
     ("U8", TensorType::Plain(PlainType::U8)),

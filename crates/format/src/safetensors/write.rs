@@ -115,7 +115,7 @@ impl<W: Write + Seek> Writer<W> {
 fn elem_align(tensor_type: TensorType) -> usize {
     match tensor_type {
         TensorType::Weights(dtype) if dtype.is_float() => dtype.block_bytes(),
-        // Blocks come first: their size keeps all of them where vector loads and DMA want them.
+        // Blocks come first: their size keeps all of them aligned for vector loads and DMA.
         TensorType::Weights(_) => DATA_ALIGNMENT,
         TensorType::Plain(plain) => plain.size_bytes(),
         // The widest element of such a type, C64, is a pair of floats.

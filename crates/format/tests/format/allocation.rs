@@ -1,6 +1,6 @@
-//! Counts what a thread allocates, so that tests can hold readers to "no allocation that the file
-//! does not justify". This is the one place outside `mmap` that needs unsafe code: the allocator's
-//! interface is unsafe, and nothing else sees an allocation that is never touched.
+//! Counts the allocations of a thread, so that tests can hold readers to "no allocation that the
+//! file does not justify". This is the one place outside `mmap` that needs unsafe code: the
+//! allocator's interface is unsafe, and nothing else sees an allocation that is never touched.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,7 +19,7 @@ static COUNTING: Counting = Counting;
 fn grow(bytes: usize) {
     // A thread that is ending has no counter any more, and nothing to count.
     let _ = LIVE_BYTES.try_with(|live| {
-        // Wraps where a thread frees what another allocated; `peak_of` compares differences only.
+        // Wraps where a thread frees an allocation of another; `peak_of` compares differences only.
         live.set(live.get().wrapping_add(bytes));
         let _ = PEAK_BYTES.try_with(|peak| {
             if (live.get() as isize) > (peak.get() as isize) {

@@ -1,4 +1,4 @@
-//! Opening models by every kind of path, and what a checkpoint is_error about them.
+//! Opening models by every kind of path, and the answers of a checkpoint about them.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn a_gguf_file_and_its_folder() {
         model.advise(Advice::WillNeed);
         let a = model.require("a").unwrap();
         model.read_ahead(a.bytes);
-        // Of no file of its own: left alone.
+        // Of no file of the model: left alone.
         model.read_ahead(&[0; 64]);
         assert_eq!(
             (a.n(), a.k(), a.bytes),

@@ -25,7 +25,7 @@ fn split_of_three() -> TempDir {
     dir
 }
 
-/// Asserts what opening the split gives with its third file replaced.
+/// Asserts the refusal of the split with its third file replaced.
 #[track_caller]
 fn third_refused(third: &[u8], variant: &str, parts: &[&str]) {
     let dir = split_of_three();
@@ -126,7 +126,7 @@ fn indices_and_shards_that_disagree() {
     let missing = format!("{SHARD_2}: shard is missing");
     refused(dir.path(), "MissingShard", &[&missing, INDEX]);
 
-    // Entries only say which files to open: what is wrong with them hinders no one.
+    // Entries only say which files to open: errors in them do no harm.
     let swapped = format!(r#""t1": "{SHARD_2}", "t2": "{SHARD_1}""#);
     let one_more = format!(r#"{SHARDED_MAP}, "t3": "{SHARD_1}""#);
     let one_less = format!(r#""t1": "{SHARD_2}", "x": "{SHARD_1}""#);
@@ -136,7 +136,7 @@ fn indices_and_shards_that_disagree() {
         assert!(model.tensor("t1").is_some() && model.tensor("t2").is_some());
         assert_eq!(model.tensors().len(), 2);
     }
-    // The one whole file comes first; a link to nowhere is none.
+    // The one whole file comes first; a link without a target does not count.
     let whole = safetensors(&format!("{{{}}}", f32_entry("whole", 2, 0)), &[0; 8]);
     let dir = sharded(|dir| {
         fs::write(dir.join("model.safetensors"), &whole).unwrap();
@@ -299,7 +299,7 @@ fn paths_that_are_no_model() {
     refused(&file("m.dat", b"\x01\x02\xff"), "UnknownFormat", &parts);
 }
 
-/// One recogniser for every reader: a pointer is told wherever it stands.
+/// One recogniser for every reader: a pointer is recognised in place of any file.
 #[test]
 fn a_pointer_in_the_place_of_any_file() {
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n";

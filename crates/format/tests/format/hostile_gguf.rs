@@ -28,7 +28,7 @@ fn with_entry(key: &str, type_id: u32, value: &[u8]) -> Vec<u8> {
     spoilt(|file| file.entries.push(entry(key, type_id, value)))
 }
 
-/// A file of these tensors and so many bytes of data.
+/// A file of these tensors and this number of data bytes.
 fn with_tensors(tensors: Vec<Vec<u8>>, data_bytes: usize) -> Vec<u8> {
     let data = vec![0; data_bytes];
     Gguf {
@@ -225,7 +225,7 @@ fn metadata() {
     );
 }
 
-/// Texts that are not UTF-8 hinder no one but who asks for them.
+/// Texts that are not UTF-8 affect only code that asks for them.
 #[test]
 fn metadata_that_is_not_utf8() {
     let latin = b"Jos\xE9";
@@ -268,7 +268,7 @@ fn metadata_that_is_not_utf8() {
         "KeyType",
         &["`names`", "item 1", "not UTF-8 from its byte 3"],
     );
-    // What is written has the bytes that were read.
+    // The written string has the bytes that were read.
     let sink = std::io::Cursor::new(vec![]);
     let writer = Writer::new(sink, Path::new("out.gguf"), metadata, &[]).unwrap();
     let bytes = writer.finish().unwrap().into_inner();
@@ -280,7 +280,7 @@ fn metadata_that_is_not_utf8() {
     assert_eq!(again.metadata.get("names"), metadata.get("names"));
 }
 
-/// Tensors of types that are not computed with: listed with their sizes, not decoded.
+/// Tensors of types without arithmetic: listed with their sizes, not decoded.
 #[test]
 fn tensor_types() {
     // Number, name, bytes of 512 elements; `None`: the format does not say, 544 bytes are there.
@@ -398,7 +398,7 @@ fn tensor_names() {
     assert_eq!(header.tensors[0].name, r"\xff");
 }
 
-/// Odd but sound: what other writers produce must open.
+/// Odd but sound files of other writers must open.
 #[test]
 fn tolerated() {
     let reversed = vec![tensor("t", &[4], F32, 64), tensor("u", &[4], F32, 0)];

@@ -11,8 +11,8 @@ fn parse(bytes: &[u8]) -> Result<Header, Error> {
     Header::parse(bytes, Path::new("hostile.safetensors"))
 }
 
-/// Asserts that a header, with so many bytes of data, is refused with this variant and a message
-/// that says all of `parts`.
+/// Asserts that a header, with this number of data bytes, is refused with this variant and a
+/// message that contains all of `parts`.
 #[track_caller]
 fn refused(header: &str, data_bytes: usize, variant: &str, parts: &[&str]) {
     let error = parse(&safetensors(header, &vec![0; data_bytes])).expect_err(variant);

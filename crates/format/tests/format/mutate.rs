@@ -24,10 +24,10 @@ impl Rng {
     }
 }
 
-/// What a mutated file starts from.
+/// The original of a mutated file.
 pub(crate) struct Seed<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Mutations strike before this byte three times of four: that is where the structure is.
+    /// Three of four mutations hit bytes before this one: the structure is there.
     pub(crate) head_bytes: usize,
     /// Where the head is JSON, mutations that keep it so: random bytes rarely get past its parser.
     pub(crate) json: bool,
@@ -126,7 +126,7 @@ fn splice(bytes: &mut Vec<u8>, at: usize, from: &[u8], rng: &mut Rng) {
     bytes.splice(at..to, part.iter().copied());
 }
 
-/// What strings of a header or an index may turn into.
+/// Replacements of strings in a header or an index.
 const STRINGS: &[&str] = &[
     "",
     "F16",
@@ -143,7 +143,7 @@ const STRINGS: &[&str] = &[
     "\\u0000",
     "\\ud800",
 ];
-/// What numbers may turn into, besides the edges.
+/// Replacements of numbers, besides the edges.
 const NUMBERS: &[&str] = &[
     "-1",
     "1e99",
@@ -190,7 +190,7 @@ fn change_token(bytes: &mut Vec<u8>, head_bytes: usize, rng: &mut Rng) {
     bytes.splice(token, with.bytes());
 }
 
-/// Runs of digits, and what stands between quotes.
+/// Runs of digits, and the texts between quotes.
 fn tokens(head: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut start = None;

@@ -1,5 +1,5 @@
-//! Nearly 400,000 mutated files: every one opens or gives a named error. No panic, no
-//! allocation beyond what the file justifies, and no tensor outside the file.
+//! Nearly 400,000 mutated files: every one opens or gives a named error. No panic, no allocation
+//! that the file does not justify, and no tensor outside the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,12 +14,13 @@ use crate::mutate::{Rng, Seed, mutate};
 use crate::raw::{self, ARRAY, Gguf, STR, array, entry, entry_u32, string, tensor};
 
 /// A file of `n` bytes may cost this much: parsed tables are larger than their text, and errors
-/// carry a few strings. Found by measuring; the point is that nothing grows with what a file claims.
+/// carry a few strings. Found by measuring; the point is that nothing grows with the sizes that a
+/// file claims.
 const fn allowed_bytes(n: usize) -> usize {
     16 * n + 4096
 }
 
-/// Tells which mutation it was when a reader panics.
+/// Names the mutation when a reader panics.
 struct Trace {
     what: &'static str,
     case: u64,
@@ -33,7 +34,7 @@ impl Drop for Trace {
     }
 }
 
-/// How the mutated files fared.
+/// Counts of the outcomes of mutated files.
 #[derive(Default)]
 struct Tally {
     opened: usize,
@@ -51,8 +52,7 @@ impl Tally {
         }
     }
 
-    /// The mutations are worth something only if they reach deep: many open, and all these errors
-    /// occur.
+    /// Asserts that the mutations reach deep: many files open, and all these errors occur.
     #[track_caller]
     fn reached(&self, variants: &[&str]) {
         let found: BTreeSet<&str> = self.refused.keys().map(String::as_str).collect();
@@ -105,7 +105,7 @@ fn run(
     tally
 }
 
-/// Everything that [`TensorInfo`] promises.
+/// Checks the promises of [`TensorInfo`].
 fn walk(tensors: &[TensorInfo], bytes: &[u8]) {
     let mut names = BTreeSet::new();
     let mut ranges = Vec::new();
@@ -300,8 +300,7 @@ fn indices() {
     tally.reached(&["Json", "UnsafeShardName", "CyclicIndex"]);
 }
 
-/// Writes a new file of the name. Rewriting the old one in place would make some file systems wait
-/// for the disk each time.
+/// Writes a new file of the name. Rewriting the old one in place would make some file systems wait for the disk each time.
 fn replace(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();

@@ -134,7 +134,7 @@ fn full_disk_child() {
     is_error(&error, "Io", &["m.gguf", "cannot write"]);
 }
 
-/// A limit on file sizes stands in for a full disk: the write fails half-way in the same manner.
+/// A limit on file sizes replaces a full disk: the write fails half-way in the same manner.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_nothing() {

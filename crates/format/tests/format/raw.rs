@@ -1,5 +1,5 @@
-//! Files put together by hand, byte by byte and without the crate's writers, so that they can be
-//! wrong in any way, and so that reader and writer cannot share a mistake.
+//! Files put together by hand, byte by byte and without the crate's writers. They can be wrong in
+//! any way, and reader and writer cannot share a mistake.
 
 use std::path::Path;
 

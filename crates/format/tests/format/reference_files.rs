@@ -1,5 +1,6 @@
-//! Files that other programs wrote, read as they say they must be. The fixtures and `expected.json`
-//! come from `tools/make_format_fixtures.py`; the vocabularies from the llama.cpp project.
+//! Files that other programs wrote, and the contents that they must have. The fixtures and
+//! `expected.json` come from `tools/make_format_fixtures.py`; the vocabularies from the llama.cpp
+//! project.
 
 use std::fs;
 use std::io::Cursor;

@@ -1,4 +1,4 @@
-//! What the writers write, the readers read back.
+//! Readers read back the contents that writers wrote.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,7 +7,7 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 use super::{FileImage, ImageFault, broken, check, rgb_bytes};
 use crate::Limits;
 
-/// Sizes are held to limits here; files that break rules as cameras do are read.
+/// Sizes are checked against the limits in this module; files that break rules as cameras do are read.
 fn options() -> DecoderOptions {
     DecoderOptions::default()
         .set_strict_mode(false)
@@ -15,7 +15,7 @@ fn options() -> DecoderOptions {
         .set_max_height(usize::MAX)
 }
 
-/// Width and height as the head says them.
+/// Width and height from the head.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
     let mut header = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options());
     header.decode_headers().map_err(broken)?;
@@ -61,8 +61,8 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
 }
 
 /// Most bytes that decoding takes: the image, its coefficients, and rows. A progressive file's coefficients are all kept, two
-/// bytes each, in whole blocks of 32 × 32 at most. They are counted in any file, since whether it has several scans is
-/// seen when the first has been read. A row of blocks is kept before and after enlarging the colours.
+/// bytes each, in whole blocks of 32 × 32 at most. They are counted in any file, since the first scan must be read to see
+/// whether there are several. A row of blocks is kept before and after enlarging the colours.
 fn decode_bytes(width: u32, height: u32, n_components: u64) -> u64 {
     let [width_whole, height_whole] = [width, height].map(|n| u64::from(n).next_multiple_of(32));
     let coefficients_bytes = 2 * n_components * width_whole * height_whole;

@@ -7,7 +7,7 @@ use png::{BitDepth, ColorType, Reader};
 use super::{FileImage, ImageFault, broken, check, over_white, rgb_bytes};
 use crate::Limits;
 
-/// Where the pixels of a pass of Adam7 lie: the first column, every how many columns, the first row, every how many rows (PNG
+/// Places of the pixels in each pass of Adam7: the first column, the step of columns, the first row, the step of rows (PNG
 /// 3rd edition, 8.1).
 const PASSES: [[usize; 4]; 7] = [
     [0, 8, 0, 8],
@@ -19,7 +19,7 @@ const PASSES: [[usize; 4]; 7] = [
     [0, 1, 1, 2],
 ];
 
-/// Width and height as the head says them: its first chunk, behind eight bytes of signature.
+/// Width and height from the head: its first chunk, behind eight bytes of signature.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
     let head = bytes.get(8..24).filter(|head| &head[4..8] == b"IHDR");
     let head = head.ok_or_else(|| broken("it does not begin with its head"))?;
@@ -28,15 +28,15 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
 }
 
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault> {
-    // It counts lines and metadata by it; what all takes is checked below. A line has 8 bytes a pixel at most. Metadata grow in a buffer
-    // that is there twice, then half as long: three bytes for two that are counted.
+    // The decoder counts lines and metadata by it; the sum of everything is checked below. A line has 8 bytes a pixel at most. Metadata
+    // grow in a buffer that exists twice, then half as long: three bytes for two that are counted.
     let of_decoder = png::Limits {
         bytes: usize::try_from(limits.pixels * 10).unwrap_or(usize::MAX),
     };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), of_decoder);
     // Palettes become colours, and fewer than 8 bits become 8.
     decoder.set_transformations(png::Transformations::EXPAND);
-    // Neither changes what is read here, and either may be expanded to the limit.
+    // Neither kind of metadata changes the pixels, and either may be expanded to the limit.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let mut reader = decoder.read_info().map_err(broken)?;
@@ -56,9 +56,9 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
     })
 }
 
-/// Most bytes that decoding takes: the image, a row as it is given out, and the decoder's buffer. That holds rows until four can be
-/// left out, 32 KiB that the compression looks back on, and 8 KiB of new ones; it may grow to twice what it must hold while the old one is
-/// still there. What the camera noted is there three times, once in a buffer of up to twice its length.
+/// Most bytes that decoding takes: the image, a row as it is given out, and the decoder's buffer. That buffer holds rows until four can
+/// be left out, 32 KiB that the compression looks back on, and 8 KiB of new ones. It may grow to twice its contents while the old one is
+/// still there. The camera's metadata exist three times, once in a buffer of up to twice their length.
 fn decode_bytes<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> u64 {
     let info = reader.info();
     let (width, height) = info.size();
@@ -78,7 +78,7 @@ fn decode_bytes<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> u64 
         .saturating_add(1 << 20)
 }
 
-/// Whether rows are given out as they stand in the result.
+/// Whether the decoder's rows have the form of the result.
 fn direct<R: std::io::BufRead + std::io::Seek>(reader: &Reader<R>) -> bool {
     !reader.info().interlaced && reader.output_color_type() == (ColorType::Rgb, BitDepth::Eight)
 }
@@ -93,7 +93,7 @@ fn rows<R: std::io::BufRead + std::io::Seek>(
         for row in rgb.chunks_exact_mut(width * 3) {
             reader.read_row(row).map_err(broken)?;
         }
-        // Reading behind the last row looks at the checksum.
+        // A read behind the last row checks the checksum.
         return reader.read_row(&mut []).map(|_| ()).map_err(broken);
     }
     let (colours, depth) = reader.output_color_type();
@@ -131,7 +131,8 @@ fn eight(high: u8, low: u8) -> u8 {
     ((u32::from(u16::from_be_bytes([high, low])) + 128) / 257) as u8
 }
 
-/// Pixels of a row, of 1 to 4 channels of 8 or 16 bits, as RGB: a grey in all three colours, transparency laid on white.
+/// Pixels of a row, of 1 to 4 channels of 8 or 16 bits, as RGB: grey is copied to all three colours, transparency laid
+/// on white.
 fn spread<'a>(
     row: &[u8],
     pixel_bytes: usize,

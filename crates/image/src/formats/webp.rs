@@ -1,7 +1,7 @@
 //! WebP.
 //!
-//! The decoder says neither what the codes of lossless data take nor whether all sizes in a file agree before it takes memory. Both are read
-//! here first.
+//! The decoder does not report the size of the codes of lossless data before it takes memory, nor whether all sizes in a file agree. Both
+//! are read here first.
 
 mod bits;
 mod chunks;
@@ -13,7 +13,7 @@ use std::io::Cursor;
 use super::{FileImage, ImageFault, broken, check, over_white};
 use crate::Limits;
 
-/// Width and height as the head says them.
+/// Width and height from the head.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
     let decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
     Ok(decoder.dimensions())
@@ -21,7 +21,7 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), ImageFault> {
 
 pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(broken)?;
-    // Frames without the flag are the decoder's to choose from, in a way of its own.
+    // The decoder has its own rules for choosing among frames without the flag.
     if decoder.is_animated() || decoder.num_frames() > 0 {
         return Err(ImageFault::Animated);
     }
@@ -29,7 +29,7 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
     let kind = (decoder.is_lossy(), decoder.has_alpha());
     let decode_bytes = decode_bytes(width, height, kind, bytes.len());
     check(width, height, decode_bytes, limits)?;
-    // Reading the codes takes less than what was just granted.
+    // Reading the codes takes less than the memory just granted.
     let code_bytes = code_bytes(bytes, width, height, kind)?;
     check(width, height, decode_bytes + code_bytes, limits)?;
     decoder.set_memory_limit(bytes.len());
@@ -43,13 +43,13 @@ pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<FileImage, ImageFault
         width: width as usize,
         height: height as usize,
         rgb: data,
-        // Metadata that cannot be read is none.
+        // Metadata that cannot be read is ignored.
         exif: decoder.exif_metadata().ok().flatten(),
     })
 }
 
-/// Bytes of tables for the codes of lossless data: the image's, or its transparency's. A lossy image has none, and is held to the
-/// size that the file's head says.
+/// Bytes of tables for the codes of lossless data: the image's, or its transparency's. A lossy image has none, but must have the
+/// size given in the file's head.
 fn code_bytes(
     file: &[u8],
     width: u32,
@@ -82,7 +82,7 @@ fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), ImageFault> {
     if first & 1 != 0 {
         return Err(broken("its lossy data do not begin with a key frame"));
     }
-    // Two bits above the 14 of each side are how to enlarge it, which nobody does.
+    // Two bits above the 14 of each side are an upscaling hint, which nobody uses.
     let side = |i: usize| u32::from(u16::from_le_bytes([size[i], size[i + 1]]) & 0x3fff);
     match (side(0), side(2)) == (width, height) {
         true => Ok(()),
@@ -94,7 +94,7 @@ fn key_frame(data: &[u8], width: u32, height: u32) -> Result<(), ImageFault> {
     }
 }
 
-/// The length of a part of lossy data has 24 bits (RFC 6386, 9.5). The decoder takes that much before it sees whether the part is there.
+/// The length of a part of lossy data has 24 bits (RFC 6386, 9.5). The decoder takes that much before it checks that the part exists.
 const MAX_PART_BYTES: u64 = 1 << 24;
 
 /// Pixels of four bytes as three, in place.
@@ -111,11 +111,11 @@ fn on_white(data: &mut Vec<u8>) {
 
 /// Most bytes that decoding takes beside the tables of codes.
 ///
-/// Lossy: the image, planes of luma and two of a quarter in whole blocks of 16 × 16, and 29 bytes for each block, in a list that grows to twice
-/// what it must hold while the old one is still there. The file's bytes are held in two copies or three while that of them
-/// grows, and a part that is not there may be asked for. Transparency is an image without losses besides. Without losses: four
-/// bytes a pixel, and images of one for 4 × 4 pixels that say how they were changed and which codes they have. Where an image of four bytes a
-/// pixel becomes one of three in its place, it is turned with all four. Metadata are a copy of the file at most.
+/// Lossy: the image, planes of luma and two of a quarter in whole blocks of 16 × 16, and 29 bytes for each block. These are in a list
+/// that grows to twice its contents while the old one is still there. The file's bytes are held in two copies, or three while their
+/// buffer grows, and a missing part may be asked for. Transparency adds a lossless image. Lossless: four bytes a pixel, and images with
+/// one pixel for 4 × 4 pixels that hold the transforms and select the codes. Where an image of four bytes a pixel becomes one of three in
+/// its place, it is turned with all four. Metadata are a copy of the file at most.
 fn decode_bytes(width: u32, height: u32, (is_lossy, has_alpha): (bool, bool), file: usize) -> u64 {
     let pixels = u64::from(width) * u64::from(height);
     let [width_whole, height_whole] = [width, height].map(|n| u64::from(n).next_multiple_of(16));

@@ -118,8 +118,8 @@ fn strips_and_rows_are_the_plain_form_bit_for_bit() {
     }
 }
 
-/// The order is another in tall images that become less high, as Pillow 12.3 has it, and where [`MOST_BETWEEN`] says so.
-/// Triangles then differ by a level at most; so do cubics where neither order leaves the range of 8 bits.
+/// The order differs in tall images that become less high, as in Pillow 12.3, and where [`MOST_BETWEEN`] asks for it.
+/// Triangles then differ by at most a level; so do cubics where neither order leaves the range of 8 bits.
 #[test]
 fn the_other_order_is_for_few_columns_only() {
     let of =

@@ -1,5 +1,5 @@
-//! Memory and time that images take, by a counting allocator: extreme shapes in every format, against the bound that is computed
-//! from what stands in front of the pixels, and against the plain way through the decoder.
+//! Memory and time that images take, by a counting allocator. Extreme shapes in every format are compared with the bound
+//! computed from the bytes in front of the pixels, and with the plain way through the decoder.
 #![allow(clippy::unwrap_used)] // A test may panic.
 #![allow(unsafe_code)] // An allocator is.
 
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use millrace_image::{Error, Limits, Preprocess, RgbImage};
 use png::{BitDepth, ColorType};
 
-/// Counts what a thread holds, and the most it has held.
+/// Counts the bytes that a thread holds, and the most it has held.
 struct Counting;
 
 thread_local! {
@@ -26,7 +26,7 @@ fn count(bytes: i64) {
     MOST_BYTES.set(MOST_BYTES.get().max(held));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; cells of a thread are counted beside it. A block that grows
+// SAFETY: every call goes to the system's allocator unchanged; cells of a thread are counted beside it. A block that grows
 // counts twice while it is copied, since the default `realloc` takes the new one first.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` holds at most beside what is held already, and what it gives.
+/// The most bytes that `work` holds in addition, and its result.
 fn most_bytes<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = HELD_BYTES.get();
     MOST_BYTES.set(before);
@@ -59,7 +59,7 @@ fn most_bytes<T>(work: impl FnOnce() -> T) -> (u64, T) {
     ((MOST_BYTES.get() - before) as u64, found)
 }
 
-/// Bytes that no pattern is in, and that are as large and small as can be.
+/// Bytes without a pattern, from the smallest to the largest values.
 fn noise(n: usize) -> Vec<u8> {
     let mut state = n as u32 | 1;
     let mut byte = || {
@@ -81,13 +81,13 @@ fn png(width: u32, height: u32, colour: ColorType, depth: BitDepth, data: &[u8])
     file
 }
 
-/// The bound of a file: the limit from which it is no longer refused.
+/// The bound of a file: the limit from which it is accepted.
 fn bound_bytes(file: &[u8]) -> u64 {
     let mut limits = Limits {
         bytes: 0,
         ..Limits::default()
     };
-    // What the head says is checked first, and the tables that are found behind it then.
+    // The bound of the head is checked first, then that of the tables behind it.
     while let Err(Error::TooMuchMemory { needed_bytes, .. }) =
         RgbImage::decode_within("x", file, limits)
     {
@@ -303,7 +303,7 @@ fn every_shape_of_jpeg_stays_within_its_bound() {
     }
 }
 
-/// A row that takes more than is given is refused before it is read, with figures.
+/// A row that takes more than the limit is refused before it is read, with figures.
 #[test]
 fn what_takes_too_much_is_refused_with_figures() {
     let file = png(
@@ -324,7 +324,7 @@ fn what_takes_too_much_is_refused_with_figures() {
     assert!(error.starts_with(&expected), "{error}");
 }
 
-/// Decodes and resizes `file`, and compares what that took with the bounds.
+/// Decodes and resizes `file`, and compares the memory with the bounds.
 fn check(name: &str, file: &[u8]) -> RgbImage {
     let bound = bound_bytes(file);
     let (most, image) = most_bytes(|| RgbImage::decode(name, file).unwrap());
@@ -349,7 +349,7 @@ fn check(name: &str, file: &[u8]) -> RgbImage {
     image
 }
 
-/// The most that a server takes: 24 million pixels in a column, a row and between, to a vision encoder of 896.
+/// The most that a server accepts: 24 million pixels in a column, a row and between, to a vision encoder of 896.
 #[test]
 fn twenty_four_million_pixels_of_any_shape_take_little() {
     for (width, height) in [
@@ -378,7 +378,7 @@ fn twenty_four_million_pixels_of_any_shape_take_little() {
     }
 }
 
-/// What a camera may have noted, beside few pixels: counted, and refused where it is more than is given.
+/// A camera's metadata beside few pixels: counted, and refused where they exceed the limit.
 #[test]
 fn metadata_of_png_stay_within_the_bound() {
     for n_bytes in [100, 3 << 20, 9_999_999] {

@@ -75,7 +75,8 @@ fn a_turned_image_with_transparency_stays_within_its_bound() {
     assert_eq!((image.width(), image.height()), (1000, 1024));
 }
 
-/// Images of each transform stand before the groups, with a bit or more for each of their pixels: a size that is taken wrongly ends elsewhere.
+/// Images of each transform come before the groups, with a bit or more for each of their pixels: with a wrong size, reading ends
+/// elsewhere.
 #[test]
 fn images_of_transforms_are_read_past() {
     let (width, height) = (83, 61);
@@ -118,7 +119,7 @@ fn images_of_transforms_are_read_past() {
     }
 }
 
-/// Tables are taken as they are counted: neither more, nor so much less that honest files are refused.
+/// Memory of tables equals the count: no more, and not so much less that honest files are refused.
 #[test]
 fn tables_of_many_groups_are_in_the_bound() {
     let n = 600;
@@ -176,7 +177,7 @@ fn the_most_groups_are_refused_before_they_take_memory() {
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 }
 
-/// Codes of which bits stand for two symbols; the decoder's sum of 16 bits takes some of them for complete.
+/// Codes in which bits mean two symbols; the decoder's sum of 16 bits takes some of them for complete.
 #[test]
 fn a_code_with_too_many_symbols_is_broken() {
     let twice: Vec<u32> = [1, 1].into_iter().chain(1..=15).chain([15]).collect();
@@ -197,7 +198,7 @@ fn a_code_with_too_many_symbols_is_broken() {
     }
 }
 
-/// The decoder takes memory for what a frame says before it compares that with the file's head.
+/// The decoder takes memory for a frame's size before it compares that with the file's head.
 #[test]
 fn a_frame_larger_than_its_file_is_broken() {
     let mut large = frame(16, 16);
@@ -213,7 +214,7 @@ fn a_frame_larger_than_its_file_is_broken() {
     );
 }
 
-/// A frame of an animation in a file that is none: the decoder would read it, and not the image.
+/// A frame of an animation in a file that is not one: the decoder would read it, and not the image.
 #[test]
 fn frames_in_a_file_that_is_not_animated_are_refused() {
     let stream = many_groups(600, true);
@@ -228,7 +229,7 @@ fn frames_in_a_file_that_is_not_animated_are_refused() {
     assert!(matches!(error, Error::Animated { .. }), "{error}");
 }
 
-/// Parts of a lossy frame that claim 16 MiB and are not there.
+/// Parts of a lossy frame that claim 16 MiB and do not exist.
 #[test]
 fn parts_that_are_not_there_stay_within_the_bound() {
     let mut largest = 0;
@@ -246,7 +247,7 @@ fn parts_that_are_not_there_stay_within_the_bound() {
     assert!(largest > 16 << 20, "{largest} bytes: no part was claimed");
 }
 
-/// Damage in any place: what is decoded stays within the limit, nothing panics, and what the decoder reads is not called broken.
+/// Damage in any place: decoding stays within the limit, nothing panics, and no file that the decoder reads is called broken.
 #[test]
 fn damaged_files_stay_within_the_limit() {
     let n_each = sample::whole_or(4000, 60);
@@ -270,7 +271,7 @@ fn damaged_files_stay_within_the_limit() {
         };
         for _ in 0..n_each {
             let mut file = whole.clone();
-            // Codes stand in front.
+            // Codes come first.
             let front = [60, 400, file.len()][random(3)];
             for _ in 0..1 + random(3) {
                 file[random(front)] ^= 1 << random(8);
@@ -297,7 +298,7 @@ fn damaged_files_stay_within_the_limit() {
     );
 }
 
-/// The decoder's own reading, where it is of few pixels and no animation.
+/// The decoder's own result, for few pixels and no animation.
 fn plain(file: &[u8]) -> Option<Vec<u8>> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(file)).ok()?;
     let n_bytes = decoder.output_buffer_size()?;

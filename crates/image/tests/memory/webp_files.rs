@@ -83,7 +83,7 @@ impl Bits {
         }
     }
 
-    /// What stands in front of the groups: no transform, no cache, and an entropy image of one pixel that names the last of `n`.
+    /// The part in front of the groups: no transform, no cache, and an entropy image of one pixel that names the last of `n`.
     pub(super) fn many(&mut self, n: u32) {
         self.put(0, 2);
         self.put(1, 1);
@@ -94,7 +94,7 @@ impl Bits {
         (0..3).for_each(|_| self.one(0));
     }
 
-    /// A group whose codes take much: two of a table and 252 symbols that are longer, and three of a table.
+    /// A group whose codes take much memory: two of a table and 252 longer symbols, and three of a table.
     pub(super) fn group(&mut self) {
         let ten: Vec<u32> = (1..=10).chain([10]).collect();
         let long: Vec<u32> = [1, 2, 3, 4]
@@ -128,7 +128,7 @@ pub(super) fn many_groups(n: u32, has_head: bool) -> Vec<u8> {
     while bytes.len() < all_bits.div_ceil(8) {
         bytes.push(bytes[bytes.len() - group_bits]);
     }
-    // Pixels: any bits are some.
+    // Any bits are valid pixels.
     bytes.truncate(all_bits.div_ceil(8));
     bytes.extend([0; 64]);
     bytes

@@ -16,7 +16,7 @@ pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 /// Far more than any configuration needs.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
-/// Keys that change what an adapter computes and that are not implemented: they may be absent, null, false or empty.
+/// Keys that change an adapter's arithmetic and are not implemented: they may be absent, null, false or empty.
 const REFUSED: [(&str, &str); 13] = [
     ("use_dora", "DoRA"),
     ("lora_bias", "biases of adapters"),
@@ -36,10 +36,10 @@ const REFUSED: [(&str, &str); 13] = [
     ("arrow_config", "Arrow"),
 ];
 
-/// Ways to begin training that leave the base model as it is. Others take a part of it away, which then is missing here.
+/// Initialisations that leave the base model unchanged. Others take a part out of it, which would be missing here.
 const PLAIN_BEGINNINGS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
-/// What `adapter_config.json` says.
+/// Contents of `adapter_config.json`.
 struct PeftConfig<'a> {
     file: &'a str,
     fields: Map<String, Value>,
@@ -119,7 +119,7 @@ impl<'a> PeftConfig<'a> {
         }
     }
 
-    /// Refuses what is not implemented.
+    /// Refuses features that are not implemented.
     fn check(&self) -> Result<(), Error> {
         if self.get("peft_type") != "LORA" {
             return Err(self.bad("peft_type", "\"LORA\""));
@@ -153,7 +153,7 @@ impl<'a> PeftConfig<'a> {
         }
     }
 
-    /// A number of a module: of the first pattern that names it, else the usual one.
+    /// A number of a module: from the first pattern that names it, else the default.
     fn of_module(&self, (usual, patterns): (&str, &str), module: &str) -> Result<f64, Error> {
         let expected = "numbers by names of modules, without regular expressions";
         let mut found = None;

@@ -1,5 +1,5 @@
-//! AFMoE (Trinity): norms before and behind both halves of a block, norms of heads, a gate on the attention's output; heads
-//! rotate in layers with a window alone; experts by sigmoid with a bias for the choice, shared ones beside.
+//! AFMoE (Trinity): norms before and behind both halves of a block, norms of heads, a gate on the attention's output. Heads
+//! rotate only in layers with a window. Experts are chosen by sigmoid with a bias for the choice, beside shared ones.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, gated_attention, norm};

@@ -53,7 +53,7 @@ pub(super) static FAMILY: Family = Family {
 /// transformers' name of the activation.
 const ACTIVATION: &str = "xielu";
 
-/// Keys of the four numbers of a layer, which do not stand under the architecture's name.
+/// Keys of the four numbers of a layer, which are not under the architecture's name.
 const KEYS: [&str; 4] = [
     "!xielu.alpha_p",
     "!xielu.alpha_n",
@@ -105,7 +105,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The numbers of each layer, which folders have as tensors of one.
+/// The numbers of each layer, which folders have as tensors of one element.
 fn tensors(
     checkpoint: &Checkpoint,
     catalog: &Catalog<'_>,
@@ -121,7 +121,7 @@ fn tensors(
                 .unwrap_or_default()
         });
         let numbers = names.map(|name| number(checkpoint, &name));
-        // The graph's checks name one that is missing or of another shape.
+        // The graph's checks name a tensor that is missing or has another shape.
         if numbers.iter().any(Option::is_none) {
             return Ok(());
         }
@@ -131,7 +131,7 @@ fn tensors(
     config.validate(checkpoint.name())
 }
 
-/// The number that a tensor is; `None` where there is no such tensor.
+/// The number that a tensor holds; `None` where there is no such tensor.
 fn number(checkpoint: &Checkpoint, name: &str) -> Option<f32> {
     let tensor = checkpoint.tensor(name)?;
     let TensorType::Weights(dtype) = tensor.info.tensor_type else {
@@ -172,7 +172,7 @@ fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<V
 
 fn activated(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     if !b.is_gguf() {
-        // The configuration has read them; they are to be there, and known.
+        // The configuration has read them. They must be there, and count as known.
         for role in ROLES {
             b.vector(role, 1)?;
         }

@@ -1,5 +1,5 @@
-//! Baichuan: Llama whose queries, keys and values are one matrix in folders. The 13B has biases by distance in place of
-//! RoPE. Rows of the second generation's head are divided by their lengths: in folders here, in GGUF files by who writes them.
+//! Baichuan: Llama whose queries, keys and values are one matrix in folders. The 13B has biases by distance in place of RoPE.
+//! Rows of the second generation's head are divided by their lengths: here for folders, by the writer for GGUF files.
 
 use super::Family;
 use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
@@ -8,7 +8,7 @@ use crate::config::hf::{ConfigObject, HfDefaults};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 
-/// Layers of the 13B, by which readers know it.
+/// Layers of the 13B, by which readers recognise it.
 const N_LAYERS_13B: usize = 40;
 
 pub(super) static FAMILY: Family = Family {
@@ -50,9 +50,9 @@ pub(super) static FAMILY: Family = Family {
 const CONTEXT_13B: &str = "model_max_length";
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // A key of the second generation's class, which normalises the head's rows whatever the key says.
+    // A key of the second generation's class, which normalises the head's rows for any value of the key.
     config.layers.unit_head = text.get("z_loss_weight").is_some();
-    // GGUF files do not say it: readers of both must agree.
+    // GGUF files do not record it: readers of both must agree.
     let is_13b = config.n_layers == N_LAYERS_13B;
     if text.get("max_position_embeddings").is_none() && !is_13b {
         let feature = format!(

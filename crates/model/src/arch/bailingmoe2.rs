@@ -17,7 +17,7 @@ use serde_json::json;
 pub(super) static FAMILY: Family = Family {
     name: "bailingmoe2",
     gguf_arch: "bailingmoe2",
-    // Ling 2's files have the first one's type.
+    // Ling 2's files have the type of the first generation.
     hf_model_types: &["bailing_moe_v2", "bailing_moe"],
     hf_classes: &["BailingMoeV2ForCausalLM"],
     hf_names: &[
@@ -80,7 +80,7 @@ pub(super) static FAMILY: Family = Family {
 
 pub(super) const NO_BIASES: Biases = Biases::NONE;
 
-/// The key of shared experts' width is that of one of them: the tensor has the width of all.
+/// The key of shared experts' width gives that of one of them; the tensor has the width of all.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = 0..config.n_layers;
     if let Some(experts) = &mut config.experts {
@@ -102,7 +102,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What no published model of either generation has.
+/// Refuses variants that no published model of either generation has.
 pub(super) fn refuse_variants(text: &ConfigObject<'_>) -> Result<(), Error> {
     for key in ["use_qkv_bias", "use_bias", "norm_head", "norm_softmax"] {
         if text.bool(key)? == Some(true) {

@@ -1,4 +1,4 @@
-//! Bamba: selective scans, and attention in some layers, half of whose heads rotates. Its GGUF files call themselves
+//! Bamba: selective scans, and attention in some layers; half of each head rotates. Its GGUF files call themselves
 //! `granitehybrid`, so this row is for Hugging Face files.
 
 use super::block::mamba_config as files;
@@ -54,7 +54,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Its name, for files of the other family that hold one.
+/// Its name, for GGUF files of the other family that hold such a model.
 pub(super) const NAME: &str = "bamba";
 
 /// Numbers of the layers that attend.

@@ -79,7 +79,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Families whose positions begin behind that of the padding token.
+/// Families whose positions begin after that of the padding token.
 const OFFSET_TYPES: [&str; 3] = ["roberta", "xlm-roberta", "camembert"];
 
 fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -142,7 +142,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::sum_normed(b, |b, _, x| feed_forward::plain(b, x), x)
 }
 
-/// Adds the embedding of the text that a token is of: the first, as long as no separator is known.
+/// Adds the embedding of the token's text: that of the first text, as long as no separator is known.
 pub(super) fn add_token_type(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let n_types = b.config().encoder.as_ref().map_or(0, |e| e.n_token_types);
     if n_types == 0 {

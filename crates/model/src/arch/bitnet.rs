@@ -50,7 +50,7 @@ const ACTIVATIONS: [(&str, Activation); 2] = [
     ("relu2", Activation::ReluSquared),
 ];
 
-/// Files that leave it unsaid have the gate of the first BitNets, a SiLU (llama.cpp, `bitnet.cpp`).
+/// Files that do not name the gate have that of the first BitNets, a SiLU (llama.cpp, `bitnet.cpp`).
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let name = keys.str(ACTIVATION)?.unwrap_or("silu");
     let known = ACTIVATIONS.iter().find(|row| row.0 == name);

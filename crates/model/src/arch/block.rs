@@ -1,4 +1,4 @@
-//! What blocks are built of. A family's function takes these, or [`GraphBuilder`]'s ops where it differs.
+//! Building blocks of graphs. A family's function uses these, or [`GraphBuilder`]'s ops where it differs.
 
 pub(super) mod attention;
 pub(super) mod attention_free;
@@ -23,13 +23,13 @@ use attention::Heads;
 use millrace_graph::{TableRow, ValueId, WeightSource};
 
 /// A decoder: embeddings, blocks over a residual stream, the last norm and the head. `block` takes the
-/// stream that enters a block, with the block's number, and gives what leaves it.
+/// block's number and the stream that enters it, and returns the stream that leaves it.
 pub(super) fn decoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
     let x = b.embed()?;
     decoder_from(b, block, x)
 }
 
-/// The same of what enters the first block.
+/// The same from a given input of the first block.
 pub(super) fn decoder_from(
     b: &mut GraphBuilder<'_>,
     block: Block,
@@ -39,7 +39,7 @@ pub(super) fn decoder_from(
     b.head(x)
 }
 
-/// Adds the learned embedding of the position, of a table of which rows count from `first_position` of an encoder on.
+/// Adds the learned embedding of the position. Rows of its table count from an encoder's `first_position` on.
 pub(super) fn add_position(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let (d_model, n) = (b.config().d_model, b.config().context_length);
     let first = b.config().encoder.as_ref().map_or(0, |e| e.first_position);
@@ -63,7 +63,7 @@ pub(super) fn encoder(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Erro
     encoder_from(b, block, x)
 }
 
-/// The same of what enters the first block.
+/// The same from a given input of the first block.
 pub(super) fn encoder_from(
     b: &mut GraphBuilder<'_>,
     block: Block,
@@ -78,8 +78,8 @@ pub(super) fn encoder_from(
 /// A function that builds a block.
 pub(crate) type Block = fn(&mut GraphBuilder<'_>, usize, ValueId) -> Result<ValueId, Error>;
 
-/// An encoder like BERT: each half of a block has a norm behind the sum with what entered it, and the last is the end.
-/// `network` is the second half.
+/// An encoder like BERT. Each half of a block has a norm behind the sum of its input and its output, and the last such
+/// norm ends the model. `network` is the second half.
 pub(super) fn sum_normed(
     b: &mut GraphBuilder<'_>,
     network: Block,
@@ -146,8 +146,8 @@ pub(super) fn post_normed(
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// A block of attention and a feed-forward side by side, both of one norm's output. Heads of queries and keys have LayerNorms
-/// where the configuration says so.
+/// A block of attention and a feed-forward side by side, both with the output of one norm as input. Heads of queries and keys
+/// have LayerNorms where the configuration asks for them.
 pub(super) fn parallel(
     b: &mut GraphBuilder<'_>,
     layer: usize,

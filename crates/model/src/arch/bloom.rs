@@ -11,7 +11,7 @@ use crate::names::WeightRole;
 use millrace_graph::Activation;
 use serde_json::{Value, json};
 
-/// ALiBi's exponent in every model whose files do not say it.
+/// ALiBi's exponent in every model whose files do not give it.
 pub(super) const MAX_DISTANCE_BIAS: f32 = 8.0;
 
 pub(super) static FAMILY: Family = Family {
@@ -42,7 +42,7 @@ pub(super) static FAMILY: Family = Family {
         d_ff: 256,
         n_layers: 2,
         n_heads: 8,
-        // The hook computes it of sizes that have several keys.
+        // The hook computes it from sizes that have several keys.
         head_dim: Some(64),
         tied_head: true,
         ..Family::PLAIN.hf_defaults
@@ -71,16 +71,16 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Heads do not rotate; their scores sink with the distance of the key.
+/// Heads do not rotate; their scores fall with the distance of the key.
 pub(super) fn set_distance_biases(config: &mut ModelConfig, max_bias: f32) {
     config.max_distance_bias = Some(max_bias);
     // `validate` refuses more layers after this.
     config.unrotated_layers = (0..config.n_layers.min(MAX_LAYERS)).collect();
-    // Nothing rotates, so that an odd size is none to refuse.
+    // Nothing rotates, so an odd size need not be refused.
     config.n_rot = config.head_dim / 2 * 2;
 }
 
-/// Takes numbers of layers and heads, and what follows from them, in words that older classes have for them.
+/// Takes numbers of layers and heads, and the values that follow from them, under the keys of older classes.
 pub(super) fn set_sizes(config: &mut ModelConfig, n_layers: usize, n_heads: usize) {
     config.n_layers = n_layers;
     config.layer_windowed = vec![false; n_layers.min(MAX_LAYERS)];
@@ -113,7 +113,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if text.bool(key)? == Some(true) {
         return Err(text.unsupported(format!("`{key}`"), "models without it"));
     }
-    // Published files have other words than transformers 5 writes.
+    // Published files have other keys than transformers 5 writes.
     let first = |keys: [&str; 2], default: usize| {
         let [own, other] = keys.map(|key| text.usize(key));
         Ok::<usize, Error>(own?.or(other?).unwrap_or(default))

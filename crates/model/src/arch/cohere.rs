@@ -1,6 +1,6 @@
 //! Command R, Command R+ and Aya: attention and feed-forward side by side behind one norm, which takes mean and variance and has no
-//! bias; neighbouring elements of a head rotate together; logits have a factor. Command R+ has a norm of each head of queries
-//! and keys, with factors of its own.
+//! bias. Neighbouring elements of a head rotate together, and logits have a factor. Command R+ has a norm of each head of queries
+//! and keys, each with its own factors.
 
 use super::Family;
 use super::block;
@@ -52,7 +52,7 @@ pub(super) fn write(config: &ModelConfig, out: &mut serde_json::Value) {
     out["logit_scale"] = shortest(config.logit_scale);
 }
 
-/// Blocks whose halves stand side by side.
+/// Blocks whose halves run side by side.
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block::parallel)
 }

@@ -1,4 +1,4 @@
-//! Command with experts: Command A's blocks, in which experts and shared ones stand beside the attention, half of each.
+//! Command with experts: Command A's blocks, in which experts and shared ones run beside the attention, half of each.
 
 use super::Family;
 use super::block::feed_forward::{self, Inner};
@@ -14,7 +14,7 @@ use crate::names::WeightRole;
 use millrace_graph::{Gating, ValueId};
 use serde_json::json;
 
-/// The share that experts and shared ones have each of their sum.
+/// The factor of experts, and of shared ones, in their sum.
 const HALF: f32 = 0.5;
 
 pub(super) static FAMILY: Family = Family {
@@ -117,7 +117,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         return Err(text.unsupported(feature, "1: dense layers have no window, and rotate"));
     }
     if text.get("layer_types").is_none() && config.window.is_some() {
-        // The period begins behind the dense layers.
+        // The period begins after the dense layers.
         let period = text.usize("sliding_window_pattern")?.unwrap_or(4).max(1);
         let slides =
             |layer: usize| layer >= n_dense && !(layer - n_dense + 1).is_multiple_of(period);

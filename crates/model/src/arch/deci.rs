@@ -1,5 +1,5 @@
-//! Llama Nemotron and DeciLM: Llama's layers as a search left them. Some have fewer key heads, narrower networks, a matrix
-//! in place of attention, or lack attention, network or both.
+//! Llama Nemotron and DeciLM: Llama's layers after an architecture search. Some have fewer key heads, narrower networks, a
+//! matrix in place of attention, or lack attention, network or both.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -46,7 +46,7 @@ pub(super) static FAMILY: Family = Family {
 
 const BLOCKS: &str = "block_configs";
 const KV_HEADS: &str = "num_key_value_heads_per_layer";
-/// What widths of networks are multiples of.
+/// Divisor of the widths of networks: they are rounded to its multiples.
 const DIVISOR: usize = 256;
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -101,7 +101,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Heads of a layer: of queries and of keys, 0 of these where a matrix stands in place of attention, 0 of both without it.
+/// Query heads and key heads of a layer. Key heads are 0 where a matrix replaces attention; both are 0 without attention.
 fn heads(part: &ConfigObject<'_>, n_heads: usize) -> Result<(usize, usize), Error> {
     for key in ["window_length", "num_sink_tokens"] {
         if let Some(found) = part.get(key) {
@@ -180,7 +180,7 @@ fn hf_unsayable(config: &ModelConfig) -> Option<String> {
 
 /// A factor that reads back as this width.
 fn factor_of(d_ff: usize, d_model: usize) -> f64 {
-    // Half an element below, so that no rounding steps over the multiple.
+    // Half an element less, so that no rounding reaches the next multiple.
     1.5 * (d_ff as f64 - 0.5) / d_model as f64
 }
 
@@ -198,7 +198,7 @@ fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, 
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// The stream behind the layer's attention, or what stands in its place.
+/// The stream behind the layer's attention, or behind the matrix in its place.
 fn attended(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     if b.n_heads() == 0 {
         return Ok(x);

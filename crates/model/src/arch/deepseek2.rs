@@ -63,7 +63,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Folders of DeepSeek's classes have no word for a factor on queries.
+/// Folders of DeepSeek's classes have no key for a factor on queries.
 pub(super) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     let temperature = config.temperature?;
     let of = temperature.length;
@@ -73,7 +73,7 @@ pub(super) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     ))
 }
 
-/// What files of V2 and V3, which share a name in GGUF, leave unsaid.
+/// Values that files of V2 and V3, which share a name in GGUF, leave out.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if config.latent.is_none() {
         let feature = "`deepseek2` without `attention.kv_lora_rank`".into();
@@ -153,7 +153,7 @@ pub(super) fn hf_latent(
     Ok(())
 }
 
-/// Writes what [`hf_latent`] reads.
+/// Writes the keys that [`hf_latent`] reads.
 pub(super) fn write_latent(config: &ModelConfig, out: &mut Value) {
     let Some(latent) = &config.latent else {
         return;
@@ -181,7 +181,7 @@ pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block)
 }
 
-/// Attention over a latent, and what the layer has behind it.
+/// Attention over a latent, and the network behind it.
 pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
     let out = latent::attend(b, layer, normed)?;

@@ -1,5 +1,5 @@
-//! DeepSeek V3 and what took over its blocks (R1, Kimi K2, GLM 4.7 Flash): V2's, with experts by sigmoid and a bias
-//! for the choice. Its GGUF files call themselves `deepseek2`.
+//! DeepSeek V3 and the models that took over its blocks (R1, Kimi K2, GLM 4.7 Flash): V2's blocks, with experts by
+//! sigmoid and a bias for the choice. Its GGUF files call themselves `deepseek2`.
 
 use super::Family;
 use super::block::draft::DraftLayer;
@@ -12,7 +12,7 @@ use crate::names::WeightRole;
 use millrace_graph::Gating;
 use serde_json::{Value, json};
 
-/// GLM 4.7 Flash, whose class has words and defaults of its own.
+/// GLM 4.7 Flash, whose class has different words and defaults.
 const LITE: &str = "glm4_moe_lite";
 const LITE_CLASS: &str = "Glm4MoeLiteForCausalLM";
 
@@ -102,7 +102,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["topk_method"] = json!("noaux_tc");
     let experts = config.experts.as_ref();
     if let Some(experts) = experts.filter(|experts| !experts.dense_layers.is_empty()) {
-        // DeepSeek's class knows leading dense layers alone.
+        // DeepSeek's class has leading dense layers only.
         let kind = |layer| {
             if experts.has(layer) {
                 "sparse"

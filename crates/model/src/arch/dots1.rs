@@ -49,7 +49,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Windows from `max_window_layers` on, which no published model has.
+/// Refuses windows from `max_window_layers` on, which no published model has.
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let first = text.usize("max_window_layers")?.unwrap_or(62);
     let slides = text.usize("sliding_window")?.is_some() && first < config.n_layers;

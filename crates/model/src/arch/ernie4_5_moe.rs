@@ -65,13 +65,13 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// What the sum of the chosen scores is raised to where it is less.
+/// Key of the lower bound on the sum of the chosen scores.
 const NORM_MIN: &str = "moe_norm_min";
 
 /// A bound below it changes no weight that a token sees: chosen scores are shares of 1, of which one is large.
 const NORM_MIN_MAX: f32 = 1e-6;
 
-/// The key of shared experts' width is computed of other sizes: the tensor has it.
+/// The key of shared experts' width is computed from other sizes: the tensor has the true one.
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = 0..config.n_layers;
     if let Some(experts) = &mut config.experts {

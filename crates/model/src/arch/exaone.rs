@@ -1,4 +1,4 @@
-//! EXAONE 3, 3.5 and Deep: Llama under names of its own, whose rows of queries and keys keep their order in GGUF files.
+//! EXAONE 3, 3.5 and Deep: Llama under other names. Rows of queries and keys keep their order in GGUF files.
 
 use super::Family;
 use crate::Error;
@@ -49,7 +49,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// What the published files and transformers call differently.
+/// Keys whose names differ between the published files and transformers.
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(n_layers) = text.usize("num_layers")? {
         config.n_layers = n_layers;

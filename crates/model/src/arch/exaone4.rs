@@ -1,4 +1,4 @@
-//! EXAONE 4: norms behind both halves of a block and none before, norms of heads; in models with a window the layers
+//! EXAONE 4: norms behind both halves of a block and none before, norms of heads. In models with a window, layers
 //! without it do not rotate.
 
 use super::Family;

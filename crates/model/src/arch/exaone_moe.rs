@@ -1,4 +1,4 @@
-//! K-EXAONE: Qwen 3's blocks with experts by sigmoid, a bias for the choice and shared experts; in models with a window the
+//! K-EXAONE: Qwen 3's blocks with experts by sigmoid, a bias for the choice and shared experts. In models with a window,
 //! layers without it do not rotate.
 
 use super::glm4moe::{SHARED_EXPERTS, SUM_EPS};

@@ -117,7 +117,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 }
 
 fn write_hf(config: &ModelConfig, out: &mut Value) {
-    // The new way says any number of key heads.
+    // The new architecture allows any number of key heads.
     let two_norms = config.layers.form == BlockForm::ParallelNorms;
     out["new_decoder_architecture"] = json!(true);
     out["num_ln_in_parallel_attn"] = json!(if two_norms { 2 } else { 1 });
@@ -130,7 +130,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["activation"] = out["hidden_act"].take();
     if let Some(map) = out.as_object_mut() {
         map.remove("hidden_act");
-        // transformers computes it, and takes no other.
+        // transformers computes it, and accepts no other.
         map.remove("head_dim");
     }
 }

@@ -58,7 +58,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// `scales` as those of both branches.
+/// Takes `scales` as the factors of both branches.
 fn set(config: &mut ModelConfig, scales: BranchScales) {
     if let Some(recurrent) = &mut config.recurrent {
         recurrent.beside_attention = Some(scales);
@@ -80,7 +80,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 /// llama.cpp's converter multiplies weights with the factors.
 fn gguf_factor(config: &ModelConfig, name: TensorName) -> f32 {
     let scales = scales(config);
-    // What is on the way in is no factor on a bias.
+    // A factor on the input is not a factor on the bias.
     let way_in = |factor: f32| match name.part {
         ParameterKind::Weight => factor,
         ParameterKind::Bias | ParameterKind::Scale => 1.0,

@@ -1,4 +1,4 @@
-//! What a family is: its names, the defaults that its files leave unsaid, and the function that builds its graph.
+//! A family: its names, the defaults that its files leave out, and the function that builds its graph.
 
 use super::block::draft::DraftLayer;
 use super::llama;
@@ -13,20 +13,20 @@ use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, RopeStyle};
 
-/// Where a checkpoint's weights follow whose conventions.
+/// Whose conventions a checkpoint's weights follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightConvention {
     /// As llama.cpp's converter writes them.
     Gguf,
     /// As transformers saves them.
     HuggingFace,
-    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled, its norms
-    /// already hold `1 + w`, and its head is a tensor of its own (that of FastFlowLM's bundles). A bundle of this
-    /// program has the head alone where it is the table, unscaled.
+    /// Q4NX bundles: Hugging Face names, but Gemma's embeddings are already scaled and its norms already
+    /// hold `1 + w`. In FastFlowLM's bundles its head is a separate tensor. A bundle of this program has only the
+    /// head where the head is the table, unscaled.
     Q4nx,
 }
 
-/// What must be done with weights as a layout stores them.
+/// Conversions of weights from the form in which a layout stores them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conventions {
     /// Which rows of Q and K rotate together. Interleaved files have the rows permuted
@@ -38,24 +38,24 @@ pub struct Conventions {
     pub embed_prescaled: bool,
 }
 
-/// How a family chooses experts, where its files leave it unsaid.
+/// How a family chooses experts, where its files do not say.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpertDefaults {
     pub(crate) gating: Gating,
     /// With `Some(eps)`, weights are divided by their sum plus `eps`.
     pub(crate) normalized: Option<f32>,
-    /// Experts of a group whose sum is its score.
+    /// Number of best experts in a group whose scores add up to the group's.
     pub(crate) group_best: usize,
 }
 
 /// How gates and up projections of experts share a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateOrder {
-    /// One of the gate, one of the up projection, in turns.
+    /// Rows of the gate and of the up projection alternate.
     Alternating,
-    /// All of the gate first.
+    /// All rows of the gate come first.
     GateFirst,
-    /// The same, in matrices that lie turned whoever wrote them.
+    /// The same, in matrices that are transposed in the files of every writer.
     GateFirstTurned,
 }
 
@@ -73,9 +73,9 @@ pub struct Family {
     pub hf_model_types: &'static [&'static str],
     /// transformers classes, the causal language model's first. None where only GGUF files are read.
     pub hf_classes: &'static [&'static str],
-    /// What the norms of a block are called in Hugging Face files.
+    /// Names of a block's norms in Hugging Face files.
     pub hf_norms: HfNorms,
-    /// Activation of the gate, where the configuration says nothing.
+    /// Activation of the gate, where the configuration gives none.
     pub activation: Activation,
     /// Models it covers, for the list of supported ones.
     pub models: &'static str,
@@ -98,10 +98,10 @@ pub struct Family {
     pub(crate) hf_biases: Option<Biases>,
     /// Whether the class reads `mlp_bias`.
     pub(crate) hf_mlp_bias: bool,
-    /// Whether its hooks read and write which projections have biases.
+    /// Whether its hooks read and write the biases of projections.
     pub(crate) hf_own_biases: bool,
-    /// Keys of `config.json` that mean more here than elsewhere: its hooks read and write what other families read in one
-    /// way, or refuse.
+    /// Keys of `config.json` with more meanings here than elsewhere. The family's hooks read and write values that other
+    /// families read in one way, or refuse.
     pub(crate) hf_own_keys: &'static [&'static str],
     pub(crate) hf_windows: HfWindows,
     pub(crate) hf_defaults: HfDefaults,
@@ -110,56 +110,56 @@ pub struct Family {
     pub(crate) gguf_window_pattern: Option<usize>,
     /// Whether the first, not the last of so many layers is global.
     pub(crate) first_layer_is_global: bool,
-    /// Whether its GGUF files name the activation, in words that its hooks read and write.
+    /// Whether its GGUF files name the activation, under keys that its hooks read and write.
     pub(crate) gguf_activation: bool,
-    /// Size at which GGUF readers take `d_model / n_heads` for the attention scale, not the head
-    /// size: the key is not in the file, llama.cpp goes by the number of layers.
+    /// Number of layers at which GGUF readers take `d_model / n_heads` for the attention scale, not
+    /// the head size: the key is not in the file, so llama.cpp goes by the number of layers.
     pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
-    /// Names of its own in Hugging Face files.
+    /// Names in Hugging Face files that only this family has.
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],
-    /// What transformers calls weights in folders that it saves, where published ones call them otherwise.
+    /// Names that transformers gives weights in folders that it saves, where published ones have other names.
     pub(crate) hf_saved_names: &'static [(WeightRole, &'static str)],
-    /// Its words for experts in `config.json`; `None` where the class has none.
+    /// Its keys for experts in `config.json`; `None` where the class has none.
     pub(crate) hf_experts: Option<HfExperts>,
-    /// How experts are chosen where its files leave it unsaid.
+    /// How experts are chosen where its files do not say.
     pub(crate) experts: ExpertDefaults,
-    /// The share of a head that its class rotates, where the configuration says nothing.
+    /// The share of a head that its class rotates, where the configuration gives none.
     pub(crate) hf_partial_rotary: f64,
-    /// Whether its class rotates a share of a head that the configuration says, though all of it where that says nothing.
+    /// Whether its class rotates the share of a head that the configuration gives, and a whole head without one.
     pub(crate) hf_rotates_part: bool,
-    /// What its class takes for the context before a LongRoPE stretch; then `yarn` too is a name of LongRoPE.
+    /// Context before a LongRoPE stretch that its class assumes; then `yarn` too is a name of LongRoPE.
     pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
-    /// The order of gates and up projections in Hugging Face files that hold experts' matrices turned.
+    /// The order of gates and up projections in Hugging Face files that hold experts' matrices transposed.
     pub(crate) hf_turned_experts: Option<GateOrder>,
     /// Whether the bias for the choice of experts is a row of a matrix in its Hugging Face files.
     pub(crate) hf_choice_bias_is_row: bool,
     /// The key of `config.json` by which heads of queries and keys have norms or have none.
     pub(crate) hf_qk_norm: Option<&'static str>,
-    /// Whether its files say by what logits are divided, not the factor on them.
+    /// Whether its files give the divisor of logits, not the factor on them.
     pub(crate) logit_divisor: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
-    /// Whether these have neither weight nor bias.
+    /// Whether the layer norms have neither weight nor bias.
     pub(crate) bare_norms: bool,
-    /// Norms whose folders hold the weight itself, in families whose others hold what is added to 1.
+    /// Norms whose folders hold the weight itself, in families whose others hold the difference to 1.
     pub(crate) plain_norms: &'static [WeightRole],
-    /// What the class adds under the norms' root, where the configuration says nothing.
+    /// Epsilon of norms that the class takes where the configuration gives none.
     pub(crate) hf_norm_eps: f32,
-    /// Roles that its checkpoints have beside, or in place of, those that every family has.
+    /// Roles that its checkpoints have in addition to, or in place of, those of every family.
     pub(crate) own_roles: &'static [WeightRole],
-    /// Those that its GGUF files have and its Hugging Face files lack.
+    /// Roles that its GGUF files have and its Hugging Face files lack.
     pub(crate) gguf_roles: &'static [WeightRole],
-    /// Those that its Hugging Face files have and its GGUF files lack.
+    /// Roles that its Hugging Face files have and its GGUF files lack.
     pub(crate) hf_roles: &'static [WeightRole],
     /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
     pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
-    /// What names in its Hugging Face files begin with, as its class writes them.
+    /// Prefix of names in its Hugging Face files, as its class writes them.
     pub(crate) hf_prefix: &'static str,
-    /// What its Hugging Face files call the list of blocks.
+    /// Name of the list of blocks in its Hugging Face files.
     pub(crate) hf_layers: &'static str,
-    /// What rows of an image see of it, in models that say nothing else.
+    /// Visibility of an image among its own rows, in models that do not set it.
     pub(crate) image_sight: ImageSight,
     /// Whether scores of its heads may have biases by distance in place of rotations.
     pub(crate) distance_biases: bool,
@@ -167,38 +167,38 @@ pub struct Family {
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
-    /// What its GGUF files say in words of their own, or leave unsaid.
+    /// Reads keys that only its GGUF files have, and fills in values that they leave out.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
-    /// What its `config.json` says in words of its own.
+    /// Reads keys that only its `config.json` has.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
     pub(crate) hf_family: fn(&ModelConfig) -> Option<&'static str>,
     /// The family of a GGUF file that is written for its folders, where that is another one.
     pub(crate) gguf_family: fn(&ModelConfig) -> Option<&'static str>,
-    /// What its files of a layout say in the numbers of tensors alone.
+    /// Reads values that its files of a layout give only in the numbers of tensors.
     pub(crate) tensors: fn(&Checkpoint, &Catalog<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The numbers of a tensor that its files of this layout have and those of another lack.
     pub(crate) values: fn(&ModelConfig, (TensorName, WeightConvention)) -> Option<Vec<f32>>,
-    /// Writes those words.
+    /// Writes the keys that only its `config.json` has.
     pub(crate) write_hf: fn(&ModelConfig, &mut serde_json::Value),
-    /// What its `config.json` cannot say of a configuration, in words.
+    /// The part of a configuration that its `config.json` cannot express, in words.
     pub(crate) hf_unsayable: fn(&ModelConfig) -> Option<String>,
-    /// Writes what its GGUF files say in words of their own; a key that stands already is replaced.
+    /// Writes keys that only its GGUF files have; a key that is already there is replaced.
     pub(crate) write_gguf: fn(&ModelConfig, &mut SetKey<'_>),
-    /// Sections of a head that rotate by the places of an image, where files say none.
+    /// Sections of a head that rotate by the places of an image, where files give none.
     pub(crate) rope_sections: &'static [usize],
-    /// Whether those sections take turns, pair by pair, rather than lie one behind the other.
+    /// Whether those sections alternate pair by pair, and are not one behind the other.
     pub(crate) interleaved_sections: bool,
-    /// The factor on a weight in its GGUF files, which have factors of `config.json` within weights.
+    /// The factor on a weight in its GGUF files, which fold factors of `config.json` into weights.
     pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
     /// The layer that predicts further tokens, in families whose files may have one.
     pub(crate) draft: Option<DraftLayer>,
-    /// Builds its graph, weights asked for in the order in which llama.cpp's converter writes those of a block.
+    /// Builds its graph. It asks for weights in the order in which llama.cpp's converter writes those of a block.
     pub(crate) build: fn(&mut GraphBuilder<'_>) -> Result<(), Error>,
 }
 
 impl Family {
-    /// Llama's conventions under no name: a family says how it differs.
+    /// Llama's conventions without names: a family states its differences.
     pub(super) const PLAIN: Family = Family {
         name: "",
         gguf_arch: "",
@@ -316,13 +316,13 @@ impl Family {
         self.hf_scales.iter().any(|(known, _)| *known == role)
     }
 
-    /// The folder below `testdata/goldens` with what transformers computes for a tiny model of it; of a family that runs
-    /// from GGUF files alone, for one of a cousin that computes the same.
+    /// The folder below `testdata/goldens` with the results of transformers for a tiny model of it. A family that runs
+    /// from GGUF files alone has those of a cousin that computes the same.
     pub fn golden(&self) -> &'static str {
         self.golden.unwrap_or(self.name)
     }
 
-    /// Whether its folders may say that a share of each head rotates.
+    /// Whether its folders may give a share of each head that rotates.
     pub(crate) fn rotates_part(&self) -> bool {
         self.hf_rotates_part || self.hf_partial_rotary != 1.0
     }
@@ -344,7 +344,7 @@ impl Family {
         }
     }
 
-    /// What is to be added to the weight of a norm of this role, by these conventions of the family.
+    /// The number to add to the weight of a norm of this role, by these conventions of the family.
     pub(crate) fn norm_offset(&self, conventions: &Conventions, role: WeightRole) -> f32 {
         match self.plain_norms.contains(&role) {
             true => 0.0,
@@ -391,7 +391,7 @@ impl Family {
         }
     }
 
-    /// The configuration of its GGUF file, whose table and head may have factors within them.
+    /// The configuration of its GGUF file, whose table and head may contain factors.
     pub(crate) fn folded(&self, config: &ModelConfig) -> ModelConfig {
         let factor = |role| (self.gguf_factor)(config, TensorName::global(role));
         let [table, head] = [WeightRole::TokenEmbedding, WeightRole::Output].map(factor);
@@ -422,7 +422,7 @@ impl Family {
         pattern == 0 || !place.is_multiple_of(pattern)
     }
 
-    /// The attention scale that GGUF readers assume where no key says it.
+    /// The attention scale that GGUF readers assume without a key.
     pub(crate) fn gguf_attention_scale(&self, config: &ModelConfig) -> f32 {
         let by_width = self.gguf_scale_by_width_at_layers == Some(config.n_layers);
         let size = match by_width {

@@ -26,7 +26,7 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 10_000.0,
     },
     hf: |_, config| {
-        // The first files say `gelu` and mean its tanh approximation.
+        // The first files have `gelu` and mean its tanh approximation.
         if config.activation == Activation::Gelu {
             config.activation = Activation::GeluTanh;
         }

@@ -12,7 +12,7 @@ use crate::names::{HfNorms, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::Activation;
 
-/// What the class and GGUF readers take where the bounds are not given.
+/// Bounds that the class and GGUF readers take where the file gives none.
 const SOFTCAPS: [f32; 2] = [50.0, 30.0];
 /// The window where none is given.
 const WINDOW: usize = 4096;
@@ -57,7 +57,7 @@ pub(super) static FAMILY: Family = Family {
         }
     },
     write_gguf: |config, set| {
-        // An absent key is the default, and 0 is none.
+        // An absent key means the default, 0 means no bound.
         let caps = [config.attention_softcap, config.logit_softcap];
         for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
             set(key, GgufValue::F32(cap.unwrap_or(0.0)));

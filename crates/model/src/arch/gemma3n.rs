@@ -1,6 +1,6 @@
-//! Gemma 3n, text part: several residual streams, of which a block computes one and corrects all (AltUp); a low-rank
-//! residual beside attention (Laurel); embeddings of each layer; gates of which the largest elements alone count; last
-//! layers that read keys and values of earlier ones.
+//! Gemma 3n, text part. It has several residual streams, of which a block computes one and corrects all (AltUp), a
+//! low-rank residual beside attention (Laurel), and embeddings of each layer. Only the largest elements of gates
+//! count. The last layers read keys and values of earlier ones.
 
 mod config;
 
@@ -18,10 +18,11 @@ use millrace_graph::{
     Multiply, SliceHeads, Softcap, TableRow, ValueId, WeightSource,
 };
 
-/// The least mean square of a projected stream that counts (`modeling_gemma3n.py`).
+/// Lower bound of the mean square of a projected stream (`modeling_gemma3n.py`).
 const MAGNITUDE_FLOOR: f32 = 1e-5;
 
-/// Sums of streams, one a stream but the first: devices tell the calls of a layer apart by their labels.
+/// Labels of the sums of streams, one for each stream but the first: devices distinguish the calls of a
+/// layer by their labels.
 const SUM_LABELS: [&str; StreamConfig::STREAMS_MAX - 1] = [
     "altup_sum_1",
     "altup_sum_2",
@@ -32,7 +33,7 @@ const SUM_LABELS: [&str; StreamConfig::STREAMS_MAX - 1] = [
     "altup_sum_7",
 ];
 
-/// What layers that share keys and values have of their own in GGUF files, where nothing reads it.
+/// Weights that GGUF files have in layers with shared keys and values, and that nothing reads.
 const UNREAD: [WeightRole; 3] = [WeightRole::AttnK, WeightRole::AttnV, WeightRole::AttnKNorm];
 
 pub(super) static FAMILY: Family = Family {
@@ -74,7 +75,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Zeros for what GGUF files have in layers that share keys and values: llama.cpp refuses a file without it.
+/// Zeros for the weights that GGUF files have in layers with shared keys and values: llama.cpp refuses a file without them.
 fn values(
     config: &ModelConfig,
     (name, layout): (TensorName, WeightConvention),
@@ -122,7 +123,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     b.head(x)
 }
 
-/// A stream of several that lie side by side.
+/// One of several streams that are side by side in a row.
 fn slice(b: &mut GraphBuilder<'_>, label: &'static str, stream: usize, x: ValueId) -> ValueId {
     let d_model = b.config().d_model;
     let slice = SliceHeads {
@@ -143,7 +144,7 @@ fn beside(b: &mut GraphBuilder<'_>, label: &'static str, [a, c]: [ValueId; 2]) -
     b.push(label, concat.into(), vec![a, c], n_a + n_c)
 }
 
-/// Streams but the first, each times a matrix of its own, as large as `like`.
+/// All streams but the first, each times its own matrix, as large as `like`.
 fn project(
     b: &mut GraphBuilder<'_>,
     [label, magnitude]: [&'static str; 2],
@@ -179,7 +180,7 @@ fn expand(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Resul
     Ok(beside(b, "altup_streams", [x, others]))
 }
 
-/// The mean of the first stream and of what projections make of the others.
+/// The mean of the first stream and of the projections of the others.
 fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
     let mut sum = slice(b, "altup_first", 0, x);
@@ -196,10 +197,10 @@ fn merge(b: &mut GraphBuilder<'_>, streams: &StreamConfig, x: ValueId) -> Result
     Ok(b.scale("altup_mean", 1.0 / streams.n_streams as f32, sum))
 }
 
-/// The labels of a router's norm, of its product, and of the weights made of it.
+/// The labels of a router's norm, of its product, and of the weights computed from it.
 type RouterLabels = [&'static str; 3];
 
-/// Weights of streams by what the router makes of one stream.
+/// Weights of streams, from the router's output for one stream.
 fn weights(
     b: &mut GraphBuilder<'_>,
     [norm_label, label, out_label]: RouterLabels,
@@ -210,7 +211,7 @@ fn weights(
     let normed = norm::rms(b, norm_label, (WeightRole::AltUpRouterNorm, d_model), x)?;
     let scaled = b.scale("altup_route_scale", 1.0 / d_model as f32, normed);
     let routed = b.linear(label, WeightRole::AltUpRouter, (n_streams, false), scaled)?;
-    // Bounded by 1 softly: the hyperbolic tangent.
+    // A soft bound of 1 is the hyperbolic tangent.
     let bound = Softcap { cap: 1.0 };
     let bounded = b.push("altup_route_tanh", bound.into(), vec![routed], n_streams);
     b.linear(out_label, role, (n, false), bounded)
@@ -230,7 +231,7 @@ fn predict_weights(
     weights(b, labels, (WeightRole::AltUpPredict, n * n, n), active)
 }
 
-/// What a block makes of the active stream, and what all streams take of it.
+/// The block's output for the active stream, with the correction of all streams by it.
 fn block(
     b: &mut GraphBuilder<'_>,
     (layer, streams): (usize, &StreamConfig),
@@ -249,7 +250,7 @@ fn block(
     correct(b, streams, x, [predicted, active])
 }
 
-/// The low-rank residual: what is normed, and a narrow product of it.
+/// The low-rank residual: the normed input plus a narrow product of it.
 fn laurel(
     b: &mut GraphBuilder<'_>,
     streams: &StreamConfig,
@@ -264,7 +265,7 @@ fn laurel(
     Ok(b.add("laurel_residual", normed, out))
 }
 
-/// The gated network with norms before and behind it; of a sparse gate what is far above the mean counts.
+/// The gated network with norms before and behind it. In a sparse gate only values far above the mean count.
 fn feed_forward(
     b: &mut GraphBuilder<'_>,
     deviations: Option<f32>,
@@ -283,7 +284,7 @@ fn feed_forward(
     norm::stream(b, "ffn_post_norm", WeightRole::FfnPostNorm, out)
 }
 
-/// Streams as predicted, each corrected by how far the prediction of the active one was off.
+/// Corrects the predicted streams by the error of the prediction of the active one.
 fn correct(
     b: &mut GraphBuilder<'_>,
     streams: &StreamConfig,
@@ -310,7 +311,7 @@ fn correct(
     Ok(b.push("altup_correct", op.into(), inputs, width))
 }
 
-/// All streams but the first take what the layer makes of its own embedding.
+/// Adds the layer's own embedding, gated, to all streams but the first.
 fn add_layer_embedding(
     b: &mut GraphBuilder<'_>,
     (layer, streams): (usize, &StreamConfig),
@@ -335,7 +336,7 @@ fn add_layer_embedding(
     Ok(b.push("layer_residual", op.into(), vec![x, out], width))
 }
 
-/// Names what a GGUF file has in a layer that shares keys and values, so that it is written and known.
+/// Names the weights that a GGUF file has in a layer with shared keys and values, so that they are written and known.
 fn keep_unread(b: &mut GraphBuilder<'_>, layer: usize) -> Result<(), Error> {
     let config = b.config();
     if !b.is_gguf() || config.kv_layer_of(layer) == layer {

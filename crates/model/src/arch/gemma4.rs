@@ -1,6 +1,6 @@
-//! Gemma 4, text part: heads of one size in sliding layers and of another in global ones, norms of queries, keys and
-//! values, last layers that read keys and values of earlier ones, embeddings of each layer, a factor on what leaves a
-//! block, and in one model experts beside the dense network.
+//! Gemma 4, text part. Heads have one size in sliding layers and another in global ones; queries, keys and values
+//! have norms. The last layers read keys and values of earlier ones. Each layer has embeddings, and a factor on its
+//! output. One model has experts beside the dense network.
 
 mod config;
 
@@ -76,7 +76,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// What layers leave for those that share: by whether they slide, the layer and its keys and values.
+/// Sources of the layers that share keys and values, by whether they slide: the layer and its heads.
 pub(super) type Sources = [Option<(usize, Heads)>; 2];
 
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
@@ -114,8 +114,8 @@ fn attend(
     Ok(b.residual("attn_residual", x, out))
 }
 
-/// Attention of a normed stream, with its norm behind it: over keys and values of the layer, or of the last before those
-/// that share.
+/// Attention of a normed stream, with its norm behind it. It reads keys and values of the layer, or of the last layer
+/// before those that share.
 pub(super) fn attend_normed(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -137,7 +137,7 @@ pub(super) fn attend_normed(
         *source = Some((layer, heads));
         attention::attend_rotated(b, layer, heads)?
     } else {
-        // Published files have what these layers would need if they did not share.
+        // Published files have the weights that these layers would need if they did not share.
         use WeightRole::{AttnK, AttnKNorm, AttnV};
         for role in [AttnK, AttnV, AttnKNorm] {
             b.unread(role);
@@ -168,7 +168,7 @@ fn feed_forward(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<Va
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// The choice by what enters the network, normed with the router's own weight.
+/// Chooses experts by the network's input, normed with the router's own weight.
 fn route(b: &mut GraphBuilder<'_>, config: &ExpertConfig, x: ValueId) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
     let name = b.name_of(WeightRole::Router);

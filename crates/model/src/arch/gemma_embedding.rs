@@ -8,12 +8,12 @@ use serde_json::json;
 pub(super) static FAMILY: Family = Family {
     name: "gemma-embedding",
     gguf_arch: "gemma-embedding",
-    // Those of Gemma 3, of which a key of the configuration makes this.
+    // The types of Gemma 3: a key of the configuration distinguishes this family.
     hf_model_types: &["gemma3_text"],
     hf_classes: &["Gemma3TextModel"],
     models: "EmbeddingGemma",
     golden: None,
-    // The head size decides, whatever the number of layers.
+    // The head size decides, for any number of layers.
     gguf_scale_by_width_at_layers: None,
     gguf: |_, config| {
         config.encoder.get_or_insert_default();

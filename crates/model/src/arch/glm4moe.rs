@@ -96,7 +96,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block)
 }
 
-/// Attention, and what the layer has behind it.
+/// Attention, and the network behind it.
 fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
     let mut heads = attention::project(b, normed)?;

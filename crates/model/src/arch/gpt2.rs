@@ -1,4 +1,4 @@
-//! GPT-2: learned positions, LayerNorms, a network without a gate, biases everywhere. Its folders have matrices turned.
+//! GPT-2: learned positions, LayerNorms, a network without a gate, biases everywhere. Its folders have matrices transposed.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -82,7 +82,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sizes in the words of GPT-2 and of what took them over.
+/// Sizes under the keys of GPT-2 and of the families that took them over.
 pub(super) fn hf_words(
     text: &ConfigObject<'_>,
     config: &mut ModelConfig,
@@ -122,7 +122,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     write_words(config, &FAMILY, out);
 }
 
-/// Writes what [`hf_words`] reads.
+/// Writes the keys that [`hf_words`] reads.
 pub(super) fn write_words(config: &ModelConfig, family: &Family, out: &mut Value) {
     let act = activation_name(config.activation);
     *out = json!({
@@ -158,7 +158,7 @@ fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<V
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// Queries, keys and values of one matrix that lies turned.
+/// Queries, keys and values of one transposed matrix.
 fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let n = b.config().d_model;
     let part = |role, first| TurnedRows {
@@ -193,7 +193,7 @@ fn linear(
     turned(b, label, rows, (n, x))
 }
 
-/// Rows of a matrix that stand as columns in a tensor.
+/// Rows of a matrix that a tensor has as columns.
 struct TurnedRows {
     role: WeightRole,
     tensor: WeightRole,

@@ -1,5 +1,6 @@
-//! GPT-J and CodeGen: attention and a network without a gate side by side behind one LayerNorm, neighbours of a part of
-//! each head rotate, biases in the network and beside the head. llama.cpp has the name of GPT-J's files and reads none.
+//! GPT-J and CodeGen: attention and a network without a gate side by side behind one LayerNorm. Neighbours of a part of
+//! each head rotate; the network and the head have biases. llama.cpp has the name of GPT-J's files and cannot read
+//! them.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -102,7 +103,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         let expected = format!("a multiple of {N_SHARDS}");
         return Err(text.bad("n_embd", &json!(config.d_model), &expected));
     }
-    // `null` means heads that rotate as a whole.
+    // `null` means that whole heads rotate.
     config.n_rot = match text.map.get("rotary_dim") {
         None => 64,
         Some(_) => text.usize("rotary_dim")?.unwrap_or(config.head_dim),
@@ -115,7 +116,7 @@ fn write_hf(config: &ModelConfig, family: &Family, out: &mut Value) {
     out["rotary_dim"] = json!(config.n_rot);
 }
 
-/// Parts of CodeGen's matrix: it was trained in four shards, each with some queries, then values, then keys.
+/// Parts of CodeGen's matrix: it was trained in four shards, each with queries, then values, then keys.
 const N_SHARDS: usize = 4;
 
 /// Queries, keys and values of CodeGen; GGUF files have them apart.

@@ -1,5 +1,5 @@
-//! GPT-NeoX and Pythia: LayerNorms, a network without a gate, biases everywhere, a quarter of each head rotates; attention
-//! and network stand side by side, each behind a norm of its own, in all but a few models.
+//! GPT-NeoX and Pythia: LayerNorms, a network without a gate, biases everywhere; a quarter of each head rotates. Attention
+//! and network run side by side, each behind its own norm, in all but a few models.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -91,7 +91,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         attn_output: attention,
         ffn: true,
     };
-    // Words of transformers 4.
+    // Keys of transformers 4.
     if let Some(share) = text.f64("rotary_pct")? {
         config.n_rot = (config.head_dim as f64 * share) as usize;
     }

@@ -80,7 +80,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // The class computes it whatever `hidden_act` says.
+    // The class computes it for any `hidden_act`.
     config.activation = Activation::Silu;
     let biased = text.bool("attention_bias")?.unwrap_or(true);
     config.biases.qkv = biased;
@@ -97,7 +97,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the class takes where `config.json` has no word for RoPE's scaling.
+/// Scaling that the class takes where `config.json` has no key for RoPE's scaling.
 fn class_scaling() -> RopeScaling {
     let factor = 32.0;
     RopeScaling::Yarn(YarnScaling {

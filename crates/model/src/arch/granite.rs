@@ -24,7 +24,7 @@ pub(super) static FAMILY: Family = Family {
 
 fn gguf(keys: &Keys<'_>, _config: &mut ModelConfig) -> Result<(), Error> {
     if keys.bool("rope.scaling.finetuned")? == Some(false) {
-        // There the word switches rotation off (llama.cpp, `granite.cpp`).
+        // There the key switches rotation off (llama.cpp, `granite.cpp`).
         let feature = "no RoPE at all (`granite.rope.scaling.finetuned` = false)".into();
         return Err(keys.unsupported(feature, "RoPE in every layer"));
     }
@@ -40,7 +40,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     Ok(())
 }
 
-/// Writes them.
+/// Writes the four factors.
 pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["embedding_multiplier"] = shortest(config.embed_scale);
     out["attention_multiplier"] = shortest(config.attention_scale);

@@ -10,7 +10,7 @@ use crate::config::hf::{
 use crate::names::WeightRole;
 use millrace_format::gguf::{GgufArray, GgufValue};
 
-/// Every so many layers, from the first on, one has no window.
+/// Distance between layers without a window, from the first on.
 const PERIOD: usize = 4;
 /// For each layer, whether it rotates.
 const ROPE_KEY: &str = "attention.rope_pattern";

@@ -55,7 +55,7 @@ pub(super) static FAMILY: Family = Family {
         ..Family::PLAIN.hf_defaults
     },
     gguf,
-    // Where heads rotate in part, the model is another one of the same kind.
+    // Where heads rotate in part, the model is of the other family of this kind.
     hf_family: |config| match config.rotates(0) && config.n_rot < config.head_dim {
         true => Some(bamba::NAME),
         false => None,
@@ -70,7 +70,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// The width of the network that every token uses: all there is where there are no experts.
+/// The width of the network that every token uses: the only network where there are no experts.
 const SHARED: &str = "shared_intermediate_size";
 
 /// With `false` no head rotates (llama.cpp, `granite-hybrid.cpp`).
@@ -81,7 +81,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let layers = heads.iter().map(|n| *n == 0).collect();
     files::gguf(keys, layers, config)?;
     files::gguf_biases(keys, config);
-    // Of a dense model the key has the width of another network, which there is none of.
+    // In a dense model the key gives the width of another network, which does not exist.
     let network = keys.shape(TensorName::block(0, WeightRole::FfnUp));
     if let (None, Some(&[d_ff, _])) = (&config.experts, network) {
         config.d_ff = d_ff;

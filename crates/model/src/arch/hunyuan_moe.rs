@@ -1,4 +1,4 @@
-//! Hunyuan v1 with experts: Hunyuan's blocks, experts by softmax beside one that every token uses.
+//! Hunyuan v1 with experts: Hunyuan's blocks, experts by softmax beside one expert that every token uses.
 
 use super::Family;
 use super::hunyuan::{self, HEAD_NORMS};

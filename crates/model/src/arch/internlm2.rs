@@ -1,4 +1,4 @@
-//! InternLM 2 and 2.5: Llama under names of its own; folders have queries, keys and values in one matrix, group by group.
+//! InternLM 2 and 2.5: Llama under other names. Folders have queries, keys and values in one matrix, group by group.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

@@ -1,4 +1,4 @@
-//! InternLM 3: Llama with words of its own for biases. Its GGUF files call themselves `llama`.
+//! InternLM 3: Llama with different keys for biases. Its GGUF files call themselves `llama`.
 
 use super::Family;
 use crate::config::Biases;

@@ -72,14 +72,14 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Words for the number of layers from one of a kind to the next, and for the first of them.
+/// Keys for the number of layers from one of a kind to the next, and for the first of them.
 const ATTENTION: [&str; 2] = ["attn_layer_period", "attn_layer_offset"];
 const EXPERTS: [&str; 2] = ["expert_layer_period", "expert_layer_offset"];
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let heads = keys.per_layer("attention.head_count_kv", config.n_layers)?;
     config.unrotated_layers = (0..config.n_layers).collect();
-    // A dense model counts its networks as one expert each.
+    // A dense model records its networks as one expert each.
     if config
         .experts
         .as_ref()
@@ -95,7 +95,7 @@ fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
     files::write_gguf(config, set);
 }
 
-/// For each layer, whether it is one of each so many.
+/// For each layer, whether it is one of a period.
 fn every(
     text: &ConfigObject<'_>,
     keys: [&str; 2],
@@ -140,7 +140,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Layers that attend, and layers with experts, with the words for both.
+/// Layers that attend, and layers with experts, with the keys for both.
 fn kinds(config: &ModelConfig) -> [([&'static str; 2], Vec<usize>); 2] {
     let layers = |is: &dyn Fn(usize) -> bool| -> Vec<usize> {
         (0..config.n_layers).filter(|layer| is(*layer)).collect()
@@ -151,7 +151,7 @@ fn kinds(config: &ModelConfig) -> [([&'static str; 2], Vec<usize>); 2] {
     ]
 }
 
-/// The number of layers from one to the next, and the first: of one alone, as many as there are.
+/// The number of layers from one to the next, and the first. For a single one, the number is that of all layers.
 fn period(layers: &[usize], n_layers: usize) -> [usize; 2] {
     match *layers {
         [] => [n_layers + 1, n_layers],

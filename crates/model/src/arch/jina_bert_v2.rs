@@ -16,7 +16,7 @@ use serde_json::json;
 pub(super) static FAMILY: Family = Family {
     name: "jina-bert-v2",
     gguf_arch: "jina-bert-v2",
-    // That of BERT: the class says which of the two it is.
+    // BERT's type: the class decides between the two.
     hf_model_types: &["bert"],
     hf_classes: &["JinaBertModel", "JinaBertForMaskedLM"],
     hf_prefix: "",
@@ -41,7 +41,7 @@ pub(super) static FAMILY: Family = Family {
     hf_biases: Some(Biases {
         qkv: true,
         attn_output: true,
-        // Of the down projection alone.
+        // Only of the down projection.
         ffn: true,
     }),
     hf_defaults: HfDefaults {

@@ -140,7 +140,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 fn write_hf(config: &ModelConfig, out: &mut Value) {
     write_latent(config, out);
     kimi_delta::write_hf(config, out);
-    // The published code reads these, and transformers takes them for its own.
+    // The published code reads these, and transformers accepts them.
     out["moe_router_activation_func"] = json!("sigmoid");
     out["mla_use_nope"] = json!(true);
     out[CONTEXT] = json!(config.context_length);

@@ -74,14 +74,14 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// The width of the feed-forward, which files state before it is adjusted.
+/// The width of the feed-forward, which files give before its adjustment.
 fn adjusted(text: &ConfigObject<'_>, d_ff: usize) -> Result<usize, Error> {
     let d_ff = text.usize("block_ff_dim")?.unwrap_or(d_ff);
     if !text.bool("block_auto_adjust_ff_dim")?.unwrap_or(true) {
         return Ok(d_ff);
     }
     let d_ff = (2.0 * d_ff as f64 / 3.0) as usize;
-    // `null` leaves the width as it is; an absent key does not.
+    // `null` leaves the width unchanged; an absent key does not.
     let factor = match text.map.get("block_ffn_dim_multiplier") {
         None => Some(1.0),
         Some(_) => text.f64("block_ffn_dim_multiplier")?,
@@ -99,9 +99,9 @@ fn adjusted(text: &ConfigObject<'_>, d_ff: usize) -> Result<usize, Error> {
     }
 }
 
-/// What both families' configurations say alike.
+/// Keys that the configurations of both families share.
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // The classes compute it whatever `hidden_act` says.
+    // The classes compute it for any `hidden_act`.
     config.activation = Activation::Silu;
     if let Some(eps) = text.f32("norm_eps")? {
         config.norm_eps = eps;

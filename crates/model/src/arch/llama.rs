@@ -1,4 +1,4 @@
-//! Llama 2, 3, 3.1 and 3.2, and what took over their architecture unchanged (SmolLM 1 and 2,
+//! Llama 2, 3, 3.1 and 3.2, and models that took over their architecture unchanged (SmolLM 1 and 2,
 //! TinyLlama; in GGUF files Mistral too).
 
 use super::Family;
@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     // Mistral's window covers every layer; transformers' Llama has none.
     gguf_window_pattern: Some(0),
     gguf: |_, config| {
-        // Mixtral's files have no name of their own.
+        // Mixtral's files name no other architecture.
         if config.experts.is_some() {
             config.family = super::mixtral::FAMILY.name;
         }

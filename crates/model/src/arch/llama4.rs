@@ -1,6 +1,6 @@
-//! Llama 4, text part: three layers in four attend within chunks, the fourth to all without a rotation and with a factor on
-//! queries by position; heads of queries and keys have norms without a weight behind their rotation; what enters an expert
-//! is weighed, not what leaves it.
+//! Llama 4, text part. Three layers in four attend within chunks; the fourth attends to all tokens, without a rotation and
+//! with a factor on queries by position. Heads of queries and keys have norms without a weight behind their rotation. The
+//! inputs of experts are weighed, not their outputs.
 
 use super::block::feed_forward::{self, Inner};
 use super::block::{self, attention, experts, norm};
@@ -15,7 +15,8 @@ use millrace_format::gguf::{GgufArray, GgufValue};
 use millrace_graph::{Gating, Temperature, ValueId};
 use serde_json::{Value, json};
 
-/// Experts of the models whose heads have no norms; GGUF files say it by this number alone (llama.cpp, `llama4.cpp`).
+/// Number of experts in the models whose heads have no norms; GGUF files have no other sign of it (llama.cpp,
+/// `llama4.cpp`).
 const EXPERTS_WITHOUT_NORMS: usize = 128;
 
 /// Tokens of a chunk, and steps of the factor on queries. llama.cpp knows no others.
@@ -90,16 +91,16 @@ pub(super) static FAMILY: Family = Family {
 
 const EXPERT_WIDTH: &str = "intermediate_size";
 const DENSE_WIDTH: &str = "intermediate_size_mlp";
-/// In GGUF files: from which layers on which have experts.
+/// Key in GGUF files: distance from one layer with experts to the next.
 const STEP: &str = "interleave_moe_layer_step";
-/// Words of this program in GGUF files, where a model is none that llama.cpp knows.
+/// Keys of this program in GGUF files, for models that llama.cpp cannot express.
 const CHUNK_KEY: &str = "attention.chunk_size";
 const NORMS_KEY: &str = "attention.qk_norm";
 const UNROTATED_KEY: &str = "attention.unrotated_layers";
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let n_layers = config.n_layers.min(MAX_LAYERS);
-    // The key is there to say 0, of a model without chunks.
+    // The key is only there with 0, in models without chunks.
     if keys.usize("attention.sliding_window")? != Some(0) {
         config.window = Some(keys.usize(CHUNK_KEY)?.unwrap_or(CHUNK));
         if keys.flags("attention.sliding_window_pattern")?.is_none() {
@@ -126,7 +127,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         .bool(NORMS_KEY)?
         .unwrap_or(n_experts != EXPERTS_WITHOUT_NORMS);
     if let Some(experts) = &mut config.experts {
-        // Files may say that leading layers are dense, or leave it to the tensors.
+        // Files may list the leading dense layers, or leave it to the tensors.
         let dense = (0..n_layers).filter(|layer| !experts.has(*layer)).collect();
         set_dense(experts, dense, n_layers);
     }
@@ -197,7 +198,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What follows from the rest.
+/// Sets values that follow from the rest.
 fn finish(config: &mut ModelConfig) {
     config.layers.windows_are_chunks = config.window.is_some();
     config.layers.temperature_without_rope = true;
@@ -223,7 +224,7 @@ fn dense_layers(text: &ConfigObject<'_>, n_layers: usize) -> Result<Vec<usize>, 
         .collect())
 }
 
-/// Says which layers are dense: by a step, where there is one.
+/// Sets which layers are dense: by a step, where there is one.
 fn set_dense(experts: &mut ExpertConfig, dense: Vec<usize>, n_layers: usize) {
     let fits = |step: &usize| {
         let is_dense = |layer: usize| !(layer + 1).is_multiple_of(*step);

@@ -93,7 +93,7 @@ fn hf(text: &ConfigObject<'_>, norms: ScanNorms, config: &mut ModelConfig) -> Re
     let size = |key: &str, default| Ok::<_, Error>(text.usize(key)?.unwrap_or(default));
     let scan = ChannelScanConfig {
         n_taps: size("conv_kernel", 4)?,
-        // The class computes it of the factor, unless files say it.
+        // The class computes it from the factor, unless files give it.
         d_inner: match text.usize("intermediate_size")? {
             Some(inner) => inner,
             None => size("expand", 2)?.saturating_mul(config.d_model),

@@ -1,4 +1,4 @@
-//! Mellum 2: Qwen 3's blocks with experts; most layers have a window and rotate without the stretch of the others.
+//! Mellum 2: Qwen 3's blocks with experts. Most layers have a window and rotate without the scaling of the others.
 
 use super::{Family, qwen3};
 use crate::config::hf::{HfDefaults, HfExperts, HfWindows};

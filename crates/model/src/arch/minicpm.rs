@@ -7,7 +7,7 @@ use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use millrace_format::gguf::GgufValue;
 
-/// What GGUF readers take where the keys are absent: the factors of the 2B.
+/// Factors that GGUF readers take where the keys are absent: those of the 2B.
 pub(super) const EMBED_SCALE: f32 = 12.0;
 pub(super) const SCALE_DEPTH: f32 = 1.4;
 pub(super) const DIM_MODEL_BASE: f32 = 256.0;
@@ -43,7 +43,7 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
     out["scale_emb"] = shortest(config.embed_scale);
     out["scale_depth"] = shortest(depth);
     let base = config.logit_scale * config.d_model as f32;
-    // transformers takes a whole number alone.
+    // transformers accepts a whole number only.
     out["dim_model_base"] = match (base - base.round()).abs() < 1e-3 {
         true => (base.round() as u64).into(),
         false => shortest(base),
@@ -51,7 +51,7 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
 }
 
 pub(super) fn write_gguf(config: &ModelConfig, set: &mut super::SetKey<'_>) {
-    // Absent keys are the 2B's.
+    // Absent keys mean the 2B's values.
     set("embedding_scale", GgufValue::F32(config.embed_scale));
     set("residual_scale", GgufValue::F32(config.residual_scale));
     set("logit_scale", GgufValue::F32(1.0 / config.logit_scale));

@@ -10,7 +10,7 @@ use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults};
 use millrace_format::gguf::GgufValue;
 
-/// Rank of queries where `config.json` leaves it unsaid.
+/// Rank of queries where `config.json` does not give it.
 const Q_RANK: usize = 768;
 
 pub(super) static FAMILY: Family = Family {
@@ -62,7 +62,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         // `validate` refuses zero heads after this.
         latent.v_dim = config.d_model / config.n_heads.max(1);
     }
-    // `null` switches a factor off, an absent key is the class's default.
+    // `null` switches a factor off, an absent key means the class's default.
     let factor = |key: &str, default| match text.map.contains_key(key) {
         true => text.f32(key),
         false => Ok(Some(default)),
@@ -77,7 +77,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// llama.cpp's reader takes heads as they are before they are absorbed.
+/// llama.cpp's reader takes the sizes of heads before absorption.
 fn write_gguf(config: &ModelConfig, set: &mut super::SetKey<'_>) {
     minicpm::write_gguf(config, set);
     let size = |size: usize| GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! MiniMax M2: experts by sigmoid with a bias for the choice, norms over all heads of queries and of keys together, a part
+//! MiniMax M2: experts by sigmoid with a bias for the choice, norms over all heads of queries and of keys together; a part
 //! of each head rotates.
 
 use super::{ExpertDefaults, Family, olmoe};
@@ -64,7 +64,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let key = "partial_rotary_factor";
     let nested = text.object("rope_parameters")?;
     let is_given = nested.is_some_and(|rope| rope.get(key).is_some()) || text.get(key).is_some();
-    // Published files say it by this key alone.
+    // Published files give it only under this key.
     if let Some(n_rot) = text.usize("rotary_dim")?.filter(|_| !is_given) {
         config.n_rot = n_rot;
     }

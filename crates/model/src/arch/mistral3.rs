@@ -43,7 +43,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// Without a word for its length the factor grows by the context before RoPE was stretched (llama.cpp).
+/// Without a key for its length the factor grows by the context before RoPE was scaled (llama.cpp).
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let scale = keys.f32("attention.temperature_scale")?;
     let Some(scale) = scale.filter(|scale| *scale != 0.0) else {
@@ -68,7 +68,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     hf_temperature(text, config)
 }
 
-/// The factor on queries that `rope_parameters` say, which such a configuration must have. A factor of 0 is none.
+/// The factor on queries in `rope_parameters`, which such a configuration must have. A factor of 0 means none.
 pub(super) fn hf_temperature(
     text: &ConfigObject<'_>,
     config: &mut ModelConfig,
@@ -102,7 +102,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     }
 }
 
-/// Writes what [`hf_temperature`] reads; 0 where queries have no factor.
+/// Writes the keys that [`hf_temperature`] reads; 0 where queries have no factor.
 pub(super) fn write_temperature(config: &ModelConfig, out: &mut Value) {
     let rope = &mut out["rope_parameters"];
     match config.temperature {

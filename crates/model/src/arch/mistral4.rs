@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(super) static FAMILY: Family = Family {
     name: "mistral4",
     gguf_arch: "mistral4",
-    // `mistral3` is the wrapper of models that see.
+    // `mistral3` is the wrapper of models with vision.
     hf_model_types: &["mistral4", "mistral3"],
     hf_classes: &["Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"],
     models: "Mistral Small 4 (text)",
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
         SHARED_EXPERTS[2],
         (WeightRole::ExpertsDown, "mlp.experts.down_proj!"),
     ],
-    // The share is that of a whole head, which the sizes of its parts say too.
+    // The share is that of a whole head, and follows from the sizes of its parts as well.
     hf_rotates_part: true,
     hf_experts: Some(HfExperts {
         n_experts: ("n_routed_experts", 128),
@@ -81,7 +81,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The factor on queries of a file with latent attention. What llama.cpp's converter makes of folders lacks it.
+/// The factor on queries of a file with latent attention. Files that llama.cpp's converter makes of folders lack it.
 pub(super) fn gguf_temperature(keys: &Keys<'_>) -> Result<Option<Temperature>, Error> {
     let scale = keys.f32("attention.temperature_scale")?;
     let Some(scale) = scale.filter(|scale| *scale != 0.0) else {

@@ -1,4 +1,4 @@
-//! ModernBERT: rotated heads, windows to both sides in two layers of three with a base of their own, gated networks, a
+//! ModernBERT: rotated heads, windows to both sides in two layers of three with a different base, gated networks, a
 //! norm before each half of a block but the first.
 
 use super::Family;
@@ -101,7 +101,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         return Err(text.unsupported(feature, "`rope_parameters` by type of layer"));
     }
     config.norm_eps = text.f32("norm_eps")?.unwrap_or(config.norm_eps);
-    // Before transformers 5 the bases had names of their own.
+    // Before transformers 5 the bases had separate names.
     let bases = [
         (Some(&mut config.rope), "global_rope_theta"),
         (config.rope_local.as_mut(), "local_rope_theta"),

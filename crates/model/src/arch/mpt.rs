@@ -39,7 +39,7 @@ pub(super) static FAMILY: Family = Family {
         d_model: 2048,
         d_ff: 8192,
         n_layers: 24,
-        // The class has a key of its own, which the hook reads.
+        // The class has a different key, which the hook reads.
         n_heads: 1,
         tied_head: true,
         ..Family::PLAIN.hf_defaults
@@ -90,7 +90,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(found) = text.usize("expansion_ratio")?.filter(|found| *found != 4) {
         return Err(text.unsupported(format!("`expansion_ratio` = {found}"), "4"));
     }
-    // Text is a word of the original files: the inverse root of the width.
+    // A text is allowed in the original files: the inverse root of the width.
     if let Some(found) = text.get("logit_scale").filter(|found| !found.is_null()) {
         return Err(text.unsupported(format!("`logit_scale` = {found}"), "models without it"));
     }
@@ -101,7 +101,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the object of attention's keys says.
+/// Reads the object of attention's keys.
 fn hf_attention(keys: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let usual = [
         ("attn_type", json!("multihead_attention")),

@@ -1,5 +1,5 @@
-//! Muse Glimmer, text part: norms before and behind both halves of a block, a gate on the attention's output, heads that
-//! rotate in layers with a window alone, a norm of embeddings. Norms of heads and of embeddings have no weights.
+//! Muse Glimmer, text part: norms before and behind both halves of a block, a gate on the attention's output, a norm of
+//! embeddings. Heads rotate only in layers with a window. Norms of heads and of embeddings have no weights.
 
 use super::block::attention::Heads;
 use super::block::{self, attention, feed_forward, gated_attention, norm};
@@ -19,15 +19,15 @@ use millrace_graph::{RmsNorm, ValueId};
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
-/// What stands under the root of norms behind halves of a block. GGUF files have no key of it.
+/// Epsilon of norms behind halves of a block. GGUF files have no key for it.
 const POST_NORM_EPS: f32 = 1e-8;
-/// What the class takes where `config.json` has no key.
+/// Values that the class takes where `config.json` has no key.
 const QUERY_SCALE: f32 = 3.87;
 const LOGIT_SCALE: f32 = 0.196_116_14;
 const SOFTCAP: f32 = 20.0;
-/// A key of this program: other readers have the factor in the norm of queries alone.
+/// A key of this program: other readers have the factor only in the norm of queries.
 const QUERY_SCALE_KEY: &str = "attention.query_scale";
-/// From global layer to global layer; the last layer is one.
+/// Distance from global layer to global layer; the last layer is global.
 const PERIOD: usize = 4;
 
 pub(super) static FAMILY: Family = Family {
@@ -83,7 +83,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The factor on queries, which files of other programs have as all elements of the norms of queries.
+/// The factor on queries, which files of other programs store in every element of the norms of queries.
 fn tensors(
     checkpoint: &Checkpoint,
     catalog: &Catalog<'_>,
@@ -95,7 +95,7 @@ fn tensors(
     let mut scale = None;
     for layer in 0..config.n_layers {
         let name = TensorName::block(layer, WeightRole::AttnQNorm).gguf();
-        // The graph's checks name one that is missing or of another shape.
+        // The graph's checks name a tensor that is missing or has another shape.
         let Some(tensor) = checkpoint.tensor(&name) else {
             return Ok(());
         };
@@ -165,7 +165,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// The text model stands within that of images, as published.
+/// The text model is nested in that of images, as published.
 fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["model_type"] = json!("muse_glimmer_text");
     out["hidden_activation"] = out["hidden_act"].take();
@@ -221,7 +221,7 @@ fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Result<Heads, Error> {
     })
 }
 
-/// A norm without a weight over groups of so many elements.
+/// A norm without a weight over groups of the given size.
 fn bare_norm(
     b: &mut GraphBuilder<'_>,
     (label, group): (&'static str, usize),

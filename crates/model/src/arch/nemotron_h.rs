@@ -1,4 +1,4 @@
-//! Nemotron H, Nemotron Nano 2 and Nemotron 3: layers that are one thing each, a selective scan, attention without
+//! Nemotron H, Nemotron Nano 2 and Nemotron 3: each layer is one thing, a selective scan, attention without
 //! rotation, or a network with squared ReLU and no gate.
 
 use super::Family;
@@ -100,7 +100,7 @@ const DENSE: Family = Family {
     ..Family::PLAIN
 };
 
-/// The same with experts: its GGUF files have a name of their own.
+/// The same with experts: its GGUF files have another name.
 pub(super) static WITH_EXPERTS: Family = Family {
     name: EXPERTS_NAME,
     gguf_arch: EXPERTS_NAME,
@@ -114,7 +114,7 @@ pub(super) static WITH_EXPERTS: Family = Family {
 
 const EXPERTS_NAME: &str = "nemotron_h_moe";
 
-/// Least step, where the configuration says none.
+/// Least step, where the configuration gives none.
 const LEAST_STEP: f32 = 0.001;
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -133,7 +133,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     files::gguf(keys, layers.collect(), config)?;
     files::gguf_biases(keys, config);
     config.unrotated_layers = (0..n_layers).collect();
-    // Files say a size, though nothing rotates.
+    // Files give a size, though nothing rotates.
     config.n_rot = config.head_dim;
     Ok(())
 }
@@ -192,7 +192,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// What layers are: by a list, or by the letters of a pattern.
+/// Kinds of the layers: from a list, or from the letters of a pattern.
 fn kinds(text: &ConfigObject<'_>) -> Result<Vec<LayerKind>, Error> {
     use LayerKind::{Attention, Experts, Network, Scan};
     if let Some(kinds) = files::hf_kinds(text, &[Scan, Attention, Network, Experts])? {
@@ -266,7 +266,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let out = match b.config().is_network(layer) {
             true => feed_forward::network_of(b, Inner::Plain, layer, normed)?,
-            // The networks' activation is another one.
+            // The activation of the networks is a different one.
             false => recurrent::mix(b, layer, Activation::Silu, normed)?,
         };
         Ok(b.residual("residual", x, out))

@@ -102,7 +102,7 @@ fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keys of the files that were published before transformers had the class, and what they must say.
+/// Keys of the files that were published before transformers had the class, with their required values.
 const FLAGS: [(&str, bool); 6] = [
     ("prenorm", false),
     ("qkv_proj_bias", false),
@@ -112,7 +112,7 @@ const FLAGS: [(&str, bool); 6] = [
     ("rotary_emb_interleaved", false),
 ];
 
-/// Those files have the words of GPT-2.
+/// Those files have the keys of GPT-2.
 fn hf_older(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     for (key, expected) in FLAGS {
         if text.bool(key)?.is_some_and(|found| found != expected) {
@@ -135,7 +135,7 @@ fn hf_older(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Err
     config.n_heads = size("n_head", config.n_heads)?;
     config.n_kv_heads = config.n_heads;
     if text.get("head_dim").is_none() {
-        // `validate` refuses no heads after this.
+        // `validate` refuses zero heads after this.
         config.head_dim = config.d_model / config.n_heads.max(1);
         config.n_rot = config.head_dim;
         config.attention_scale = 1.0 / (config.head_dim as f32).sqrt();

@@ -41,7 +41,7 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-/// That of the class; no key says another.
+/// Epsilon of the class; no key gives another.
 const NORM_EPS: f32 = 1e-5;
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {

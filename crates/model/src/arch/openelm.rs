@@ -85,7 +85,7 @@ pub(super) struct LayerSizes {
 }
 
 impl LayerSizes {
-    /// Puts them into a configuration; of a list whose numbers are one number that number.
+    /// Puts them into a configuration; a list of equal numbers becomes one number.
     pub(super) fn take(self, config: &mut ModelConfig) {
         let layers = &mut config.layers;
         let lists = [
@@ -103,7 +103,7 @@ impl LayerSizes {
             let are_alike = found.len() == config.n_layers && found.iter().all(|n| n == usual);
             *list = if are_alike { Vec::new() } else { found };
         }
-        // Heads are given by layer where anything is: a width of 0 counts then.
+        // Heads are given by layer where anything is: only then does a width of 0 count.
         let needs_heads = !layers.d_ff.is_empty() || !layers.n_kv_heads.is_empty();
         if layers.n_heads.is_empty() && needs_heads {
             layers.n_heads = vec![config.n_heads; config.n_layers];
@@ -111,7 +111,7 @@ impl LayerSizes {
     }
 }
 
-/// Writes what [`read_sizes`] reads.
+/// Writes the keys that [`read_sizes`] reads.
 pub(super) fn write_sizes(config: &ModelConfig, set: &mut SetKey<'_>) {
     let numbers = |of: &dyn Fn(usize) -> usize| {
         let numbers = (0..config.n_layers).map(of);
@@ -195,7 +195,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     require_heads(config).map_err(|feature| text.unsupported(feature, "heads in every layer"))
 }
 
-/// Widths of networks: multiples of the divisor next to so many times the stream's.
+/// Widths of networks: the multiples of the divisor nearest to the given factors of the stream's width.
 fn widths(text: &ConfigObject<'_>, d_model: usize) -> Result<Vec<usize>, Error> {
     let divisor = text.usize(DIVISOR)?.unwrap_or(256);
     if divisor == 0 {

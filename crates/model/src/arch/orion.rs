@@ -1,4 +1,4 @@
-//! Orion: Llama with LayerNorms, whose epsilon stands under the key of another kind of norm.
+//! Orion: Llama with LayerNorms, whose epsilon is given under the key of another kind of norm.
 
 use super::Family;
 use crate::config::Biases;

@@ -1,5 +1,5 @@
 //! Phi 3, 3.5 and 4-mini: Llama with the three projections of attention in one matrix, gate and up projection in one, and
-//! LongRoPE. Phi 4 is one of them too.
+//! LongRoPE. Phi 4 also belongs to it.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

@@ -1,6 +1,6 @@
 //! Phi 3.5 MoE, Phi mini and tiny MoE: Phi 3's attention in three matrices, LayerNorms, biases, a head with a bias, and experts that
-//! SparseMixer weighs. llama.cpp computes RMSNorms and a softmax of the two best in their place; transformers' way is the
-//! published one.
+//! SparseMixer weighs. llama.cpp computes RMSNorms and a softmax of the two best in their place. transformers computes the published
+//! functions.
 
 use super::Family;
 use super::family::ExpertDefaults;
@@ -67,7 +67,7 @@ pub(super) static FAMILY: Family = Family {
             }
         }
     },
-    // llama.cpp's reader asks for that name.
+    // llama.cpp's reader asks for this name.
     write_gguf: |config, set| {
         set(
             "attention.layer_norm_rms_epsilon",
@@ -80,7 +80,7 @@ pub(super) static FAMILY: Family = Family {
 /// Factors on cosines and sines, in short and in long contexts.
 const MSCALES: [&str; 2] = ["short_mscale", "long_mscale"];
 
-/// `router_jitter_noise` of every published model, half of what [`millrace_graph::SPARSE_MIXER_REACH`] is.
+/// `router_jitter_noise` of every published model, half of [`millrace_graph::SPARSE_MIXER_REACH`].
 const JITTER: f32 = 0.01;
 
 const N_USED: usize = 2;

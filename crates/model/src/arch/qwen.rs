@@ -1,5 +1,5 @@
-//! Qwen of the first generation: Llama with one biased matrix for queries, keys and values. Its files count the widths of gate
-//! and up projection together.
+//! Qwen of the first generation: Llama with one biased matrix for queries, keys and values. Its files give the sum of the
+//! widths of gate and up projection.
 
 use super::Family;
 use crate::Error;
@@ -72,7 +72,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.d_ff /= 2;
     config.norm_eps = text.f32("layer_norm_epsilon")?.unwrap_or(config.norm_eps);
     config.rope.theta = text.f32("rotary_emb_base")?.unwrap_or(config.rope.theta);
-    // Beyond that length the published code stretches RoPE and scales queries by position; up to it, it does neither.
+    // Beyond that length the published code scales RoPE, and queries by position; up to it, it does neither.
     if let Some(trained) = text.usize("seq_length")? {
         config.context_length = config.context_length.min(trained);
     }

@@ -1,4 +1,4 @@
-//! Qwen 2 and 2.5: Llama with biases on Q, K and V. MiMo 7B is one with layers for drafts, which are left aside.
+//! Qwen 2 and 2.5: Llama with biases on Q, K and V. MiMo 7B is one with layers for drafts, which are ignored.
 
 use super::Family;
 use crate::config::Biases;

@@ -1,4 +1,4 @@
-//! Qwen 1.5 and 2 with experts: Qwen 2's attention, a mixture with a shared expert behind a gate of its own.
+//! Qwen 1.5 and 2 with experts: Qwen 2's attention, a mixture whose shared expert has its own gate.
 
 use super::Family;
 use crate::config::Biases;

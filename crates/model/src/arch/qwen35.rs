@@ -27,7 +27,7 @@ pub(super) const NAMES: [(WeightRole, &str); 9] = [
     (WeightRole::SsmOut, "linear_attn.out_proj"),
 ];
 
-/// The layer that predicts further tokens: one that attends, with modules of its own beside it.
+/// The layer that predicts further tokens: one that attends, with additional modules beside it.
 pub(super) const DRAFT: DraftLayer = DraftLayer {
     block,
     hf_modules: &[
@@ -103,7 +103,7 @@ pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block)
 }
 
-/// What the layer mixes tokens by, and what it has behind it.
+/// The layer's mixer of tokens, and the network behind it.
 pub(super) fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
     let out = mix(b, layer, normed)?;

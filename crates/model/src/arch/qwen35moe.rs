@@ -1,4 +1,4 @@
-//! Qwen 3.5 and 3.6 with experts: Qwen 3.5's blocks, a mixture with a shared expert behind a gate of its own.
+//! Qwen 3.5 and 3.6 with experts: Qwen 3.5's blocks, a mixture whose shared expert has its own gate.
 
 use super::Family;
 use super::block::{recurrent, sections};

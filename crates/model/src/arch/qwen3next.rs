@@ -1,4 +1,4 @@
-//! Qwen 3 Next: Qwen 3.5's blocks with experts; projections of a key head lie together.
+//! Qwen 3 Next: Qwen 3.5's blocks with experts; projections of a key head are adjacent.
 
 use super::Family;
 use super::block::recurrent;

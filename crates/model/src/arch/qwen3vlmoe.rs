@@ -1,5 +1,5 @@
-//! Qwen 3 VL with experts, text part: Qwen 3 with experts, whose matrices lie turned in published folders. Sections of a
-//! head rotate by the time, row and column of an image; for text all three are the position.
+//! Qwen 3 VL with experts, text part: Qwen 3 with experts, whose matrices are transposed in published folders. Sections
+//! of a head rotate by the time, row and column of an image; for text all three are the position.
 
 use super::block::sections;
 use super::{Family, GateOrder, qwen3};

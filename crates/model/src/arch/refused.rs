@@ -1,11 +1,11 @@
-//! Families that are known and not computed, and why: for messages and for the list of them.
+//! Families that are known but not computed, with the reasons: for messages and for the list of them.
 
-/// Models that one reason keeps out.
+/// Models that are refused for one reason.
 #[derive(Debug)]
 pub struct RefusedFamilies {
     /// Architectures of GGUF files and `model_type`s of `config.json`.
     pub names: &'static [&'static str],
-    /// What they are called.
+    /// Names of the models.
     pub models: &'static str,
     /// Why, in words that follow "it".
     pub why: &'static str,
@@ -189,7 +189,7 @@ pub fn refused() -> impl Iterator<Item = &'static RefusedFamilies> {
     REFUSED.iter()
 }
 
-/// Why an architecture is not computed, where there is more to say than that it is unknown.
+/// Why an architecture is not computed, where the reason is not just that it is unknown.
 pub(crate) fn why(name: &str) -> Option<&'static str> {
     let row = refused().find(|row| row.names.contains(&name));
     row.map(|row| row.why)

@@ -1,4 +1,4 @@
-//! RWKV 7: no attention, but a recurrence of heads, and networks that see a share of the token before; LayerNorms.
+//! RWKV 7: no attention, but a recurrence of heads, and networks that read a share of the previous token; LayerNorms.
 
 mod config;
 
@@ -35,7 +35,7 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::TimeMixNorm,
         WeightRole::OutputNorm,
     ],
-    // What the first layer has there nobody reads.
+    // Nothing reads these weights of the first layer.
     gguf_roles: &[
         WeightRole::TimeMixLerp,
         WeightRole::TimeMixValueOffset,
@@ -106,7 +106,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         });
     };
     let mut x = b.embed()?;
-    // The model has it once, though the first block computes it.
+    // The model has it once, but the first block computes it.
     let d_model = b.config().d_model;
     b.vector(WeightRole::EmbeddingNorm, d_model)?;
     b.bias(WeightRole::EmbeddingNorm, &[d_model])?;
@@ -224,18 +224,18 @@ fn shifted(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<[ValueId; 6], Error> 
     }))
 }
 
-/// Two matrices of low rank, and what is between and behind them.
+/// Two matrices of low rank, with the functions between and behind them.
 struct LowRank {
     labels: [&'static str; 4],
     matrices: [WeightRole; 2],
     /// Added behind them.
     offset: Option<WeightRole>,
     between: Between,
-    /// Whether the sigmoid is taken of the result.
+    /// Whether a sigmoid is applied to the result.
     is_share: bool,
 }
 
-/// What is between two matrices.
+/// The function between two matrices.
 enum Between {
     Nothing,
     Tanh,
@@ -319,7 +319,7 @@ fn between(b: &mut GraphBuilder<'_>, [a, other, share]: [ValueId; 3]) -> ValueId
     b.add("value_mixed", a, part)
 }
 
-/// Names what GGUF files have for the values of the first layer, which are its own, so that it is written and known.
+/// Names the weights that GGUF files have for the first layer's own values, so that they are written and known.
 fn keep_unread(b: &mut GraphBuilder<'_>, rank: usize) -> Result<(), Error> {
     let d_model = b.config().d_model;
     let shapes = [

@@ -1,5 +1,5 @@
-//! Seed-OSS: Llama with biases on queries, keys and values. GGUF files name the norm before the feed-forward as one behind
-//! attention.
+//! Seed-OSS: Llama with biases on queries, keys and values. GGUF files give the norm before the feed-forward the name of
+//! one behind attention.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

@@ -1,5 +1,5 @@
-//! SmallThinker: experts of ReLU, chosen by what enters the block, before attention; one layer in four attends to all
-//! without a rotation, the others within a window.
+//! SmallThinker: experts of ReLU, chosen by the block's input, before attention. One layer in four attends to all
+//! tokens without a rotation, the others within a window.
 
 use super::block::feed_forward::Inner;
 use super::block::{self, attention, experts, norm};
@@ -14,7 +14,7 @@ use millrace_format::gguf::{GgufArray, GgufValue};
 use millrace_graph::{Activation, Gating, ValueId};
 use serde_json::{Value, json};
 
-/// The window of every model whose GGUF files have one: llama.cpp takes no other.
+/// The window of every model whose GGUF files have one: llama.cpp supports no other.
 const WINDOW: usize = 4096;
 
 pub(super) static FAMILY: Family = Family {
@@ -69,7 +69,7 @@ const SOFTMAX: &str = "moe_primary_router_apply_softmax";
 const WINDOW_SIZE: &str = "sliding_window_size";
 const WINDOWS: &str = "sliding_window_layout";
 const ROTATED: &str = "rope_layout";
-/// Words of this program in GGUF files, where a model is none that llama.cpp knows.
+/// Keys of this program in GGUF files, for models that llama.cpp cannot express.
 const WINDOW_KEY: &str = "attention.window_size";
 const UNROTATED_KEY: &str = "attention.unrotated_layers";
 

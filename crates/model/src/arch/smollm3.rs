@@ -76,7 +76,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Layers whose heads do not rotate: of a list of flags that say which do, else each of an interval.
+/// Layers whose heads do not rotate: from a list of flags for those that do, else each of an interval.
 pub(super) fn unrotated_layers(
     text: &ConfigObject<'_>,
     n_layers: usize,

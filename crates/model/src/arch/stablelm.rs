@@ -1,5 +1,5 @@
-//! StableLM: Llama with LayerNorms, of which a quarter of each head rotates. In the 12B of the second generation attention
-//! and feed-forward stand side by side, and each head of queries and keys has a LayerNorm of its own.
+//! StableLM: Llama with LayerNorms; a quarter of each head rotates. In the 12B of the second generation attention and
+//! feed-forward run side by side, and each head of queries and keys has its own LayerNorm.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
@@ -62,7 +62,7 @@ pub(super) static FAMILY: Family = Family {
 
 const PARALLEL: &str = "use_parallel_residual";
 
-/// llama.cpp goes by the norm before the feed-forward, whatever the key says (`stablelm.cpp`).
+/// llama.cpp goes by the norm before the feed-forward and ignores the key (`stablelm.cpp`).
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.layers.form = match keys.has(TensorName::block(0, WeightRole::FfnNorm)) {
         true => BlockForm::Sequential,

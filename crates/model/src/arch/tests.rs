@@ -1,4 +1,4 @@
-//! What every row of the table of families owes.
+//! Requirements on every row of the table of families.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::config::hf;
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, Model, ModelConfig};
 
-/// `general.architecture` of the GGUF files that llama.cpp knows, as its copy in llama-cpp-python 0.3.36 lists them
+/// `general.architecture` of the GGUF files that llama.cpp knows, as listed by its copy in llama-cpp-python 0.3.36
 /// (`src/llama-arch.cpp`).
 #[rustfmt::skip]
 const LLAMA_CPP: [&str; 153] = [
@@ -77,7 +77,7 @@ fn tensor(name: String, shape: &[usize]) -> TensorInfo {
     }
 }
 
-/// The tensors of a file that has what the configuration calls for, a tensor an expert where the layout has that.
+/// The tensors of a complete file for the configuration, with one tensor per expert where the layout has that.
 fn complete(config: &ModelConfig, layout: WeightConvention) -> Vec<TensorInfo> {
     let names = super::by_name(config.family).hf_names();
     let mut all = Vec::new();
@@ -183,7 +183,7 @@ fn every_familys_configuration_reads_back_as_it_was_written() {
         let written = hf::write(&fixture.config).unwrap();
         let read = hf::read("config.json", &written).unwrap_or_else(|error| panic!("{error}"));
         let mut expected = fixture.config;
-        // Tensors alone say these.
+        // Only tensors record these.
         expected.layers.head_bias = false;
         expected.layers.xielu.clear();
         assert_eq!(read, expected, "{}", family.name);
@@ -203,7 +203,7 @@ fn a_causal_model_is_of_one_family() {
     }
 }
 
-/// Whoever names a file of llama.cpp's is told at least what stands in the way.
+/// A user who opens a file of any of llama.cpp's architectures at least learns why it cannot run.
 #[test]
 fn every_architecture_of_llama_cpp_runs_or_is_refused_by_name() {
     for name in LLAMA_CPP {

@@ -1,4 +1,4 @@
-//! Where checkpoints have the draft layer, and what they call its weights.
+//! The place of the draft layer in checkpoints, and the names of its weights.
 
 use super::DraftPlace;
 use super::locate::is_of_a_block;
@@ -7,7 +7,7 @@ use crate::arch::{Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::names::{TensorName, WeightRole};
 
-/// What begins the names of a layer that stands by itself, in plain folders and in those of wrappers.
+/// Prefixes of the names of a layer that is stored separately, in plain folders and in those of wrappers.
 const HF_PREFIXES: [&str; 2] = ["mtp.", "model.mtp."];
 
 impl DraftPlace {
@@ -68,7 +68,7 @@ impl DraftPlace {
         spelled.unwrap_or_else(|| name.gguf())
     }
 
-    /// The Hugging Face name of a weight of a layer that stands by itself; `None` for one that is called as elsewhere.
+    /// The Hugging Face name of a weight of a layer that is stored separately; `None` for one with the usual name.
     pub(crate) fn hf(&self, name: TensorName, family: &Family) -> Option<String> {
         let prefix = self.hf_prefix.filter(|_| name.layer.is_some())?;
         let mut modules = self.layer.hf_modules.iter();

@@ -1,4 +1,4 @@
-//! The tensors that a configuration calls for, and the weights of a checkpoint, without a graph of them.
+//! The tensors that a configuration calls for, and the weights of a checkpoint, without a graph.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use millrace_graph::{Weight, WeightId, WeightSource};
 #[derive(Clone, Debug)]
 pub(crate) struct TensorLayout {
     pub(crate) name: TensorName,
-    /// Slowest dimension first; where each expert has a tensor, of all of them together.
+    /// Slowest dimension first; where each expert has a tensor, the shape of all of them together.
     pub(crate) shape: Vec<usize>,
     pub(crate) uses: Vec<TensorUse>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn layout(
     let tensors = Tensors::Any(Vec::new());
     let mut builder = GraphBuilder::of(config, family, (tensors, layout));
     builder.layers = layers;
-    // Nothing is missing where there is whatever is asked for.
+    // This builder accepts every request, so nothing is missing.
     let _ = (family.build)(&mut builder);
     match builder.tensors {
         Tensors::Any(tensors) => tensors,
@@ -60,7 +60,7 @@ pub(crate) fn draft_layout(
     let own = arch::draft::config_of(config);
     let tensors = Tensors::Any(Vec::new());
     let mut builder = GraphBuilder::of(&own, family, (tensors, layout)).of_draft(place);
-    // Nothing is missing where there is whatever is asked for.
+    // This builder accepts every request, so nothing is missing.
     let _ = layer.build(&mut builder);
     let Tensors::Any(tensors) = builder.tensors else {
         return None;
@@ -80,7 +80,7 @@ pub(crate) fn draft_layout(
     Some(spelled.collect())
 }
 
-/// What the weights of a checkpoint are, by name.
+/// The weights that the tensors of a checkpoint hold, by name.
 pub(crate) fn weights_of(
     config: &ModelConfig,
     catalog: &Catalog<'_>,
@@ -93,7 +93,7 @@ pub(crate) fn weights_of(
     Ok(weights.map(|(name, id)| (*name, weight(*id))).collect())
 }
 
-/// What the tensor as a whole is that a weight of this shape is read from.
+/// Shape of the whole tensor that a weight of this shape is read from.
 pub(super) fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize> {
     let mut stored = shape.to_vec();
     match source {

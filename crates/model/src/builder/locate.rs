@@ -11,7 +11,7 @@ use crate::warnings;
 use millrace_graph::WeightSource;
 use millrace_quant::DType;
 
-/// A weight's format, and where it is: where each expert has a tensor of its own, their names.
+/// A weight's format, and where it is. Where each expert has a separate tensor, all their names.
 pub(super) fn locate(
     catalog: &Catalog<'_>,
     name: &str,
@@ -26,7 +26,7 @@ pub(super) fn locate(
     if let (&[n_heads, n_rows, k], WeightSource::Rows { .. }) = (&shape[..], &source)
         && catalog.shape(name).is_some_and(|found| found.len() == 2)
     {
-        // Matrices of heads may stand one below the other in one matrix.
+        // Matrices of heads may be stacked in one matrix.
         shape = vec![n_heads * n_rows, k];
     }
     let shape = shape.as_slice();

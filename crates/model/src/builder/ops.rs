@@ -13,7 +13,7 @@ impl GraphBuilder<'_> {
     /// The embeddings as they enter the first block.
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
         let prescaled = self.conventions.embed_prescaled;
-        // Without a table the head is it; where tables are stored scaled, the head is not.
+        // Without a table the head is the table; where tables are stored scaled, the head is not.
         let alone = self.has(WeightRole::Output) && !self.has(WeightRole::TokenEmbedding);
         let is_head = alone && (prescaled || self.config.tied_head);
         let table = match is_head {
@@ -56,8 +56,8 @@ impl GraphBuilder<'_> {
         self.scaled_product(label, name, (weight, bias), x)
     }
 
-    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already and are of the tensor `name`, with
-    /// the factor that its file has beside it, if it has one.
+    /// As [`linear`](GraphBuilder::linear), for weights of the tensor `name` that the graph already has, times the factor
+    /// that its file has beside it, if any.
     pub(crate) fn scaled_product(
         &mut self,
         label: &'static str,
@@ -80,7 +80,7 @@ impl GraphBuilder<'_> {
         Ok(self.add("bias_add", out, bias))
     }
 
-    /// Products with a weight, times the factor that its file has beside it, if it has one.
+    /// Products with a weight, times the factor that its file has beside it, if any.
     pub(crate) fn scaled(&mut self, name: TensorName, x: ValueId) -> Result<ValueId, Error> {
         if !self.has_own(name.scale()) {
             return Ok(x);
@@ -95,7 +95,7 @@ impl GraphBuilder<'_> {
         ))
     }
 
-    /// As [`linear`](GraphBuilder::linear), of weights that stand in the graph already and have no factor.
+    /// As [`linear`](GraphBuilder::linear), for weights without a factor that the graph already has.
     pub(crate) fn product(
         &mut self,
         label: &'static str,
@@ -144,7 +144,7 @@ impl GraphBuilder<'_> {
         self.push(label, op.into(), vec![x], self.width(x))
     }
 
-    /// What a half of a block adds to the stream `x`.
+    /// The stream `x` plus the output of a half of a block.
     pub(crate) fn residual(&mut self, label: &'static str, x: ValueId, out: ValueId) -> ValueId {
         let out = self.scale("residual_scale", self.config.residual_scale, out);
         self.add(label, x, out)
@@ -169,7 +169,7 @@ impl GraphBuilder<'_> {
         self.head_of(normed, None)
     }
 
-    /// The logits, of the last norm's output; by a head of this role, where it is not the model's.
+    /// The logits from the last norm's output, by a head of this role, which may differ from the model's.
     pub(crate) fn head_of(
         &mut self,
         normed: ValueId,
@@ -192,7 +192,7 @@ impl GraphBuilder<'_> {
             false => WeightSource::Whole,
         };
         let weight = self.weight_from(name, name, &shape, source)?;
-        // A head that is the table has a bias of its own.
+        // A head that is the table has a separate bias.
         let bias = TensorName::global(WeightRole::Output).bias();
         let bias = match self.has_own(bias) {
             true => Some(self.weight(bias, &[vocab_size])?),

@@ -1,4 +1,4 @@
-//! Encoders: models that make something of a whole text, and write none.
+//! Encoders: models that compute vectors or scores of a whole text, and write no text.
 
 use super::{MAX_WIDTH, ModelConfig};
 use crate::Error;
@@ -7,7 +7,7 @@ use crate::config::hf::{ConfigObject, activation_name, activation_of};
 use millrace_graph::Activation;
 use serde_json::Value;
 
-/// How the rows of a text's tokens become one, as a file says it.
+/// How the rows of a text's tokens become one, as a file gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncoderPooling {
     /// Their mean.
@@ -19,10 +19,10 @@ pub enum EncoderPooling {
 }
 
 impl EncoderPooling {
-    /// The one way that a `1_Pooling/config.json` of sentence-transformers switches on; the words of what is another one.
+    /// The one pooling mode that a `1_Pooling/config.json` of sentence-transformers switches on.
     ///
     /// # Errors
-    /// No way, several, or one that is none of these.
+    /// The words of the file for no mode, several, or one that is none of these.
     pub fn of_folder(config: &Value) -> Result<EncoderPooling, String> {
         let modes = config.as_object().into_iter().flatten();
         let mut on = modes
@@ -42,30 +42,30 @@ impl EncoderPooling {
     }
 }
 
-/// How a classifier behind an encoder makes of rows what it scores, where that is not BERT's way: the first token's row, and
-/// tanh behind the layer before the scores.
+/// How a classifier behind an encoder turns rows into scores, where it differs from BERT's. BERT's takes the first token's
+/// row, and has tanh behind the layer before the scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClassifierConfig {
-    /// What is pooled before its first layer; `None` if it is each token that is scored, and the scores that are pooled.
+    /// Pooling before its first layer; `None` if each token is scored and the scores are pooled.
     pub pooling: Option<EncoderPooling>,
     /// Behind that layer.
     pub activation: Activation,
 }
 
-/// What an encoder has beside a decoder's numbers.
+/// Numbers that an encoder has in addition to a decoder's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncoderConfig {
     /// Whether each position has a learned embedding.
     pub learned_positions: bool,
-    /// Rows of that table before the first position's, in Hugging Face files.
+    /// Rows of the position table before the first position's, in Hugging Face files.
     pub first_position: usize,
     /// Rows of the table of kinds of text; 0 for none.
     pub n_token_types: usize,
-    /// The token that ends a text of several, where there are several kinds.
+    /// The token that ends a text in an input of several, where there are several kinds.
     pub separator: Option<u32>,
-    /// What the file says of pooling.
+    /// Pooling that the file asks for.
     pub pooling: Option<EncoderPooling>,
-    /// How a classifier behind it works, in families whose models say it.
+    /// The classifier behind it, in families whose models describe it.
     pub classifier: Option<ClassifierConfig>,
 }
 
@@ -74,7 +74,7 @@ const POOLING: &str = "classifier_pooling";
 const ACTIVATION: &str = "classifier_activation";
 
 impl ClassifierConfig {
-    /// What `config.json` says, with the default of a class for where it says nothing.
+    /// Reads `config.json`; `usual` is the class's pooling where the file gives none.
     pub(crate) fn of_hf(text: &ConfigObject<'_>, usual: &str) -> Result<ClassifierConfig, Error> {
         let pooling = match text.str(POOLING)?.unwrap_or(usual) {
             "cls" | "bos" => Some(EncoderPooling::First),
@@ -91,7 +91,7 @@ impl ClassifierConfig {
         })
     }
 
-    /// What a GGUF file says. llama.cpp takes the mean where it says nothing.
+    /// Reads a GGUF file. llama.cpp takes the mean where it gives no pooling.
     pub(crate) fn of_gguf(keys: &Keys<'_>) -> Result<ClassifierConfig, Error> {
         let pooling = match keys.usize("classifier.pooling_type")? {
             None | Some(1) => EncoderPooling::Mean,
@@ -108,7 +108,7 @@ impl ClassifierConfig {
     }
 }
 
-/// Writes what [`ClassifierConfig::of_hf`] reads. `first` is the word of the class for the first token.
+/// Writes the keys that [`ClassifierConfig::of_hf`] reads. `first` is the class's word for the first token.
 pub(crate) fn write_classifier(config: &ModelConfig, first: &str, out: &mut Value) {
     let Some(classifier) = config.encoder.as_ref().and_then(|e| e.classifier) else {
         return;
@@ -122,7 +122,7 @@ pub(crate) fn write_classifier(config: &ModelConfig, first: &str, out: &mut Valu
 }
 
 impl EncoderConfig {
-    /// Positions that a table of so many rows has.
+    /// Refuses sizes that are absurd.
     pub(super) fn validate(&self, file: &str) -> Result<(), Error> {
         let sizes = [
             ("rows before the first position", self.first_position),

@@ -13,9 +13,9 @@ pub struct ExpertConfig {
     pub n_used: usize,
     /// Width of an expert's gated feed-forward.
     pub d_ff: usize,
-    /// From scores to what experts are chosen by.
+    /// Function from scores to the numbers by which experts are chosen.
     pub gating: Gating,
-    /// With `Some(eps)`, weights of the chosen are divided by their sum plus `eps`.
+    /// With `Some(eps)`, weights of the chosen experts are divided by their sum plus `eps`.
     pub normalized: Option<f32>,
     /// Factor on the weights.
     pub scale: f32,
@@ -25,17 +25,17 @@ pub struct ExpertConfig {
     pub choice_bias: bool,
     /// Width of the feed-forward that every token uses beside its experts; 0 for none.
     pub shared_d_ff: usize,
-    /// Whether that one has a gate of its own.
+    /// Whether the shared expert has its own gate.
     pub shared_gate: bool,
     /// Leading layers that have one dense feed-forward instead.
     pub n_dense_layers: usize,
-    /// Of the layers behind those every n-th has experts, beginning with the n-th; 1: all.
+    /// Of the layers after those, every n-th has experts, beginning with the n-th; 1: all.
     pub every: usize,
-    /// Layers with a dense feed-forward instead, by number, beside those.
+    /// Further layers with a dense feed-forward, by number.
     pub dense_layers: Vec<usize>,
     /// Whether routers, experts' gates, up and down projections have biases.
     pub biases: bool,
-    /// Elements that a token is brought to before experts, and back from behind them; 0 for the stream's own.
+    /// Elements that a token is projected to before experts, and back from after them; 0 for the stream's width.
     pub latent_dim: usize,
 }
 
@@ -47,7 +47,7 @@ impl ExpertConfig {
             && !self.dense_layers.contains(&layer)
     }
 
-    /// Says dense layers that lead by their number alone.
+    /// Expresses leading dense layers by their number only.
     pub(crate) fn count_leading_dense(&mut self) {
         while let Some(at) = self
             .dense_layers

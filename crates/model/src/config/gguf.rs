@@ -1,8 +1,8 @@
 //! GGUF metadata: `general.architecture` and the hyperparameters under its name.
 //!
-//! What the metadata leaves out is in the tensors: the vocabulary's size (rows of the embedding
-//! table), a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent
-//! keys take llama.cpp's defaults.
+//! Values without a key come from the tensors: the vocabulary's size (rows of the embedding table),
+//! a tied head (no `output.weight`), biases, and RoPE factors (`rope_freqs.weight`). Absent keys
+//! take llama.cpp's defaults.
 
 mod attention;
 mod experts;
@@ -27,7 +27,7 @@ use crate::{Error, catalog::Catalog};
 /// Bound of queries, keys and values, which the hooks of families that have one read.
 const QKV_BOUND: &str = "attention.clamp_kqv";
 
-/// The bound of queries, keys and values that a file says.
+/// The bound of queries, keys and values in a file.
 pub(crate) fn qkv_bound(keys: &Keys<'_>) -> Result<Option<f32>, Error> {
     factor(keys, QKV_BOUND)
 }
@@ -64,14 +64,14 @@ pub(crate) fn read(
     Ok(config)
 }
 
-/// What the keys say that every family has.
+/// Reads the keys that every family has.
 fn read_values(
     family: &'static Family,
     keys: &Keys<'_>,
     tables: RopeTables,
 ) -> Result<ModelConfig, Error> {
     let catalog = keys.catalog;
-    // Blocks behind the last predict further tokens; a model without them is whole.
+    // Blocks behind the last predict further tokens; a model is complete without them.
     let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
     let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
     let d_model = keys.required("embedding_length")?;
@@ -97,7 +97,7 @@ fn read_values(
         window: windows.0,
         layer_windowed: windows.1,
         tied_head: has_tied_head(catalog),
-        // The default depends on the sizes above: whoever calls this sets it.
+        // The default depends on the sizes above: the caller sets it.
         attention_scale: 1.0,
         embed_scale: factor(keys, "embedding_scale")?
             .unwrap_or_else(|| family.embed_scale(d_model)),
@@ -126,7 +126,7 @@ fn read_values(
     })
 }
 
-/// How many heads there are, the latent that they share, and elements a head.
+/// The number of heads, the latent that they share, and elements a head.
 fn heads(
     family: &Family,
     keys: &Keys<'_>,
@@ -155,7 +155,7 @@ fn has_tied_head(catalog: &Catalog<'_>) -> bool {
     roles.into_iter().any(is_absent)
 }
 
-/// Width of the feed-forward; of experts alone, an expert's.
+/// Width of the feed-forward; in a model of experts alone, an expert's.
 fn d_ff(family: &Family, keys: &Keys<'_>, experts: Option<&ExpertConfig>) -> Result<usize, Error> {
     match (keys.leading(family, "feed_forward_length")?, experts) {
         (Some(d_ff), _) if d_ff > 0 => Ok(d_ff),
@@ -167,7 +167,7 @@ fn d_ff(family: &Family, keys: &Keys<'_>, experts: Option<&ExpertConfig>) -> Res
 fn norm_eps(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
     match keys.f32("attention.layer_norm_epsilon")? {
         Some(eps) if family.layer_norms => Ok(eps),
-        // Some families name it so, whatever their norms are.
+        // Some families use this name for norms of any kind.
         Some(eps) => Ok(keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps)),
         None => keys.required_f32("attention.layer_norm_rms_epsilon"),
     }
@@ -180,7 +180,7 @@ fn logit_scale(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
     })
 }
 
-/// What the tensors and keys of an encoder say, whatever its family.
+/// Reads tensors and keys of an encoder of any family.
 fn read_encoder(
     keys: &Keys<'_>,
     catalog: &Catalog<'_>,
@@ -193,13 +193,13 @@ fn read_encoder(
         Some(&[_]) => 1,
         _ => 0,
     };
-    // Spelled so by its first writer, and by all since.
+    // The first writer spelled it so, and all others since.
     encoder.separator = keys.metadata.get_u32("tokenizer.ggml.seperator_token_id")?;
     encoder.pooling = match keys.usize("pooling_type")? {
         Some(1) => Some(EncoderPooling::Mean),
         Some(2) => Some(EncoderPooling::First),
         Some(3) => Some(EncoderPooling::Last),
-        // None, or that of a head for ranking.
+        // No pooling, or that of a head for ranking.
         _ => None,
     };
     Ok(())
@@ -215,7 +215,7 @@ fn has_keys_as_values(config: &ModelConfig, catalog: &Catalog<'_>) -> bool {
     (0..config.n_layers).any(lacks_values)
 }
 
-/// A number that 0 leaves unsaid.
+/// A number for which 0 means absent.
 fn factor(keys: &Keys<'_>, key: &str) -> Result<Option<f32>, Error> {
     Ok(keys.f32(key)?.filter(|factor| *factor != 0.0))
 }
@@ -234,10 +234,10 @@ fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> 
     })
 }
 
-/// Features that change the function a model computes and that no family here has.
+/// Refuses features that change the function of a model and that no family here has.
 fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
     let key = "attention.max_alibi_bias";
-    // A family that knows biases by distance reads their key.
+    // Families with biases by distance read their key.
     if !family.distance_biases {
         refuse_factor(keys, key, "ALiBi")?;
     }

@@ -97,7 +97,7 @@ fn family_of(
                     .find(of_both)
                     .ok_or_else(|| unknown(inner))?;
             }
-            // Attention both ways makes the encoder of it that shares its types, if there is one.
+            // Bidirectional attention selects the encoder that shares its types, if there is one.
             let object = text.unwrap_or(config);
             if object.get("use_bidirectional_attention") == Some(&Value::Bool(true)) {
                 family = arch::encoder_of(family).unwrap_or(family);
@@ -124,7 +124,7 @@ fn family_of(
     }
 }
 
-/// Features that change the function a model computes and that no family here has.
+/// Refuses features that change the function of a model and that no family here has.
 fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Error> {
     for key in experts::COUNTS
         .iter()
@@ -138,7 +138,7 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
             return Err(config.unsupported(feature, "dense models of this family"));
         }
     }
-    // Of text all is causal where only the elements of images see each other.
+    // Text stays causal where only the elements of images see each other.
     let both_ways = config.get("use_bidirectional_attention");
     let is_other = |found: &&Value| **found != false && **found != "vision";
     if let Some(found) = both_ways.filter(is_other).filter(|_| !family.is_encoder()) {
@@ -229,7 +229,7 @@ fn read_text(
 fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option<bool>, Error> {
     let key = "tie_word_embeddings";
     Ok(match (text.bool(key)?, outer.bool(key)?) {
-        // transformers goes by the outer one; where a head of its own stands in the file, it counts.
+        // transformers goes by the outer flag; where the file has a separate head, the head decides.
         (Some(own), Some(outer)) => Some(own || outer),
         (own, outer) => own.or(outer),
     })
@@ -273,7 +273,7 @@ fn head_dim(
     defaults: &HfDefaults,
     (d_model, n_heads): (usize, usize),
 ) -> Result<usize, Error> {
-    // `null` is another thing than an absent key: the size then follows from the others.
+    // `null` differs from an absent key: the size then follows from the others.
     let is_absent = !text.map.contains_key("head_dim");
     let default = defaults.head_dim.filter(|_| is_absent);
     match text.usize("head_dim")?.or(default) {
@@ -304,7 +304,7 @@ fn attention_scale(
     head_dim: usize,
 ) -> Result<f32, Error> {
     let scalar = match family.query_pre_attn_scalar {
-        // Only families that define the key read it; to the others it is a stray.
+        // Only families that define the key read it; in others it has no meaning.
         Some(default) => text.f32("query_pre_attn_scalar")?.unwrap_or(default),
         None => head_dim as f32,
     };

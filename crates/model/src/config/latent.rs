@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::config::MAX_WIDTH;
 
-/// Epsilon of the norms of queries' and keys' ranks: transformers leaves it at the default of its class of norms, whatever
-/// `rms_norm_eps` says.
+/// Epsilon of the norms of queries' and keys' ranks: transformers leaves it at the default of its class of norms and
+/// ignores `rms_norm_eps`.
 pub(crate) const LATENT_NORM_EPS: f32 = 1e-6;
 
 /// Sizes of latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1).
@@ -20,7 +20,7 @@ pub struct LatentConfig {
     pub rope_dim: usize,
     /// Elements of a value head.
     pub v_dim: usize,
-    /// What the norms of queries' and keys' ranks add under the root.
+    /// Epsilon of the norms of queries' and keys' ranks, under the root.
     pub norm_eps: f32,
 }
 

@@ -1,11 +1,11 @@
-//! What differs from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
+//! Values that differ from layer to layer: sizes of heads and networks, and whose keys and values a layer reads.
 
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
 use crate::arch;
 use millrace_graph::{Temperature, Xielu};
 
-/// Largest number of xIELU that is taken.
+/// Largest parameter of xIELU that is accepted.
 const XIELU_MAX: f32 = 600.0;
 
 /// Sizes of a layer's heads.
@@ -45,19 +45,19 @@ impl Biases {
     };
 }
 
-/// How attention and feed-forward of a block stand, in families whose models differ in it.
+/// Order of attention and feed-forward in a block, in families whose models differ in this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockForm {
     /// The feed-forward behind the attention.
     #[default]
     Sequential,
-    /// Both of one norm's output.
+    /// Both read the output of one norm.
     Parallel,
-    /// Both of the block's input, each behind a norm of its own.
+    /// Both of the block's input, each behind its own norm.
     ParallelNorms,
 }
 
-/// What xIELU's factors of a layer are made of, as files have it.
+/// Parameters from which a layer's factors of xIELU are computed, as files have them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct XieluParameters {
     /// The factor on squares is the softplus of it.
@@ -71,7 +71,7 @@ pub struct XieluParameters {
 }
 
 impl XieluParameters {
-    /// Those that transformers' class begins with: factors of 0.8.
+    /// Initial values of transformers' class: factors of 0.8.
     const INITIAL: XieluParameters = XieluParameters {
         alpha_p: 0.203_382_32,
         alpha_n: -1.050_225_6,
@@ -79,7 +79,7 @@ impl XieluParameters {
         eps: -1e-6,
     };
 
-    /// Of four numbers in the order of the fields; one that is missing is that of the class.
+    /// Takes four numbers in the order of the fields; a missing one is that of the class.
     pub(crate) fn of(numbers: impl IntoIterator<Item = f32>) -> XieluParameters {
         let mut numbers = numbers.into_iter();
         let initial = XieluParameters::INITIAL.numbers();
@@ -92,7 +92,7 @@ impl XieluParameters {
         }
     }
 
-    /// Alpha above zero and below, beta, epsilon.
+    /// Alpha for squares and for exponentials, beta, epsilon.
     pub(crate) fn numbers(&self) -> [f32; 4] {
         [self.alpha_p, self.alpha_n, self.beta, self.eps]
     }
@@ -109,16 +109,15 @@ impl XieluParameters {
     }
 }
 
-/// What differs from layer to layer, in families where something does (Gemma 4,
-/// Nemotron H).
+/// Values that differ from layer to layer, in families where some do (Gemma 4, Nemotron H).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerConfig {
     /// Heads of sliding layers, where they differ from those of the others.
     pub sliding_heads: Option<HeadSizes>,
     /// Query heads by layer, 0 for a layer without attention; empty where all have [`ModelConfig::n_heads`].
     pub n_heads: Vec<usize>,
-    /// Key and value heads by layer, 0 for one whose queries have none: a matrix stands in place of its attention. Empty where all
-    /// have as many.
+    /// Key and value heads by layer; 0 for a layer without queries, where a matrix replaces attention. Empty where all layers have
+    /// the same number.
     pub n_kv_heads: Vec<usize>,
     /// Width of the gated feed-forward by layer, 0 for none where heads are given by layer too; empty where all have [`ModelConfig::d_ff`].
     pub d_ff: Vec<usize>,
@@ -130,43 +129,44 @@ pub struct LayerConfig {
     pub images_in_windows: bool,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
-    /// Streams beside each other, in models that have them (Gemma 3n).
+    /// Parallel streams, in models that have them (Gemma 3n).
     pub streams: Option<StreamConfig>,
-    /// How attention and feed-forward stand: the same in all layers, but not in all models of some families.
+    /// Order of attention and feed-forward: the same in all layers, but not in all models of some families.
     pub form: BlockForm,
-    /// Whether embeddings have a learned one of the position added to them, in a decoder.
+    /// Whether a learned embedding of the position is added to embeddings, in a decoder.
     pub learned_positions: bool,
     /// For each layer, whether it is a feed-forward and nothing else; the others then have none (Nemotron H). Empty where
     /// every layer has one.
     pub networks: Vec<bool>,
-    /// Whether the head has a bias of its own, in families whose models differ in it.
+    /// Whether the head has a bias, in families whose models differ in it.
     pub head_bias: bool,
-    /// Whether folders have a head whose rows are to be divided by their lengths (Baichuan 2). In GGUF files they are.
+    /// Whether folders have a head whose rows must be divided by their lengths (Baichuan 2). In GGUF files they
+    /// already are.
     pub unit_head: bool,
-    /// Whether windows are chunks, which lie at multiples of their length (Llama 4).
+    /// Whether windows are chunks, which begin at multiples of their length (Llama 4).
     pub windows_are_chunks: bool,
-    /// Whether the factor on queries by position is that of layers whose heads do not rotate alone (Llama 4).
+    /// Whether only layers whose heads do not rotate have the factor on queries by position (Llama 4).
     pub temperature_without_rope: bool,
     /// Bound of queries, keys and values, in models that clamp them (OLMo, MPT).
     pub qkv_bound: Option<f32>,
-    /// xIELU of each layer; empty in models without it, and where files do not say it.
+    /// xIELU of each layer; empty in models without it, and where files do not give it.
     pub xielu: Vec<XieluParameters>,
 }
 
-/// What rows of an image see of it.
+/// Visibility of an image among its own rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageSight {
     /// Those before them, as tokens do.
     #[default]
     Before,
-    /// All of it in layers with a window, within the window; those before them in the others.
+    /// In layers with a window, the whole image within the window; in others, the rows before them.
     AllInWindows,
-    /// All of it, in layers with a window within the window.
+    /// The whole image; in layers with a window, within the window.
     All,
 }
 
 impl ModelConfig {
-    /// What rows of an image see of it.
+    /// Visibility of an image among its own rows.
     pub fn image_sight(&self) -> ImageSight {
         match self.layers.images_in_windows {
             true => ImageSight::AllInWindows,
@@ -192,7 +192,7 @@ impl ModelConfig {
         own.unwrap_or(self.n_heads)
     }
 
-    /// Key and value heads of `layer`, which is none that slides with heads of its own.
+    /// Key and value heads of `layer`, unless it is a sliding layer with a different number.
     fn n_kv_heads_of(&self, layer: usize) -> usize {
         let own = self.layers.n_kv_heads.get(layer).copied();
         own.unwrap_or(self.n_kv_heads)
@@ -252,7 +252,7 @@ impl ModelConfig {
         own.unwrap_or(XieluParameters::INITIAL)
     }
 
-    /// The layer whose keys and values `layer` reads: itself, but for layers that share.
+    /// The layer whose keys and values `layer` reads: itself, except in layers that share.
     pub fn kv_layer_of(&self, layer: usize) -> usize {
         let first_shared = self.n_layers.saturating_sub(self.layers.n_shared_kv);
         let is_alike = |other: &usize| self.window_of(*other) == self.window_of(layer);
@@ -262,7 +262,7 @@ impl ModelConfig {
         }
     }
 
-    /// Whether `config.json` can say the widths of layers: twice the usual one in those that share keys and values.
+    /// Whether `config.json` can express the widths of layers: twice the usual one in those that share keys and values.
     pub(super) fn has_sayable_widths(&self) -> bool {
         let first = self.n_layers.saturating_sub(self.layers.n_shared_kv);
         let is_sayable = |(layer, width): (usize, &usize)| {
@@ -293,7 +293,7 @@ impl ModelConfig {
             return Err(bad("number of layer types", found, expected));
         }
         for (layer, xielu) in self.layers.xielu.iter().enumerate() {
-            // Beyond it a softplus is no number of f32.
+            // Beyond it the softplus does not fit f32.
             let is_sane = |number: &f32| number.abs() <= XIELU_MAX;
             if let Some(found) = xielu.numbers().iter().find(|number| !is_sane(number)) {
                 let key = format!("xIELU's numbers in layer {layer}");

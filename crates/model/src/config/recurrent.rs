@@ -1,4 +1,4 @@
-//! Recurrent layers: which they are, and their sizes.
+//! Recurrent layers: which layers are recurrent, and their sizes.
 
 use crate::Error;
 use crate::config::MAX_WIDTH;
@@ -9,20 +9,20 @@ use millrace_graph::{KEY_DIM_MAX, TAPS_MAX};
 pub struct RecurrentConfig {
     /// For each layer, whether it is recurrent.
     pub layers: Vec<bool>,
-    /// What they compute.
+    /// The op that they compute.
     pub mixer: RecurrentMixer,
-    /// Where they attend, too, side by side: factors on both branches (Falcon H1).
+    /// Factors on both branches, if the layers also attend, side by side (Falcon H1).
     pub beside_attention: Option<BranchScales>,
 }
 
-/// What recurrent layers compute.
+/// The op of recurrent layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecurrentMixer {
     /// A gated convolution over the last tokens (LFM2).
     ShortConv {
-        /// Tokens that it reads.
+        /// Tokens that the convolution reads.
         n_taps: usize,
-        /// Whether it and its projections have biases.
+        /// Whether the convolution and its projections have biases.
         biased: bool,
     },
     /// A gated delta net (Qwen 3 Next and 3.5).
@@ -63,7 +63,7 @@ pub struct KimiDeltaConfig {
     pub head_dim: usize,
 }
 
-/// Sizes of RWKV 7's recurrence, and ranks of what it is made of.
+/// Sizes of RWKV 7's recurrence, and ranks of the matrices that make its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rwkv7Config {
     /// Heads.
@@ -80,7 +80,7 @@ pub struct Rwkv7Config {
     pub gate_rank: usize,
 }
 
-/// Sizes of a selective scan, and what stands around it.
+/// Sizes of a selective scan and of the parts around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MambaConfig {
     /// Tokens that its convolution reads.
@@ -95,7 +95,7 @@ pub struct MambaConfig {
     pub d_state: usize,
     /// Least and largest step.
     pub dt_limit: (f32, f32),
-    /// Where its norm stands.
+    /// Position of its norm.
     pub norm: MambaNorm,
     /// Whether its convolution has a bias.
     pub conv_bias: bool,
@@ -105,7 +105,7 @@ pub struct MambaConfig {
     pub out_bias: bool,
 }
 
-/// Where the norm of a selective scan stands, which takes each group of heads by itself.
+/// Position of the norm of a selective scan, which takes each group of heads by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MambaNorm {
     /// It has none.
@@ -116,7 +116,7 @@ pub enum MambaNorm {
     BeforeGate,
 }
 
-/// Sizes of a scan of channels, and what stands around it.
+/// Sizes of a scan of channels and of the parts around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelScanConfig {
     /// Tokens that its convolution reads.
@@ -127,7 +127,7 @@ pub struct ChannelScanConfig {
     pub d_state: usize,
     /// Elements that steps are made of.
     pub dt_rank: usize,
-    /// Norms of what steps, keys and queries are.
+    /// Norms of the inputs of steps, of keys and of queries.
     pub norms: ScanNorms,
     /// Whether its convolution has a bias.
     pub conv_bias: bool,
@@ -135,7 +135,7 @@ pub struct ChannelScanConfig {
     pub biased: bool,
 }
 
-/// Norms within a scan of channels: of what its steps are made of, of its keys and of its queries.
+/// Norms within a scan of channels: of the inputs of its steps, of its keys and of its queries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScanNorms {
     /// It has none.
@@ -149,25 +149,25 @@ pub enum ScanNorms {
     Weighted,
 }
 
-/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files have them within
+/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files fold them into
 /// weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchScales {
-    /// On what enters attention.
+    /// On attention's input.
     pub attention_in: f32,
-    /// On what leaves it.
+    /// On its output.
     pub attention_out: f32,
     /// On keys.
     pub key: f32,
-    /// On what enters the scan.
+    /// On the scan's input.
     pub ssm_in: f32,
-    /// On what leaves it.
+    /// On its output.
     pub ssm_out: f32,
     /// On its gates, values, keys, queries and steps.
     pub ssm: [f32; 5],
     /// On the gate of the feed-forward.
     pub ffn_gate: f32,
-    /// On what leaves it.
+    /// On its output.
     pub ffn_out: f32,
 }
 
@@ -184,7 +184,7 @@ impl BranchScales {
         ffn_out: 1.0,
     };
 
-    /// Whether all are numbers that say something.
+    /// Whether all are finite.
     fn are_finite(&self) -> bool {
         let BranchScales {
             attention_in,
@@ -259,7 +259,7 @@ impl ChannelScanConfig {
     }
 }
 
-/// What a size is called, the size, the least and the most that it may be.
+/// Name of a size, the size, its minimum and its maximum.
 type NamedSize = (&'static str, usize, usize, usize);
 
 impl DeltaConfig {
@@ -339,7 +339,7 @@ impl Rwkv7Config {
 }
 
 impl RecurrentConfig {
-    /// Sizes of its gated delta nets, if those are what it has.
+    /// Sizes of its gated delta nets, if it has these.
     pub fn delta(&self) -> Option<&DeltaConfig> {
         match &self.mixer {
             RecurrentMixer::DeltaNet(delta) => Some(delta),
@@ -347,7 +347,7 @@ impl RecurrentConfig {
         }
     }
 
-    /// Sizes of its Kimi delta attention, if that is what it has.
+    /// Sizes of its Kimi delta attention, if it has it.
     pub fn kimi_delta(&self) -> Option<&KimiDeltaConfig> {
         match &self.mixer {
             RecurrentMixer::KimiDelta(delta) => Some(delta),
@@ -355,7 +355,7 @@ impl RecurrentConfig {
         }
     }
 
-    /// Sizes of its selective scans, if those are what it has.
+    /// Sizes of its selective scans, if it has these.
     pub fn mamba(&self) -> Option<&MambaConfig> {
         match &self.mixer {
             RecurrentMixer::Mamba(mamba) => Some(mamba),
@@ -363,7 +363,7 @@ impl RecurrentConfig {
         }
     }
 
-    /// Sizes of its scans of channels, if those are what it has.
+    /// Sizes of its scans of channels, if it has these.
     pub fn channel_scan(&self) -> Option<&ChannelScanConfig> {
         match &self.mixer {
             RecurrentMixer::ChannelScan(scan) => Some(scan),

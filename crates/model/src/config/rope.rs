@@ -3,7 +3,7 @@
 use super::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
 use crate::Error;
 
-/// The divisor that GGUF files have for a pair that stands still.
+/// The divisor that GGUF files have for a pair that does not rotate.
 const STANDSTILL: f64 = 1e30;
 
 impl RopeConfig {
@@ -47,8 +47,8 @@ impl RopeConfig {
         }
     }
 
-    /// Tokens that a sequence may hold with these frequencies: beyond them the scaling asks for others, of every
-    /// position. `None` if there is no such bound. `context_length` is the trained one.
+    /// Tokens that a sequence may hold with these frequencies: beyond them the scaling asks for others, at every
+    /// position. `None` without such a bound. `context_length` is the trained one.
     pub fn position_limit(&self, context_length: usize) -> Option<usize> {
         match &self.scaling {
             RopeScaling::Long(long) if !long.uses_long => Some(long.original_context),
@@ -65,7 +65,7 @@ impl RopeConfig {
     }
 
     /// Divisors of the unscaled frequencies of `n_rot` elements, one a pair, as GGUF's `rope_freqs.weight` holds
-    /// them; `None` if the scaling is not of the kind that needs the tensor.
+    /// them; `None` if the scaling does not need the tensor.
     pub fn gguf_factors(&self, n_rot: usize) -> Option<Vec<f32>> {
         match self.scaling {
             RopeScaling::Llama3 { .. }
@@ -73,7 +73,7 @@ impl RopeConfig {
             | RopeScaling::Proportional { .. } => Some(
                 self.factors(n_rot)
                     .into_iter()
-                    // A pair that stands still has no finite divisor; llama.cpp's converter writes 1e30.
+                    // A pair that does not rotate has no finite divisor; llama.cpp's converter writes 1e30.
                     .map(|factor| factor.min(STANDSTILL) as f32)
                     .collect(),
             ),
@@ -116,13 +116,14 @@ impl RopeConfig {
         }
     }
 
-    /// The parameters that give these explicit factors, as GGUF keeps only their result: those of `llama3` with the
-    /// usual low 1 and high 4 and an original context that is a power of two, or those of pairs that stand still.
+    /// The parameters that give these explicit factors, as GGUF keeps only their result. They may be those of
+    /// `llama3`, with the usual low 1 and high 4 and a power of two as original context. They may also be those of
+    /// pairs that do not rotate.
     pub fn as_named(&self, n_rot: usize) -> Option<RopeConfig> {
         self.as_llama3(n_rot).or_else(|| self.as_proportional())
     }
 
-    /// Those of pairs that stand still behind others that turn.
+    /// The parameters of pairs that do not rotate, behind others that do.
     pub(crate) fn as_proportional(&self) -> Option<RopeConfig> {
         let RopeScaling::Factors(found) = &self.scaling else {
             return None;
@@ -155,7 +156,7 @@ impl RopeConfig {
         };
         let close = |(a, b): (f64, &f32)| (a - f64::from(*b)).abs() <= 1e-5 * a.abs();
         let fits = |guess: &RopeConfig| guess.factors(n_rot).into_iter().zip(found).all(close);
-        // 8192, that of every published model, before its smaller and larger neighbours.
+        // 8192, as in every published model, before its smaller and larger neighbours.
         let contexts = [13].into_iter().chain(4..=20).map(|power| 1 << power);
         contexts.map(guess).find(fits)
     }
@@ -175,7 +176,7 @@ impl RopeConfig {
     }
 }
 
-/// A value that makes no sense: what it is, the value, what it must be.
+/// An invalid value: its name, the value, the requirement on it.
 type Complaint = (&'static str, String, String);
 
 fn positive(what: &'static str, value: f32) -> Result<(), Complaint> {
@@ -254,7 +255,7 @@ fn one_a_pair(factors: &[f32], n_rot: usize) -> Result<(), Complaint> {
 }
 
 impl YarnScaling {
-    /// The factor on cosines and sines that the paper recommends for a stretch (Peng et al. 2023, section 3.4):
+    /// The factor on cosines and sines that the paper recommends for a scaling (Peng et al. 2023, section 3.4):
     /// `0.1 · mscale · ln(factor) + 1`.
     pub fn recommended_attention_factor(factor: f32, mscale: f32) -> f32 {
         match factor <= 1.0 {
@@ -263,8 +264,8 @@ impl YarnScaling {
         }
     }
 
-    /// Pairs that turn more than `beta_fast` times within the original context keep their frequency, those that
-    /// turn less than `beta_slow` times are stretched, those between are a mix (section 3.2 there).
+    /// Pairs that rotate more than `beta_fast` times within the original context keep their frequency. Those
+    /// that rotate less than `beta_slow` times are scaled, and those between are a mix (section 3.2 there).
     fn factors(&self, theta: f32, n_rot: usize) -> Vec<f64> {
         let n = n_rot as f64;
         let pair_of = |turns: f32| {

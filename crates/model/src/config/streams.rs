@@ -1,4 +1,4 @@
-//! Streams beside each other (AltUp), and what else Gemma 3n has that no other family has.
+//! Parallel streams (AltUp), and other parts that only Gemma 3n has.
 
 use millrace_graph::Real;
 
@@ -14,15 +14,15 @@ pub struct StreamConfig {
     pub active: usize,
     /// Rank of the residual beside attention (Laurel).
     pub laurel_rank: usize,
-    /// For each layer, standard deviations above the mean from which on elements of the feed-forward's gate count; minus
-    /// infinity where all do.
+    /// For each layer, a number of standard deviations: elements of the feed-forward's gate count only so far above the
+    /// mean. Minus infinity where all count.
     pub gate_deviations: Vec<f32>,
-    /// Rows of the table of layers' embeddings; tokens beyond take the first. GGUF files have a row a token.
+    /// Rows of the table of layers' embeddings; tokens beyond take the first. GGUF files have a row for each token.
     pub n_embedding_rows: usize,
 }
 
 impl StreamConfig {
-    /// Most streams that are taken: far above the four of every published model.
+    /// Most streams that are accepted: far above the four of every published model.
     pub(crate) const STREAMS_MAX: usize = 8;
 
     /// Refuses numbers that are absurd or do not fit the model.
@@ -78,7 +78,7 @@ impl StreamConfig {
     }
 }
 
-/// The share of a normal distribution that lies below so many standard deviations above its mean.
+/// The share of a normal distribution below so many standard deviations above its mean.
 pub(crate) fn share_below(deviations: f32) -> f64 {
     below(f64::from(deviations))
 }
@@ -87,7 +87,7 @@ fn below(deviations: f64) -> f64 {
     (1.0 + Real::erf(deviations * std::f64::consts::FRAC_1_SQRT_2)) / 2.0
 }
 
-/// The inverse, of a share below 1: minus infinity of 0.
+/// The inverse, for a share below 1; minus infinity for 0.
 pub(crate) fn deviations_of(share: f64) -> f32 {
     if share <= 0.0 {
         return f32::NEG_INFINITY;

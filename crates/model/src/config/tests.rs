@@ -31,7 +31,7 @@ fn read_hf(config: &Value) -> Result<ModelConfig, Error> {
     hf::read("test", config)
 }
 
-/// `base` with some keys replaced; `null` removes nothing, it is a value.
+/// `base` with some keys replaced; `null` is a value like others and removes nothing.
 fn with(base: &Value, changes: Value) -> Value {
     let mut out = base.clone();
     for (key, value) in changes.as_object().unwrap() {
@@ -115,7 +115,7 @@ fn windows_follow_each_class() {
     );
     let used = json!({"use_sliding_window": true, "sliding_window": 7, "max_window_layers": 1});
     assert_eq!(windows(with(&qwen, used)), [None, Some(7)]);
-    // A stray key of another class means nothing.
+    // A key of another class has no meaning here.
     assert_eq!(
         windows(with(&llama(), json!({"sliding_window": 7}))),
         [None; 2]

@@ -14,10 +14,10 @@ use super::merge::Merge;
 use super::parts::{Assembly, PartPlace, TensorPart};
 use crate::derive;
 
-/// Rows of a matrix in bytes that have more.
+/// Some rows of a matrix, in the bytes of a larger one.
 struct MatrixRows<'a> {
     tensor: &'a str,
-    /// On all of them.
+    /// Factor on all of them.
     factor: f32,
     bytes: Cow<'a, [u8]>,
     /// Rows that the bytes have.
@@ -84,8 +84,7 @@ impl<'a> MatrixRows<'a> {
 }
 
 impl Assembly {
-    /// Writes the tensor in format `to`. In memory are a few megabytes a thread where parts are stacked, and one
-    /// matrix where they are not.
+    /// Writes the tensor in format `to`. In memory are a few megabytes a thread where parts are stacked, else one matrix.
     pub(super) fn run(
         &self,
         checkpoint: &Checkpoint,

@@ -14,16 +14,16 @@ use crate::ranking::{GGUF_DENSE, GGUF_NORM, GGUF_OUT, OUTPUT_LABELS};
 struct FolderClassifier {
     family: &'static str,
     class: &'static str,
-    /// What names of the encoder's weights begin with there.
+    /// Prefix of names of the encoder's weights there.
     prefix: &'static str,
-    /// Whether a layer stands before the scores in every model of it.
+    /// Whether every model of it has a layer before the scores.
     needs_dense: bool,
     dense: &'static str,
     norm: Option<&'static str>,
     out: &'static str,
 }
 
-/// Of RoBERTa's kind, too: their files say no more, and the two compute the same.
+/// Classifiers of RoBERTa's kind included: their files have no further marks, and the two compute the same.
 const CLASSIFIERS: [FolderClassifier; 3] = [
     FolderClassifier {
         family: "bert",
@@ -54,7 +54,7 @@ const CLASSIFIERS: [FolderClassifier; 3] = [
     },
 ];
 
-/// That of the file, if a folder can hold it; `has` says whether the file has a tensor.
+/// The classifier of the file, if a folder can hold it; `has` says whether the file has a tensor.
 fn find(family: &str, has: &dyn Fn(&str) -> bool) -> Option<&'static FolderClassifier> {
     let known = CLASSIFIERS.iter().find(|row| row.family == family)?;
     let weight = |name: &str| has(&format!("{name}.weight"));
@@ -62,12 +62,12 @@ fn find(family: &str, has: &dyn Fn(&str) -> bool) -> Option<&'static FolderClass
     is_whole.then_some(known)
 }
 
-/// What names in the folder begin with: a class with a classifier has the encoder within it.
+/// Prefix of names in the folder: a class with a classifier has the encoder within it.
 pub(super) fn prefix(family: &Family, has: &dyn Fn(&str) -> bool) -> &'static str {
     find(family.name, has).map_or(family.hf_prefix, |known| known.prefix)
 }
 
-/// Puts the classifier's tensors into the folder, and returns what its `config.json` says of it.
+/// Puts the classifier's tensors into the folder, and returns the classifier's keys for `config.json`.
 pub(super) fn put_into_folder(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
@@ -116,7 +116,7 @@ pub(super) fn put_into_folder(
     Ok(Some(words))
 }
 
-/// Names of what is scored, one a row of the last layer.
+/// Names of the scores, one for each row of the last layer.
 fn labels(checkpoint: &Checkpoint) -> Result<Vec<String>, Error> {
     let info = checkpoint.info(&format!("{GGUF_OUT}.weight"));
     let n_labels = match info.map(|info| &info.shape[..]) {

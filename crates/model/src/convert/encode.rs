@@ -14,7 +14,7 @@ const PIECE_ELEMS: usize = 1 << 20;
 /// Takes the next bytes of a tensor and the elements they hold.
 pub(super) type Out<'a> = dyn FnMut(&[u8], usize) -> Result<(), Error> + 'a;
 
-/// What is to be done to a tensor.
+/// The work on one tensor.
 pub(super) struct EncodeJob<'a> {
     /// The tensor's name in the source, for messages.
     pub(super) tensor: &'a str,
@@ -23,15 +23,15 @@ pub(super) struct EncodeJob<'a> {
     pub(super) to: DType,
     /// Rows that the bytes have.
     pub(super) n: usize,
-    /// Those that are to be written.
+    /// The rows to write.
     pub(super) rows: Range<usize>,
     pub(super) k: usize,
     /// Factor on the rows, before they are transformed.
     pub(super) factor: f32,
-    /// What adapters add to the rows, before that factor.
+    /// Terms that adapters add to the rows, before that factor.
     pub(super) addends: &'a [Addend<'a>],
     pub(super) transform: Transform,
-    /// By how much an error in each column counts, `[k]`.
+    /// Weight of an error in each column, `[k]`.
     pub(super) importance: Option<&'a [f32]>,
 }
 
@@ -72,7 +72,7 @@ impl EncodeJob<'_> {
         Ok(())
     }
 
-    /// Their bytes, where rows have bytes of their own.
+    /// The bytes of these rows, where each row occupies whole bytes.
     fn bytes_of_rows(&self) -> Option<&[u8]> {
         if self.rows == (0..self.n) {
             return Some(self.bytes);

@@ -17,7 +17,7 @@ pub enum Error {
     Quant {
         /// The tensor's name in the source.
         tensor: String,
-        /// What does not fit.
+        /// The mismatch.
         source: millrace_quant::Error,
     },
     /// The kind of files cannot hold the formats of the recipe.
@@ -27,7 +27,7 @@ pub enum Error {
         recipe: String,
         /// The kind of files.
         container: &'static str,
-        /// What it can hold.
+        /// The recipes that it can hold.
         possible: &'static str,
     },
     /// Formats of so few bits are useless unless the encoder knows how much each column counts.
@@ -89,15 +89,15 @@ pub enum Error {
     Tokenizer {
         /// The checkpoint's name.
         file: String,
-        /// What about it, and what would be convertible.
+        /// The obstacle, and a convertible alternative.
         reason: String,
     },
-    /// The output path names something else than what is to be written there.
+    /// The output path names something other than a file or folder that can be written there.
     #[error("{}: {reason}", path.display())]
     Output {
         /// The path.
         path: PathBuf,
-        /// What is wrong and what to give instead.
+        /// Description of the fault, and a path to give instead.
         reason: String,
     },
     /// The output folder could not be made, or a side file not be read.
@@ -105,7 +105,7 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Why it failed.
         source: std::io::Error,

@@ -127,7 +127,7 @@ impl Drop for Folder {
             let _ = std::fs::remove_dir(path);
         }
         if self.made {
-            // Only an empty folder goes; anything in it is not ours to remove.
+            // Only an empty folder is removed; other contents are not ours to remove.
             let _ = std::fs::remove_dir(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! What an importance matrix and the user's own types change of a conversion.
+//! Effects of an importance matrix and of the user's own types on a conversion.
 
 use fancy_regex::Regex;
 use millrace_format::{Checkpoint, TensorType};
@@ -18,16 +18,17 @@ pub struct TensorTypeRule {
     pub dtype: DType,
 }
 
-/// What a conversion may be told beside its target.
+/// Options of a conversion besides its target.
 #[derive(Clone, Debug, Default)]
 pub struct ConversionOptions<'a> {
-    /// By how much columns count.
+    /// The importance of columns.
     pub importance: Option<&'a ImportanceMatrix>,
-    /// Formats by name; the first that matches is taken. They do not change vectors, biases and routers.
+    /// Formats by name; the first match counts. They do not change vectors, biases and routers.
     pub tensor_types: Vec<TensorTypeRule>,
     /// The format of the embedding table, before every rule.
     pub token_embedding: Option<DType>,
-    /// The format of the head, before every rule; of a table that is the head, too, unless it has one of its own.
+    /// The format of the head, before every rule; also of a table that is the head, unless a separate format is
+    /// given for the table.
     pub output_tensor: Option<DType>,
     /// LoRA adapters that are added to the weights, each with a factor; opened for the model of the checkpoint.
     pub adapters: &'a [(Adapter, f32)],
@@ -49,7 +50,7 @@ pub(super) struct TensorImportance<'a> {
 }
 
 impl<'a> TensorImportance<'a> {
-    /// Of a planned tensor, whose size was checked.
+    /// That of a planned tensor, whose size was checked.
     pub(super) fn new(
         matrix: Option<&'a ImportanceMatrix>,
         tensor: &PlannedTensor,
@@ -68,7 +69,7 @@ impl<'a> TensorImportance<'a> {
         self.n_matrices.max(1)
     }
 
-    /// Of matrix `matrix`, `[k]`; `None` where nothing is known, or no row went through it.
+    /// The importance for matrix `matrix`, `[k]`; `None` where nothing is known, or no row went through it.
     pub(super) fn columns(&self, matrix: usize) -> Option<Vec<f32>> {
         self.entry?.mean_squares(matrix, self.n_matrices())
     }
@@ -84,7 +85,7 @@ fn shape_of(tensor: &PlannedTensor) -> Option<(usize, usize)> {
 }
 
 /// Refuses an importance matrix of other sizes, and formats that need the importance of columns without one. Returns the
-/// tensors in formats of blocks that the matrix says nothing of. What is in its format already is copied.
+/// tensors in block formats that the matrix has no entry for. A tensor that is in its format already is copied.
 pub(super) fn check(
     checkpoint: &Checkpoint,
     target: ConversionTarget,

@@ -1,4 +1,4 @@
-//! Finds out name, format and transformation of each tensor of a conversion.
+//! Determines name, format and transformation of each tensor of a conversion.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,14 +18,14 @@ use crate::names::{ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
 use millrace_graph::RopeStyle;
 
-/// Finds out name, format and transformation of each tensor.
+/// Determines name, format and transformation of each tensor.
 pub(super) struct Mapper<'a> {
     config: &'a ModelConfig,
-    /// As the result says it.
+    /// The configuration as the result has it.
     written: &'a ModelConfig,
     catalog: &'a Catalog<'a>,
     family: &'static Family,
-    /// The result's.
+    /// The result's family.
     to_family: &'static Family,
     from: Conventions,
     to: Conventions,
@@ -58,8 +58,8 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// Every tensor of the source under its own name, but those of types whose size is unknown or
-    /// that have no place in the result's format.
+    /// Every tensor of the source under its own name, except those of unknown size or without a
+    /// place in the result's format.
     pub(super) fn kept(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, Error> {
         let catalog = self.catalog;
         let plan = |info: &TensorInfo| {
@@ -72,7 +72,7 @@ impl<'a> Mapper<'a> {
                 (TensorType::Weights(_), Some(name)) => {
                     TensorType::Weights(self.dtype(name, &info.name, &info.shape))
                 }
-                // Folders keep vectors and what belongs to other models in the same format.
+                // Folders keep vectors and tensors of other models in the same format.
                 (TensorType::Weights(_), None) if self.layout == WeightConvention::HuggingFace => {
                     TensorType::Weights(self.target.recipe.base())
                 }
@@ -93,7 +93,7 @@ impl<'a> Mapper<'a> {
         };
         let tensors = checkpoint.tensors().iter().filter(is_copyable);
         let tensors = tensors.filter(|info| {
-            // The result has factors within matrices.
+            // The result has factors folded into matrices.
             !catalog.is_zero_bias(&info.name) && !checkpoint.is_factor(&info.name)
         });
         tensors.map(plan).collect()
@@ -139,7 +139,7 @@ impl<'a> Mapper<'a> {
         Ok(tensors)
     }
 
-    /// A tensor of parts, or one for each of its matrices where the name has a place for their number.
+    /// A tensor of parts, or one for each of its matrices where the name contains their number.
     fn assembled(
         &mut self,
         (layout, spelled): (&TensorLayout, &str),
@@ -233,7 +233,7 @@ impl<'a> Mapper<'a> {
         values.filter(|_| is_gguf(self.layout) != is_gguf(self.catalog.layout()))
     }
 
-    /// What the source calls a tensor.
+    /// The name of a tensor in the source.
     fn spell_source(&self, name: TensorName) -> String {
         match self.catalog.layout() {
             WeightConvention::Gguf => name.gguf(),
@@ -242,7 +242,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// What the result calls it.
+    /// Its name in the result.
     fn spell_result(&self, name: TensorName) -> String {
         let has = |name: &str| self.catalog.has(name);
         let prefix = match self.catalog.layout() {
@@ -261,7 +261,7 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    /// The factor that the result has within a weight and the source has beside it.
+    /// The factor that the result folds into a weight and the source has beside it.
     fn factor(&self, name: TensorName) -> f32 {
         let is_gguf = |layout| layout == WeightConvention::Gguf;
         match is_gguf(self.layout) && !is_gguf(self.catalog.layout()) {

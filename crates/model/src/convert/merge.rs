@@ -1,5 +1,5 @@
-//! What a conversion brings into matrices that stands beside them in the source: LoRA adapters, `W + scale · B · A`, and
-//! factors of GGUF files (`.scale`) that the result has no tensors of.
+//! Tensors beside the matrices of the source that a conversion merges into them. They are LoRA adapters,
+//! `W + scale · B · A`, and factors of GGUF files (`.scale`) that the result has no tensors for.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -11,18 +11,18 @@ use crate::adapter::{Adapter, LowRank};
 use crate::names::{ParameterKind, TensorName};
 use crate::{Error, Model};
 
-/// What one adapter adds to rows of a tensor of the source.
+/// The term that one adapter adds to rows of a tensor of the source.
 #[derive(Debug)]
 pub(super) struct Addend<'a> {
     /// The tensor's row that the product's first row is added to.
     first_row: usize,
     product: &'a LowRank,
-    /// On `B · A`.
+    /// Factor on `B · A`.
     scale: f32,
 }
 
 impl Addend<'_> {
-    /// Adds to `numbers`, which are these rows of the tensor, `k` columns each.
+    /// Adds the term to `numbers`, which are these rows of the tensor, `k` columns each.
     pub(super) fn add(&self, rows: Range<usize>, k: usize, numbers: &mut [f32]) {
         let LowRank { rank, a, b, .. } = self.product;
         let mut sums = vec![0.0; k];
@@ -44,16 +44,16 @@ impl Addend<'_> {
     }
 }
 
-/// All of it, by the name of the source's tensor.
+/// All that is merged, by the name of the source's tensor.
 #[derive(Debug, Default)]
 pub(super) struct Merge<'a> {
     addends: HashMap<String, Vec<Addend<'a>>>,
-    /// A factor on all of a tensor, or on each of its matrices.
+    /// A factor on the whole of a tensor, or on each of its matrices.
     factors: HashMap<String, Vec<f32>>,
 }
 
 impl<'a> Merge<'a> {
-    /// Of adapters that were opened for this model, each with a factor. Those with a factor of 0 add nothing.
+    /// The merge of adapters that were opened for this model, each with a factor. Those with a factor of 0 add nothing.
     pub(super) fn new(model: &Model, adapters: &'a [(Adapter, f32)]) -> Result<Merge<'a>, Error> {
         let mut merge = Merge::default();
         for (adapter, factor) in adapters.iter().filter(|(_, factor)| *factor != 0.0) {
@@ -95,15 +95,15 @@ impl<'a> Merge<'a> {
         Ok(merge)
     }
 
-    /// What is added to a tensor of the source.
+    /// The terms that are added to a tensor of the source.
     pub(super) fn of(&self, tensor: &str) -> &[Addend<'a>] {
         self.addends.get(tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes the factors beside the matrices of a GGUF file, but for those that the result has tensors of.
+    /// Takes the factors beside the matrices of a GGUF file, except those that the result has tensors for.
     ///
     /// # Errors
-    /// [`Error::Format`] for one that is no numbers, [`Error::BadValue`] for one that cannot be decoded.
+    /// [`Error::Format`] for one that is not numeric, [`Error::BadValue`] for one that cannot be decoded.
     pub(super) fn take_factors(
         &mut self,
         checkpoint: &Checkpoint,
@@ -134,7 +134,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// The factor on a matrix of a tensor that the result has within it, 1 where there is none.
+    /// The factor that the result folds into a matrix of a tensor, 1 where there is none.
     pub(super) fn factor(&self, checkpoint: &Checkpoint, tensor: &str, matrix: usize) -> f32 {
         let own = self.factors.get(tensor);
         let own = own.and_then(|own| own.get(matrix).or(own.first()));
@@ -151,7 +151,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Whether a tensor of the source is a factor that the result has within a matrix.
+    /// Whether a tensor of the source is a factor that the result folds into a matrix.
     pub(super) fn is_within(&self, tensor: &str) -> bool {
         let matrix = tensor.strip_suffix(".scale");
         matrix.is_some_and(|stem| self.factors.contains_key(&format!("{stem}.weight")))

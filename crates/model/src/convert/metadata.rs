@@ -44,7 +44,7 @@ fn set_formats(out: &mut Metadata, recipe: Recipe) {
     out.insert("general.quantization_version", QUANTIZATION_VERSION);
 }
 
-/// The metadata of a model that came from a Hugging Face folder, and what they lack.
+/// The metadata of a model that came from a Hugging Face folder, with notes on missing parts.
 pub(super) fn from_hf(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
@@ -63,7 +63,7 @@ pub(super) fn from_hf(
         out.insert(key, value.clone());
     }
     if let Some(encoder) = config.encoder.as_ref().filter(|e| e.n_token_types > 0) {
-        // llama.cpp asks for it, though it uses the first alone.
+        // llama.cpp asks for it, though it uses only the first.
         let n_types = u32::try_from(encoder.n_token_types).unwrap_or(u32::MAX);
         out.insert("tokenizer.ggml.token_type_count", n_types);
     }
@@ -100,7 +100,7 @@ pub(super) fn from_hf(
     Ok((out, notes))
 }
 
-/// The chat template, and those with names where `tokenizer_config.json` lists several. A file of its own
+/// The chat template, and those with names where `tokenizer_config.json` lists several. A separate file
 /// takes the place of all.
 fn put_templates(out: &mut Metadata, files: &hf::Files) {
     if let Some(template) = &files.chat_template {
@@ -124,7 +124,7 @@ fn put_templates(out: &mut Metadata, files: &hf::Files) {
     }
 }
 
-/// What to call the model: the name of its folder.
+/// A name for the model: that of its folder.
 fn model_name(checkpoint: &Checkpoint) -> String {
     let folder = checkpoint.files().first().and_then(|file| file.parent());
     // `canonicalize` gives `.` a name.
@@ -159,7 +159,7 @@ fn put_sampling(out: &mut Metadata, generation: &serde_json::Value) {
     }
 }
 
-/// The sampling settings of GGUF metadata as `generation_config.json` has them.
+/// The sampling settings of GGUF metadata, in the form of `generation_config.json`.
 pub(super) fn generation_config(
     source: &Metadata,
 ) -> Result<Map<String, serde_json::Value>, Error> {

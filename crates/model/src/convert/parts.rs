@@ -1,8 +1,8 @@
-//! Tensors of the result that are not one tensor of the source: of which weights they are, and where in them each goes.
+//! Tensors of the result that are not one tensor of the source: the weights that they consist of, and the place of each.
 //!
-//! One layout has a tensor an expert and the other all experts in one; one has gates and up projections apart and the
-//! other joined, rows turned to columns or every second row. Both sides say it as graphs read it ([`WeightSource`]), so
-//! any of these comes out of any other.
+//! One layout has a tensor an expert and the other all experts in one. One has gates and up projections apart and the
+//! other joined, with rows as columns or alternating. Both sides describe it as graphs read it ([`WeightSource`]), so
+//! each form can be written from any other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,33 +16,33 @@ use crate::names::TensorName;
 /// A weight of the source, and its place in each matrix of a tensor of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorPart {
-    /// As the source's graph reads it. Of a vector, elements are rows of one element.
+    /// As the source's graph reads it. The elements of a vector are rows of one element.
     pub weight: Weight,
-    /// What happens to its numbers.
+    /// The transformation of its numbers.
     pub transform: Transform,
-    /// Where they go.
+    /// Their place.
     pub place: PartPlace,
 }
 
-/// Where the rows of a part go in a matrix.
+/// Place of the rows of a part in a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartPlace {
     /// Row `i` is row `first + i · step`.
     Rows {
-        /// Where the first row goes.
+        /// Place of the first row.
         first: usize,
-        /// Rows from one to the next.
+        /// Distance from one row to the next.
         step: usize,
     },
     /// Row `i` is row `source(i)`.
     OfHeads(HeadRows),
     /// Row `i` is column `first_column + i · step`, from row `first_row` on.
     Columns {
-        /// Where the first element of a row goes.
+        /// Place of the first element of a row.
         first_row: usize,
-        /// Where the first row goes.
+        /// Place of the first row.
         first_column: usize,
-        /// Columns from one row to the next.
+        /// Distance in columns from one row to the next.
         step: usize,
     },
 }
@@ -50,7 +50,7 @@ pub enum PartPlace {
 /// A tensor of the result, of parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembly {
-    /// Which matrices of the parts.
+    /// Which matrices of the parts it has.
     pub matrices: Range<usize>,
     /// Rows and columns of a matrix of the result.
     pub shape: [usize; 2],
@@ -60,7 +60,7 @@ pub struct Assembly {
 
 /// Whether the tensor is one of the source's, read and written whole.
 pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weight>) -> bool {
-    // What is added to a norm's weight is a transformation of its own.
+    // The number added to a norm's weight is a separate transformation.
     let is_whole = |source: &WeightSource| {
         matches!(
             source,
@@ -74,8 +74,8 @@ pub(super) fn is_whole(tensor: &TensorLayout, sources: &HashMap<TensorName, Weig
     tensor.uses.len() == 1 && tensor.uses.iter().all(whole)
 }
 
-/// The parts of a tensor, or of the tensors a head or expert that it is split into; `None` where the source lacks one, which its
-/// graph would have refused.
+/// The parts of a tensor, or of the tensors per head or expert that it is split into; `None` where the source lacks one, which
+/// its graph would have refused.
 pub(super) fn assembly(
     (tensor, is_split): (&TensorLayout, bool),
     sources: &HashMap<TensorName, Weight>,
@@ -120,8 +120,8 @@ pub(super) fn assembly(
     })
 }
 
-/// The tensor of a matrix that lacks the last rows of the result, which are the first row once more: a table by token whose
-/// graph has the first row for tokens beyond it.
+/// A tensor whose last rows repeat the first row of the source's matrix. It is a table by token whose graph takes the first
+/// row for tokens beyond it.
 pub(super) fn extended(
     tensor: &TensorLayout,
     sources: &HashMap<TensorName, Weight>,
@@ -154,12 +154,12 @@ pub(super) fn extended(
     })
 }
 
-/// Whether the weight has a vector a head, each a tensor of its own.
+/// Whether the weight has a vector for each head, stored as separate tensors.
 fn is_of_vectors(weight: &Weight) -> bool {
     matches!(weight.source, WeightSource::Experts(_)) && weight.n == 1
 }
 
-/// The same weight as one vector a head.
+/// The same weight as one vector for each head.
 fn vectors(weight: Weight, n_heads: usize) -> Weight {
     Weight {
         n_experts: n_heads,
@@ -168,7 +168,7 @@ fn vectors(weight: Weight, n_heads: usize) -> Weight {
     }
 }
 
-/// Whether rows of the tensor are elements: it is a vector, or a vector an expert of which others are every n-th element.
+/// Whether rows of the tensor are elements: it is a vector, or a vector for each expert that takes every n-th element.
 fn by_elements(used: &TensorUse) -> bool {
     let every = matches!(
         used.source,
@@ -194,7 +194,7 @@ fn place(source: &WeightSource) -> PartPlace {
         WeightSource::Derived(derivation) => match derivation {
             Derivation::EveryRow { first, step, .. }
             | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
-            // Of no tensor, or whole.
+            // Of no tensor, or of a whole one.
             Derivation::Ones | Derivation::PlusOne | Derivation::UnitRows => {
                 PartPlace::Rows { first: 0, step: 1 }
             }

@@ -1,4 +1,4 @@
-//! Decides what a conversion writes, before anything is written.
+//! Decides the contents of a conversion's result, before anything is written.
 
 use std::borrow::Cow;
 
@@ -24,22 +24,23 @@ use crate::{Model, ModelConfig};
 pub enum TensorOrigin {
     /// The tensor of this name.
     Tensor(String),
-    /// Numbers from beside the weights: RoPE factors and constants that only the target keeps as a tensor, layers behind the model.
+    /// Numbers from outside the weights: RoPE factors and constants that only the target keeps as a tensor, layers behind the
+    /// model.
     Values(Vec<f32>),
     /// Weights of the source, matrix by matrix.
     Assembly(Assembly),
 }
 
-/// A format that a tensor's shape does not allow, and that another one stands in for.
+/// A format that a tensor's shape does not allow, and the format in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
     /// The tensor's name in the result.
     pub tensor: String,
     /// Its shape, slowest dimension first.
     pub shape: Vec<usize>,
-    /// What the recipe asks for.
+    /// The format that the recipe asks for.
     pub wanted: DType,
-    /// What it gets.
+    /// The format that it gets.
     pub given: DType,
     /// Whether the user asked for it by the tensor's name.
     pub by_name: bool,
@@ -56,7 +57,7 @@ pub struct PlannedTensor {
     pub shape: Vec<usize>,
     /// Type in the result.
     pub tensor_type: TensorType,
-    /// What happens to the numbers.
+    /// The transformation of the numbers.
     pub transform: Transform,
     /// Bytes in the result.
     pub size_bytes: u64,
@@ -101,7 +102,7 @@ impl<'a> Conversion<'a> {
         Conversion::with_options(checkpoint, target, &ConversionOptions::default())
     }
 
-    /// As [`new`](Conversion::new), with an importance matrix, formats of the user's own or adapters to merge.
+    /// As [`new`](Conversion::new), with an importance matrix, formats that the user chose or adapters to merge.
     ///
     /// # Errors
     /// As there; [`Error::Importance`] for a matrix of another model, [`Error::NoImportanceOf`] for a tensor that needs an
@@ -112,7 +113,7 @@ impl<'a> Conversion<'a> {
         options: &ConversionOptions<'a>,
     ) -> Result<Conversion<'a>, Error> {
         let target = target.with_options(options)?;
-        // Whoever builds the graph has checked that every weight is there and has its shape.
+        // The builder of the graph has checked that every weight is there and has its shape.
         let model = Model::from_checkpoint(checkpoint)?;
         let mut merge = Merge::new(&model, options.adapters)?;
         let catalog = Catalog::of(checkpoint);
@@ -163,7 +164,7 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// What is to be written.
+    /// Layout and formats of the result.
     pub fn target(&self) -> ConversionTarget {
         self.target
     }
@@ -184,7 +185,7 @@ impl<'a> Conversion<'a> {
         &self.skipped
     }
 
-    /// Tensors in formats of blocks that the importance matrix says nothing of.
+    /// Tensors in block formats for which the importance matrix has no entry.
     pub fn without_importance(&self) -> &[String] {
         &self.unknown
     }
@@ -193,7 +194,7 @@ impl<'a> Conversion<'a> {
         TensorImportance::new(self.importance, tensor)
     }
 
-    /// What the result will lack, in sentences for the user.
+    /// Parts that the result will lack, in sentences for the user.
     pub fn notes(&self) -> &[String] {
         &self.side.notes
     }
@@ -212,8 +213,8 @@ impl<'a> Conversion<'a> {
     }
 }
 
-/// What lies beside the tensors. A classifier's head and the layers behind a sentence encoder are tensors of one
-/// layout and files of another.
+/// Plans the files beside the tensors. A classifier's head and the layers behind a sentence encoder are tensors
+/// in one layout and files in another.
 fn plan_side(
     files: &SideFiles<'_>,
     config: &ModelConfig,
@@ -252,7 +253,7 @@ fn unused(checkpoint: &Checkpoint, tensors: &[PlannedTensor], taken: &[String]) 
         })
         .collect();
     let names = checkpoint.tensors().iter().map(|info| info.name.as_str());
-    // The configuration holds what the factors say.
+    // The configuration holds the same values as the factors.
     let is_table =
         |name: &str| TensorName::parse_gguf(name).is_some_and(|name| name.role.is_rope_table());
     names

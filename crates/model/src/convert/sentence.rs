@@ -1,4 +1,4 @@
-//! What stands behind an encoder in a conversion: pooling, dense layers, prompts, heads that rank.
+//! Parts behind an encoder in a conversion: pooling, dense layers, prompts, heads that rank.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::names::{TensorName, WeightRole};
 use crate::ranking::{self, ClassifierNames, GGUF_DENSE, GGUF_NORM, GGUF_OUT, OUTPUT_LABELS};
 use crate::sentence::{self, DenseLayer};
 
-/// Files beside the weights that say something of sentence-transformers alone.
+/// Files beside the weights that only sentence-transformers reads.
 pub(super) const FILES: [&str; 3] = [
     "modules.json",
     "config_sentence_transformers.json",
@@ -28,10 +28,10 @@ pub(super) const FILES: [&str; 3] = [
 /// The pooling step's folder.
 const POOLING_FOLDER: &str = "1_Pooling";
 
-/// Cosine of two rows from which on they are of one matrix, however coarsely each is stored.
+/// Least cosine at which two rows count as rows of one matrix, however coarsely each is stored.
 const MIN_COSINE: f64 = 0.9;
 
-/// Puts what a folder has behind its model into a GGUF file.
+/// Puts the parts behind a folder's model into a GGUF file.
 pub(super) fn put_into_gguf(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
@@ -60,7 +60,7 @@ pub(super) fn put_into_gguf(
     }
 }
 
-/// What a GGUF file gets beside the model.
+/// Entries of a GGUF file beside the model.
 struct GgufExtras<'a> {
     checkpoint: &'a Checkpoint,
     config: &'a ModelConfig,
@@ -225,7 +225,7 @@ impl GgufExtras<'_> {
     }
 }
 
-/// llama.cpp's number of a way of pooling.
+/// llama.cpp's number for a kind of pooling.
 fn pooling_number(pooling: EncoderPooling) -> u32 {
     match pooling {
         EncoderPooling::Mean => 1,
@@ -277,12 +277,12 @@ fn rows_of(checkpoint: &Checkpoint, name: &str, rows: [usize; 2]) -> Result<Vec<
     Ok(out)
 }
 
-/// What a folder says of sentence-transformers, for another one.
+/// Copies a folder's files of sentence-transformers for another one.
 pub(super) fn copy(checkpoint: &Checkpoint, folder: &Path, side: &mut SideOutput) {
     let modules = checkpoint.hf().and_then(|files| files.modules.as_deref());
     let paths = modules.unwrap_or_default().iter();
     let mut paths: Vec<&str> = paths.map(|module| &*module.path).collect();
-    // It counts without a list too.
+    // Pooling counts without a list too.
     paths.push(POOLING_FOLDER);
     paths.sort_unstable();
     paths.dedup();
@@ -297,7 +297,7 @@ pub(super) fn copy(checkpoint: &Checkpoint, folder: &Path, side: &mut SideOutput
     }
 }
 
-/// Writes the files of sentence-transformers that a GGUF file's keys and tensors stand for.
+/// Writes the files of sentence-transformers that correspond to a GGUF file's keys and tensors.
 pub(super) fn put_into_folder(
     checkpoint: &Checkpoint,
     source: &Metadata,
@@ -335,7 +335,7 @@ pub(super) fn put_into_folder(
         side.taken
             .extend(["weight", "bias"].map(|part| format!("{name}.{part}")));
     }
-    // llama.cpp's files do not say; it does so itself.
+    // llama.cpp's files do not record it; llama.cpp itself normalises.
     if source.get_bool(sentence::NORMALIZE)?.unwrap_or(true) {
         modules.push(("Normalize", format!("{}_Normalize", modules.len())));
     }

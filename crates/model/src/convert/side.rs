@@ -13,7 +13,7 @@ use crate::ModelConfig;
 use crate::arch;
 use crate::config::hf;
 
-/// Files of a Hugging Face folder that stay true whatever becomes of the weights.
+/// Files of a Hugging Face folder that do not depend on the weights.
 const UNCHANGED_FILES: [&str; 11] = [
     "tokenizer.json",
     "tokenizer_config.json",
@@ -28,7 +28,7 @@ const UNCHANGED_FILES: [&str; 11] = [
     "preprocessor_config.json",
 ];
 
-/// Entries of `config.json` that say nothing about the graph but that programs look for.
+/// Entries of `config.json` that do not affect the graph but that programs look for.
 const KEPT_KEYS: [&str; 4] = [
     "bos_token_id",
     "eos_token_id",
@@ -36,7 +36,7 @@ const KEPT_KEYS: [&str; 4] = [
     crate::ranking::JUDGE_MARK,
 ];
 
-/// What a side file will hold.
+/// Contents of a side file.
 #[derive(Debug)]
 pub(super) enum Contents {
     Bytes(Vec<u8>),
@@ -47,11 +47,11 @@ pub(super) enum Contents {
 /// The result's metadata and side files.
 #[derive(Debug, Default)]
 pub(super) struct SideOutput {
-    /// Of a GGUF file.
+    /// Metadata of a GGUF file.
     pub(super) metadata: Option<Metadata>,
-    /// Of a folder: name, which may lead into a folder within it, and contents.
+    /// Files of a folder: name, which may lead into a folder within it, and contents.
     pub(super) files: Vec<(String, Contents)>,
-    /// What the result lacks, for the user.
+    /// Parts that the result lacks, for the user.
     pub(super) notes: Vec<String>,
     /// Tensors of the source that side files hold.
     pub(super) taken: Vec<String>,
@@ -71,7 +71,7 @@ impl SideOutput {
         }
     }
 
-    /// Puts `config.json` among the files, when all is said that it says.
+    /// Puts `config.json` among the files, once all of its entries are known.
     pub(super) fn put_config(&mut self) {
         if !self.config.is_empty() {
             let config = Value::Object(std::mem::take(&mut self.config));
@@ -84,12 +84,12 @@ impl SideOutput {
     }
 }
 
-/// What side files depend on.
+/// Inputs of side files.
 pub(super) struct SideFiles<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) config: &'a ModelConfig,
     pub(super) target: ConversionTarget,
-    /// Source and result follow the same conventions, so that `config.json` stays true.
+    /// Whether source and result follow the same conventions, so that `config.json` stays true.
     pub(super) same_layout: bool,
 }
 
@@ -172,7 +172,7 @@ impl SideFiles<'_> {
         Ok(out)
     }
 
-    /// The configuration without what says how matrices of the source are packed: the result's are not.
+    /// The configuration without the packing of the source's matrices: the result's are not packed.
     fn unpacked(&self, mut config: Value) -> Value {
         let packing = self.checkpoint.hf().and_then(|files| files.packing());
         if packing.is_some_and(|packing| packing.is_ok()) {

@@ -4,7 +4,7 @@
 //! and XLM-R's Unigram ([`pieces`], [`word_piece`], [`unigram`]).
 //! They keep different things. `tokenizer.json` spells out how text is split before merging, GGUF
 //! names it ([`pre`]). `tokenizer.json` lists merges, GGUF's `llama` kind has scores: the higher a
-//! token's score, the earlier it is merged, whatever its two parts.
+//! token's score, the earlier it is merged, from any two parts.
 
 pub(super) mod from_hf;
 mod pieces;
@@ -19,7 +19,7 @@ const BYTE_LEVEL: &str = "gpt2";
 /// `tokenizer.ggml.model` of SentencePiece's BPE.
 const SENTENCE_PIECE: &str = "llama";
 
-/// What SentencePiece writes for a space.
+/// SentencePiece's character for a space.
 const SPACE_MARK: char = '\u{2581}';
 
 /// `tokenizer.ggml.token_type`.

@@ -1,13 +1,13 @@
-//! What a conversion does to the numbers of a tensor besides storing them in another format.
+//! Transformations of a tensor's numbers in a conversion, besides storing them in another format.
 
 use crate::names::permutation;
 
-/// Which way rows of Q and K are brought.
+/// Direction of a reordering of rows of Q and K.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
     /// From Hugging Face's order to GGUF's: the rows that RoPE rotates together become neighbours.
     Interleave,
-    /// The way back.
+    /// The inverse.
     SplitHalves,
 }
 
@@ -16,9 +16,9 @@ pub enum RowOrder {
 pub struct Permutation {
     /// Rows of a head.
     pub head_dim: usize,
-    /// Those that RoPE rotates, from the first on; the others stay.
+    /// Rows that RoPE rotates, from the first on; the others stay.
     pub n_rot: usize,
-    /// Which way.
+    /// Direction.
     pub order: RowOrder,
 }
 
@@ -40,10 +40,10 @@ impl Permutation {
     }
 }
 
-/// A change of the order of value heads: those of a key head beside each other, or one of each key head in turn.
+/// A change of the order of value heads: those of a key head adjacent, or one of each key head in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadOrder {
-    /// Whether the heads lie along rows, not along columns.
+    /// Whether the heads divide rows, not columns.
     pub by_rows: bool,
     /// Rows or columns before the first head.
     pub first: usize,
@@ -62,7 +62,7 @@ impl HeadOrder {
         self.first + self.n_groups * self.group * self.head_dim
     }
 
-    /// Row or column `at` comes from there.
+    /// Source of row or column `at`.
     fn source(self, at: usize) -> usize {
         let Some(at) = at.checked_sub(self.first) else {
             return at;
@@ -89,7 +89,7 @@ impl HeadOrder {
     }
 }
 
-/// What a conversion computes of each number.
+/// A function that a conversion applies to each number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberMap {
     /// The number itself.
@@ -107,9 +107,9 @@ pub struct Transform {
     pub permutation: Option<Permutation>,
     /// Order of value heads.
     pub heads: Option<HeadOrder>,
-    /// What is computed of each number.
+    /// The function of each number.
     pub map: NumberMap,
-    /// Factor, 1 but for embeddings that one layout stores scaled, and for factors that one layout has within weights.
+    /// Factor, 1 but for embeddings that one layout stores scaled, and for factors that one layout folds into weights.
     pub scale: f32,
     /// Added, 0 but for norms that one layout stores as `1 + w`.
     pub offset: f32,

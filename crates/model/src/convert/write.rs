@@ -18,7 +18,7 @@ use super::{Error, OutputContainer};
 /// Weights of a folder are split into files of up to this size, as the Hugging Face hub advises.
 const MAX_SHARD_BYTES: u64 = 5_000_000_000;
 
-/// How far a conversion is.
+/// Progress of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct ConversionProgress<'a> {
     /// The tensor being written, by its name in the result.
@@ -31,10 +31,10 @@ pub struct ConversionProgress<'a> {
     pub elems_total: u64,
 }
 
-/// Sees the progress and says whether to go on.
+/// Receives the progress and decides whether to continue.
 type ConversionObserver<'a> = dyn FnMut(ConversionProgress<'_>) -> ControlFlow<()> + 'a;
 
-/// What a conversion wrote.
+/// Result of a written conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversionSummary {
     /// The files, weights first.
@@ -55,9 +55,9 @@ impl Conversion<'_> {
     /// `n_threads` encode. `progress` is called after every few megabytes and may stop the work.
     ///
     /// # Errors
-    /// [`Error::Output`] for a path that cannot be what is to be written, [`Error::NotFinite`] and
+    /// [`Error::Output`] for a path that the result cannot be written to, [`Error::NotFinite`] and
     /// [`Error::F16Range`] for numbers that the result cannot hold, [`Error::Cancelled`],
-    /// [`Error::Format`] and [`Error::Io`] for what the file system refuses. Nothing new is left
+    /// [`Error::Format`] and [`Error::Io`] for refusals of the file system. Nothing new is left
     /// behind then, and files that were there are as they were: everything is on the disk before
     /// the first file gets its name.
     pub fn write(
@@ -137,8 +137,8 @@ impl Conversion<'_> {
                 (dir.to_owned(), TensorSink::Shards(writer))
             }
         };
-        // Side files wait on the disk under temporary names: what can fail about them fails before
-        // any file has its own.
+        // Side files wait on the disk under temporary names, so that their failures come before any
+        // file has its final name.
         let mut side = Vec::with_capacity(self.side.files.len());
         for (name, contents) in &self.side.files {
             side.push(stage(&dir.join(name), contents)?);
@@ -222,7 +222,7 @@ impl Conversion<'_> {
     ) -> Result<(), Error> {
         let from = match self.checkpoint.info(source).map(|info| info.tensor_type) {
             Some(TensorType::Weights(from)) => from,
-            // The error says what is there.
+            // The error names the format that is there.
             _ => self.checkpoint.require(source)?.dtype()?,
         };
         let bytes = &self.checkpoint.read(source)?[..];
@@ -249,7 +249,7 @@ impl Conversion<'_> {
         Ok(())
     }
 
-    /// The encoding of all rows of a tensor; `matrix` says whose factor they have.
+    /// The encoding of all rows of a tensor; `matrix` selects their factor.
     fn job<'j>(
         &'j self,
         planned: &PlannedTensor,
@@ -274,7 +274,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Rows and columns of a tensor. Rows of a vector whose rows change places are its elements.
+/// Rows and columns of a tensor. In a vector whose rows are reordered, each row is an element.
 fn rows_and_columns(planned: &PlannedTensor) -> (usize, usize) {
     match (planned.shape.split_last(), planned.transform.permutation) {
         (Some((&len, [])), Some(_)) => (len, 1),
@@ -311,7 +311,7 @@ fn stage(path: &Path, contents: &Contents) -> Result<AtomicFile, Error> {
     Ok(file)
 }
 
-/// Where the tensors go.
+/// Destination of the tensors.
 enum TensorSink {
     Gguf(gguf::Writer<AtomicFile>),
     Shards(ShardedWriter),

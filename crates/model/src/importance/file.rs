@@ -21,7 +21,8 @@ impl ImportanceMatrix {
     /// Reads either kind of file.
     ///
     /// # Errors
-    /// [`ImportanceError::File`] and [`ImportanceError::Format`] for what is not an importance matrix, or damaged.
+    /// [`ImportanceError::File`] and [`ImportanceError::Format`] for a file that is not an importance matrix, or
+    /// is damaged.
     pub fn read(path: &Path) -> Result<ImportanceMatrix, ImportanceError> {
         let bytes = std::fs::read(path).map_err(|source| millrace_format::Error::Io {
             path: path.to_owned(),
@@ -208,7 +209,7 @@ fn numbers(bytes: &[u8], info: &TensorInfo, path: &Path) -> Result<Vec<f32>, Imp
     Ok(values.iter().map(|x| f32::from_le_bytes(*x)).collect())
 }
 
-/// A reader of little-endian numbers that knows where it is.
+/// A reader of little-endian numbers that tracks its position.
 struct DatReader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -1,4 +1,4 @@
-//! Files there and back, and what is refused.
+//! Round trips of files, and refusals.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a weight is for.
+//! Purposes of weights.
 
 use super::table::row;
 
@@ -31,7 +31,7 @@ pub enum WeightRole {
     AttnQNorm,
     /// `[head_dim]`, or as many as all heads have: norm of keys.
     AttnKNorm,
-    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    /// `[n_heads]`: a score of each head that takes part in softmax but has no value.
     AttnSinks,
     /// `[n_heads·head_dim, d_model]`: gate of the attention's output.
     AttnGate,
@@ -73,9 +73,9 @@ pub enum WeightRole {
     FfnSubNorm,
     /// `[d_model, d_ff]`: down projection of the feed-forward.
     FfnDown,
-    /// `[1]`: what xIELU's factor on squares is made of (folders only).
+    /// `[1]`: parameter of xIELU's factor on squares (folders only).
     XieluAlphaP,
-    /// `[1]`: what its factor on exponentials is made of (folders only).
+    /// `[1]`: parameter of its factor on exponentials (folders only).
     XieluAlphaN,
     /// A number: its slope at zero (folders only).
     XieluBeta,
@@ -95,11 +95,11 @@ pub enum WeightRole {
     ExpertsGateUp,
     /// `[n_experts, d_model, d_ff]`: down projections of experts.
     ExpertsDown,
-    /// `[latent, d_model]`: projection of what enters experts.
+    /// `[latent, d_model]`: projection of the experts' input.
     LatentDown,
-    /// `[d_model, latent]`: projection of what experts give.
+    /// `[d_model, latent]`: projection of the experts' output.
     LatentUp,
-    /// `[1, d_model]`: gate of the shared expert as a whole.
+    /// `[1, d_model]`: gate of the whole shared expert.
     SharedRouter,
     /// `[shared_d_ff, d_model]`: gate of the shared expert's activation.
     SharedGate,
@@ -111,11 +111,11 @@ pub enum WeightRole {
     SharedGateUp,
     /// `[d_model]`: norm after the feed-forward, before the residual addition.
     FfnPostNorm,
-    /// `[vocab, n_layers·per_layer]`: the table of each layer's own embeddings, one layer's beside the other's.
+    /// `[vocab, n_layers·per_layer]`: the table of the separate embeddings of all layers, side by side.
     LayerEmbedding,
     /// `[n_layers·per_layer, d_model]`: projection of a token's embedding to those.
     LayerEmbeddingProj,
-    /// `[per_layer]`: norm of what that projection gives a layer.
+    /// `[per_layer]`: norm of that projection's output for a layer.
     LayerEmbeddingNorm,
     /// `[per_layer, d_model]`: gate of the layer's own embedding.
     LayerEmbeddingGate,
@@ -123,21 +123,21 @@ pub enum WeightRole {
     LayerEmbeddingUp,
     /// `[d_model]`: norm behind that projection, before the residual addition.
     LayerEmbeddingPostNorm,
-    /// `[1]`: factor on what leaves the block.
+    /// `[1]`: factor on the block's output.
     LayerScale,
-    /// `[n_streams - 1, d_model, d_model]`: what makes the other streams of a token's embedding (AltUp).
+    /// `[n_streams - 1, d_model, d_model]`: projections of a token's embedding into the other streams (AltUp).
     AltUpProj,
-    /// `[n_streams - 1, d_model, d_model]`: what brings them back into one.
+    /// `[n_streams - 1, d_model, d_model]`: projections that bring them back into one.
     AltUpUnembed,
     /// `[d_model]`: norm before the router of streams.
     AltUpRouterNorm,
     /// `[n_streams, d_model]`: router of streams.
     AltUpRouter,
-    /// `[n_streams², n_streams]`: how much streams take of each other before a block, of what the router says.
+    /// `[n_streams², n_streams]`: how much streams take of each other before a block, from the router's output.
     AltUpPredict,
-    /// `[n_streams, n_streams]`: how much they take of what the block made.
+    /// `[n_streams, n_streams]`: how much they take of the block's output.
     AltUpCorrect,
-    /// `[d_model]`: factors on the stream by which the layer's own embedding is gated.
+    /// `[d_model]`: factors on the stream that gates the layer's own embedding.
     AltUpCorrectScale,
     /// `[rank, d_model]`: low-rank residual beside attention, down.
     LaurelDown,
@@ -145,7 +145,7 @@ pub enum WeightRole {
     LaurelUp,
     /// `[d_model]`: norm behind it.
     LaurelPostNorm,
-    /// `[d_model]`: norm before experts that stand beside a dense network.
+    /// `[d_model]`: norm before experts that run beside a dense network.
     ExpertsNorm,
     /// `[d_model]`: norm behind those experts.
     ExpertsPostNorm,
@@ -153,7 +153,7 @@ pub enum WeightRole {
     DensePostNorm,
     /// `[context, d_model]`: embeddings of positions.
     PositionEmbedding,
-    /// `[n_types, d_model]`: embeddings of the texts that tokens are of.
+    /// `[n_types, d_model]`: embeddings of the kinds of text that tokens belong to.
     TokenTypes,
     /// `[d_model]`: norm of the embeddings; in files of LFM2 the norm before the head.
     EmbeddingNorm,
@@ -167,7 +167,7 @@ pub enum WeightRole {
     Output,
     /// `[3·d_model, d_model]`: projections of a short convolution in one: gate before, gate after, input.
     ShortConvIn,
-    /// `[d_model, d_model]`: the first of them by itself.
+    /// `[d_model, d_model]`: the first of them as a separate matrix.
     ShortConvB,
     /// `[d_model, d_model]`: the second.
     ShortConvC,
@@ -184,7 +184,7 @@ pub enum WeightRole {
     SsmInGate,
     /// `[d_inner + 2·n_groups·d_state, d_model]`: its values, keys and queries, the rows behind.
     SsmInXbc,
-    /// `[d_inner, d_model]`: its values by themselves.
+    /// `[d_inner, d_model]`: its values as a separate matrix.
     SsmInX,
     /// `[n_groups·d_state, d_model]`: its keys.
     SsmInB,
@@ -208,15 +208,15 @@ pub enum WeightRole {
     SsmGateA,
     /// `[width, head_dim]`: gate of its output, up.
     SsmGateB,
-    /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, what steps are made of, keys and queries.
+    /// `[dt_rank + 2·d_state, d_inner]`: of a scan of channels, the inputs of steps, keys and queries.
     SsmX,
-    /// `[dt_rank, d_inner]`: what its steps are made of, rows of [`SsmX`](WeightRole::SsmX).
+    /// `[dt_rank, d_inner]`: the inputs of its steps, rows of [`SsmX`](WeightRole::SsmX).
     SsmXDt,
     /// `[d_state, d_inner]`: its keys, the rows behind.
     SsmXB,
     /// `[d_state, d_inner]`: its queries, the last rows.
     SsmXC,
-    /// `[dt_rank]`: norm of what its steps are made of.
+    /// `[dt_rank]`: norm of the inputs of its steps.
     SsmDtNorm,
     /// `[d_state]`: norm of its keys.
     SsmBNorm,
@@ -234,7 +234,7 @@ pub enum WeightRole {
     SsmBeta,
     /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
     SsmBetaAlpha,
-    /// `[n_heads]`: the share of values that goes past the state of a selective scan; of a scan of channels `[d_inner]`.
+    /// `[n_heads]`: the share of values that bypasses the state of a selective scan; of a scan of channels `[d_inner]`.
     SsmSkip,
     /// `[v_dim]`: norm of a recurrent layer's value heads; of a selective scan `[n_groups, d_inner / n_groups]`.
     SsmNorm,
@@ -242,8 +242,8 @@ pub enum WeightRole {
     SsmPreNorm,
     /// `[d_model, v_width]`: projection of a recurrent layer's output.
     SsmOut,
-    /// `[6, 1, 1, d_model]`: of RWKV, shares of the token before in the rows that its projections read: of receptance, decay, key,
-    /// value, rate and gate.
+    /// `[6, 1, 1, d_model]`: of RWKV, shares of the previous token in the rows that its projections read: of receptance, decay,
+    /// key, value, rate and gate.
     TimeMixLerp,
     /// `[d_model]`: that of receptance, a row of [`TimeMixLerp`](WeightRole::TimeMixLerp).
     TimeMixLerpR,
@@ -257,19 +257,19 @@ pub enum WeightRole {
     TimeMixLerpA,
     /// `[d_model]`: of the gate.
     TimeMixLerpG,
-    /// `[d_model]`: added to what its decays are made of.
+    /// `[d_model]`: offset of its decays, before their sigmoid.
     TimeMixDecayOffset,
     /// `[rank, d_model]`: inputs for its decays, down.
     TimeMixDecayA,
     /// `[d_model, rank]`: up.
     TimeMixDecayB,
-    /// `[d_model]`: added to what its rates of learning are made of.
+    /// `[d_model]`: offset of its rates of learning, before their sigmoid.
     TimeMixRateOffset,
     /// `[rank, d_model]`: inputs for its rates, down.
     TimeMixRateA,
     /// `[d_model, rank]`: up.
     TimeMixRateB,
-    /// `[d_model]`: added to what the shares of the first layer's values are made of.
+    /// `[d_model]`: offset of the shares of the first layer's values, before their sigmoid.
     TimeMixValueOffset,
     /// `[rank, d_model]`: inputs for these shares, down.
     TimeMixValueA,
@@ -279,11 +279,11 @@ pub enum WeightRole {
     TimeMixGateA,
     /// `[d_model, rank]`: up.
     TimeMixGateB,
-    /// `[d_model]`: factors on keys for the direction that its state loses.
+    /// `[d_model]`: factors on keys for the direction that is removed from its state.
     TimeMixRemoval,
     /// `[d_model]`: how far the rate weakens keys.
     TimeMixWeakening,
-    /// `[d_model]`, in folders `[n_heads, head_dim]`: factors on products of receptance and keys that go past the state.
+    /// `[d_model]`, in folders `[n_heads, head_dim]`: factors on products of receptance and keys that bypass the state.
     TimeMixBonus,
     /// `[d_model, d_model]`: its keys.
     TimeMixKey,
@@ -295,7 +295,7 @@ pub enum WeightRole {
     TimeMixNorm,
     /// `[d_model, d_model]`: projection of its output.
     TimeMixOutput,
-    /// `[d_model]`: the share of the token before in the row that its network reads.
+    /// `[d_model]`: the share of the previous token in the row that its network reads.
     ChannelMixLerp,
     /// `[d_ff, d_model]`: its network, up.
     ChannelMixKey,
@@ -371,7 +371,7 @@ impl WeightRole {
         use WeightRole::*;
         matches!(
             self,
-            // Heads may have factors of their own in norms.
+            // Norms may have separate factors for each head.
             AttnQNorm
                 | AttnKNorm
                 | Router

@@ -1,4 +1,4 @@
-//! What each weight is called in GGUF files and in Hugging Face files.
+//! The name of each weight in GGUF files and in Hugging Face files.
 
 use super::WeightRole;
 

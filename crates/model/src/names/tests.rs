@@ -32,8 +32,8 @@ fn table_is_in_enum_order() {
 #[test]
 fn every_name_parses_back() {
     for name in all() {
-        // A norm may have the name of the one before attention; gate and up projection in one have the up projection's name, and a norm or a bias for the choice without a suffix has no bias.
-        // A matrix in place of attention has the name of its output's.
+        // A norm may have the name of the one before attention. Gate and up projection in one have the up projection's name. A norm, or a
+        // bias for the choice, without a suffix has no bias. A matrix in place of attention has the name of its output projection.
         let is_linear = name.role == WeightRole::AttnLinear;
         let is_of_another = match name.role {
             WeightRole::FfnNormBeside | WeightRole::FfnGateUp | WeightRole::SharedGateUp => true,
@@ -127,7 +127,7 @@ fn a_family_names_modules_and_parameters_of_its_own() {
         bias.hf("model.", names).unwrap(),
         "model.layers.2.mlp.experts.gate_up_proj_bias"
     );
-    // Factors of packed matrices stand beside them.
+    // Factors are stored beside packed matrices.
     let scale = TensorName::block(2, WeightRole::ExpertsGate).scale();
     assert_eq!(
         scale.hf("model.", names).unwrap(),

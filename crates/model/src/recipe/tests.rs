@@ -1,4 +1,4 @@
-//! What recipes choose.
+//! Choices of recipes.
 
 use super::*;
 use crate::synth::ModelGeometry;
@@ -77,8 +77,7 @@ fn recipes_are_the_formats_kinds_of_files() {
     }
 }
 
-/// What `llama-quantize` chooses for Llama 3.2 1B: 16 layers, tied head, four query heads a
-/// value head.
+/// The choices of `llama-quantize` for Llama 3.2 1B: 16 layers, tied head, four query heads a value head.
 #[test]
 fn choices_for_llama_1b() {
     let mixed: Vec<usize> = (0..16)

@@ -1,16 +1,16 @@
-//! How much noise makes a synthetic draft layer guess right at a given rate.
+//! Amount of noise with which a synthetic draft layer guesses right at a given rate.
 //!
 //! The model's scores of its next token are, by the head's random rows, independent normal numbers of one deviation. The
-//! layer's are the same with normal numbers of `noise` times that deviation added. Which score is the greatest hangs on the
-//! scores near the greatest, whose differences are those of a Poisson process of density `exp(-b·x)`: `b` is the hazard of
-//! the normal distribution at the greatest of a vocabulary (Leadbetter, Lindgren and Rootzén 1983, chapter 1). With
-//! `c = b · noise`, and with `t` and `u` standard normal, the greatest stays the greatest with the probability
+//! layer's are the same with normal numbers of `noise` times that deviation added. Which score is the greatest depends on
+//! the scores near the greatest. Their differences are those of a Poisson process of density `exp(-b·x)`: `b` is the
+//! hazard of the normal distribution at the greatest of a vocabulary (Leadbetter, Lindgren and Rootzén 1983, chapter 1).
+//! With `c = b · noise`, and with `t` and `u` standard normal, the greatest stays the greatest with the probability
 //!
 //! ```text
 //! P(c) = E_t[ 1 / E_u[ max(1, exp(c·(u - t))) ] ]
 //! ```
 
-/// Rates below this need more noise than there is signal.
+/// Lower rates need more noise than there is signal.
 pub const MIN_ACCEPTANCE: f64 = 0.05;
 
 /// Half the width and the number of steps of integrals over a normal density.
@@ -64,8 +64,8 @@ fn density(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// The share of normal numbers below `x`, to 1e-7 of it or of what is above (Abramowitz and Stegun 1964, 7.1.26 for the
-/// middle, 26.2.12 for the tails).
+/// The share of normal numbers below `x`, to 1e-7 of that share or of its complement (Abramowitz and Stegun 1964,
+/// 7.1.26 for the middle, 26.2.12 for the tails).
 fn below(x: f64) -> f64 {
     if x < -3.0 {
         let y = x * x;
@@ -108,7 +108,7 @@ mod tests {
         assert!((hazard(1000) - 3.367).abs() < 0.01, "{}", hazard(1000));
     }
 
-    /// By drawing scores: the greatest of 512 with noise is that without it as often as was asked for.
+    /// By drawing scores: the greatest of 512 stays the greatest with noise as often as was asked for.
     #[test]
     fn drawn_scores_keep_their_greatest_as_often() {
         assert_eq!(noise(1.0, 512), 0.0);

@@ -1,10 +1,10 @@
-//! Models with a draft layer that guesses most of what they write.
+//! Models with a draft layer that guesses most of their output.
 //!
-//! All that would add to the residual stream is zero, so the next token follows from the last one: the token whose row of the
-//! head is nearest to the last one's row of the table, seen through the last norm. Signs by chance in that norm keep a model
+//! Every addition to the residual stream is zero, so the next token follows from the last one. It is the token whose row of
+//! the head is nearest to the last one's row of the table, seen through the last norm. Random signs in that norm keep a model
 //! whose head is its table from repeating one token. The layer's projection is the identity beside noise, its norms are those
-//! of the model, and its block adds nothing: its guess is the model's token unless the noise tips the scales. How often that
-//! is decides the noise ([`acceptance`]).
+//! of the model, and its block adds nothing. Its guess is the model's token unless the noise changes the maximum. The noise
+//! follows from how often that may happen ([`acceptance`]).
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::builder;
 use crate::config::ModelConfig;
 use crate::names::{ParameterKind, TensorName, WeightRole};
 
-/// The share of guesses that are right where nobody asks for another.
+/// The default share of guesses that are right.
 pub const DEFAULT_ACCEPTANCE: f64 = 0.95;
 
 /// The seed of the signs of last norms, which a model and its layer share.
@@ -63,7 +63,7 @@ impl SynthJob<'_> {
     }
 }
 
-/// Says the layer in a GGUF file's metadata, where it counts as a block.
+/// Records the layer in a GGUF file's metadata, where it counts as a block.
 pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
     let arch = arch::by_name(config.family).gguf_arch;
     let number = |n: usize| GgufValue::U32(u32::try_from(n).unwrap_or(u32::MAX));
@@ -77,7 +77,7 @@ pub(super) fn write_gguf(config: &ModelConfig, out: &mut Metadata) {
     }
 }
 
-/// Says it in a folder's configuration.
+/// Records it in a folder's configuration.
 pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     let stands_alone = |layer: arch::draft::DraftLayer| !layer.hf_modules.is_empty();
     let key = match arch::by_name(config.family).draft.is_some_and(stands_alone) {
@@ -87,7 +87,7 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out[key] = json!(1);
 }
 
-/// Whether a matrix is zero in such a model: what it gives would be added to the stream.
+/// Whether a matrix is zero in such a model: its output would be added to the stream.
 pub(super) fn is_zero(name: TensorName) -> bool {
     use WeightRole::*;
     let adds = matches!(
@@ -97,7 +97,7 @@ pub(super) fn is_zero(name: TensorName) -> bool {
     adds && name.part == ParameterKind::Weight
 }
 
-/// The vector of this name in such a model, where it is another than elsewhere; `offset` is added when it is read.
+/// The vector of this name in such a model, where it differs from others; `offset` is added when it is read.
 pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>> {
     match name.role {
         WeightRole::DraftEmbedNorm | WeightRole::DraftStateNorm => Some(vec![1.0 - offset; n]),
@@ -117,7 +117,8 @@ pub(super) fn vector(name: TensorName, n: usize, offset: f32) -> Option<Vec<f32>
     }
 }
 
-/// The layer's projection `[d_model, 2·d_model]`: the identity beside what makes `noise` times a state of unit elements.
+/// The layer's projection `[d_model, 2·d_model]`: the identity beside a random matrix, whose product with a state of
+/// unit elements has elements of size `noise`.
 pub(super) fn projection([n, k]: [usize; 2], noise: f32, seed: u64) -> Vec<f32> {
     let mut rng = SynthRng::new(seed);
     let std = noise / (n as f32).sqrt();

@@ -31,7 +31,7 @@ struct GeometryRow {
     norm_eps: f32,
     rope_theta: f32,
     rope_scaling: RopeScaling,
-    /// Window of the layers that the family's GGUF files have it on.
+    /// Window, in the layers for which the family's GGUF files have it.
     window: Option<usize>,
     tied_head: bool,
     vision: Option<EncoderGeometry>,
@@ -39,13 +39,13 @@ struct GeometryRow {
     n_rot: Option<usize>,
     /// Experts, those that a token uses, the width of one.
     experts: Option<[usize; 3]>,
-    /// Whether attention has every bias, in families whose configuration says it.
+    /// Whether attention has every bias, in families whose configuration gives it.
     attention_biases: bool,
     /// Recurrent layers.
     recurrent: Option<RecurrentRow>,
 }
 
-/// What recurrent layers compute, and what else is in models that have them.
+/// The mixer of recurrent layers, and other values of models with such layers.
 #[derive(Debug, PartialEq)]
 struct RecurrentRow {
     mixer: RecurrentMixer,
@@ -70,7 +70,7 @@ struct EncoderGeometry {
 }
 
 impl RecurrentRow {
-    /// The configuration of so many layers.
+    /// The configuration for this number of layers.
     fn config(&self, n_layers: usize) -> RecurrentConfig {
         let layers = (0..n_layers).map(|layer| !self.attending.contains(&layer));
         RecurrentConfig {

@@ -11,7 +11,7 @@ use crate::config::ModelConfig;
 use crate::names::{HF_PREFIXES, TensorName};
 use crate::recipe::Recipe;
 
-/// The tensors a checkpoint of random weights would have; their places in files are of no meaning.
+/// The tensors that a checkpoint of random weights would have; their places in files have no meaning.
 pub(crate) fn tensors(config: &ModelConfig, recipe: Recipe, source: Source) -> Vec<TensorInfo> {
     let layout = match source {
         Source::Gguf => WeightConvention::Gguf,
@@ -66,7 +66,7 @@ pub(super) fn plan(
     out
 }
 
-/// Plans a tensor; where each expert has one, all of them.
+/// Plans a tensor; where each expert has one, plans all of them.
 pub(super) fn push_tensor(
     out: &mut Vec<SynthTensor>,
     (name, spelled): (TensorName, String),

@@ -74,7 +74,7 @@ fn folders_and_bundles_open_with_the_same_configuration() {
         let written = make(geometry, &out, &options(recipe));
         let checkpoint = Checkpoint::open(&out).unwrap();
         let model = Model::from_checkpoint(&checkpoint).unwrap_or_else(|e| panic!("{e}"));
-        // A bundle's head is its own where the table is already scaled.
+        // A bundle has a separate head where the table is already scaled.
         assert_eq!(
             model.config.tied_head,
             recipe != "Q4NX" && geometry != "qwen-tiny"
@@ -346,7 +346,7 @@ fn the_encoder_of_the_4b_has_the_published_size() {
     assert_eq!((encoder.layers.len(), encoder.config.head_dim()), (27, 72));
 }
 
-/// A file and a folder with a draft layer say so, open as before, and have a layer that reads all of its tensors.
+/// A file and a folder with a draft layer record it, open as before, and have a layer that reads all of its tensors.
 #[test]
 fn files_with_a_draft_layer_open_with_and_without_it() {
     let dir = tempdir().unwrap();

@@ -23,7 +23,7 @@ pub(super) const TOKENS: [&str; 5] = [
     "<image_soft_token>",
 ];
 
-/// What stands before the text model's names in the hub's files of models with a vision encoder.
+/// Prefix of the text model's names in the hub's files of models with a vision encoder.
 pub(super) const TEXT_PREFIX: &str = "language_model.model.";
 
 /// The vision encoder's tensors in a folder whose weights are of this type.
@@ -39,7 +39,7 @@ pub(super) fn plan_folder(config: &VisionConfig, dtype: DType) -> Vec<SynthTenso
     config.names().into_iter().map(planned).collect()
 }
 
-/// The tensors of an `mmproj` file: what llama.cpp's converter keeps in F32 is, the rest is F16.
+/// The tensors of an `mmproj` file: F32 where llama.cpp's converter keeps F32, else F16.
 pub(super) fn plan_mmproj(config: &VisionConfig) -> Vec<SynthTensor> {
     let planned = |name: VisionName| {
         let is_exact = matches!(name.role, VisionRole::Patches | VisionRole::Positions);

@@ -1,4 +1,4 @@
-//! Vocabularies for models that mean nothing: the 256 bytes, or another file's.
+//! Vocabularies for random models: the 256 bytes, or another file's.
 
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use serde_json::{Map, json};
@@ -102,7 +102,7 @@ pub(super) fn tokenizer_json(n: usize, control: &[&str]) -> serde_json::Value {
     })
 }
 
-/// The bytes' stand-ins, an end token, the merge, control tokens, padding.
+/// The bytes' characters, an end token, the merge, control tokens, padding.
 fn tokens(n: usize, control: &[&str]) -> Vec<String> {
     let named = [String::from("<|end|>"), MERGE.concat()];
     let padding = (0..).map(|i| format!("<|unused{i}|>"));
@@ -115,8 +115,8 @@ fn tokens(n: usize, control: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: printable Latin-1
-/// stands for itself, the rest for the characters from U+0100 on.
+/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: a printable byte of
+/// Latin-1 has its own character, the others have the characters from U+0100 on.
 fn byte_symbols() -> impl Iterator<Item = char> {
     let mut spare = 0x100..;
     (0..=255u8).map(move |byte| match byte {

@@ -26,7 +26,7 @@ pub(super) struct Fill<'a> {
     pub(super) layout: WeightConvention,
     pub(super) seed: u64,
     pub(super) n_threads: usize,
-    /// The noise of a draft layer that copies what the model writes, if there is one.
+    /// The noise of a draft layer that copies the model's output, if there is one.
     pub(super) draft_noise: Option<f32>,
 }
 
@@ -64,7 +64,7 @@ impl Fill<'_> {
         let n_threads = self.n_threads.min(chunks.len()).max(1);
         std::thread::scope(|scope| {
             // Thread t draws chunks t, t + n, t + 2n…, so that taking one from each in turn keeps
-            // the order and bounds what waits in memory.
+            // the order and bounds the number of waiting chunks.
             let receivers: Vec<Receiver<Vec<u8>>> = (0..n_threads)
                 .map(|t| {
                     let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
@@ -131,7 +131,7 @@ impl Fill<'_> {
         Ok(())
     }
 
-    /// Norms near 1 (less what the layout adds), small biases, RoPE divisors.
+    /// Norms near 1 (less the number that the layout adds), small biases, RoPE divisors.
     fn vector(&self, tensor: &SynthTensor, seed: u64) -> Vec<f32> {
         let mut rng = SynthRng::new(seed);
         let n = tensor.spec.shape.iter().product();
@@ -202,7 +202,7 @@ impl Fill<'_> {
         first: &SynthTensor,
         n_elems: usize,
     ) -> Result<Pool, Error> {
-        // Plain numbers are picked in runs: one at a time would be slow.
+        // Plain numbers are picked in runs, because single picks would be slow.
         let width = if dtype.is_float() {
             run_of(k)
         } else {
@@ -227,10 +227,10 @@ impl Fill<'_> {
     }
 }
 
-/// Rows and columns of what is filled from a pool: matrices, all experts' as one, but not their biases.
+/// Rows and columns of tensors that are filled from a pool: matrices, all experts' as one, but not their biases.
 fn matrix(tensor: &SynthTensor) -> Option<[usize; 2]> {
     let is_weight = match tensor.name {
-        // Numbers of heads may stand as a column or by group.
+        // Numbers of heads may be stored as a column or by group.
         PlannedName::Text(name) => {
             use WeightRole::{SsmNorm, SsmPreNorm, SsmRate, SsmSkip};
             let by_head = matches!(name.role, SsmRate | SsmSkip | SsmNorm | SsmPreNorm);

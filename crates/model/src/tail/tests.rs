@@ -7,7 +7,7 @@ use crate::recipe::Recipe;
 use crate::synth::{self, ModelGeometry, SynthOptions};
 use crate::{Error, Model};
 
-/// Two layers, with a head of its own.
+/// Two layers, with a separate head.
 fn plain(dir: &Path, recipe: &str) -> Checkpoint {
     let path = dir.join(format!("{recipe}.gguf"));
     let options = SynthOptions {
@@ -55,7 +55,7 @@ fn zero(bytes: &mut [Vec<u8>], numerator: usize, more: usize) {
     last[start..].fill(0);
 }
 
-/// Name of the case, the file's last tensors, what is zeroed, and the tensor that is then damaged.
+/// Name of the case, the file's last tensors, the zeroed bytes, and the tensor that is then damaged.
 type TailCase = (
     &'static str,
     &'static [&'static str],

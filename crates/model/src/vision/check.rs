@@ -1,4 +1,4 @@
-//! What hyperparameters of vision encoders are refused for: sizes that are zero, absurd or do not fit each other.
+//! Checks of vision encoders' hyperparameters: sizes that are zero, absurd or do not fit each other are refused.
 
 use super::config::{PatchGrid, VisionConfig};
 use crate::Error;
@@ -6,9 +6,9 @@ use crate::Error;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_SIDE: usize = 1 << 14;
 const MAX_MERGE: usize = 16;
-/// Of an image as the vision encoder takes it: as many as are decoded.
+/// Bound of an image's pixels at the vision encoder's size: the decoder's bound.
 const MAX_PIXELS: u64 = 100_000_000;
-/// As attention's kernels take them.
+/// Bound of attention's kernels.
 const MAX_HEAD_DIM: usize = 1024;
 
 impl VisionConfig {
@@ -153,10 +153,11 @@ impl VisionConfig {
         }
     }
 
-    /// Refuses limits of an image's pixels that no image meets, or that are absurd. They may be another file's than the rest.
+    /// Refuses limits of an image's pixels that no image meets, or that are absurd. They may come from another file than the
+    /// rest.
     ///
     /// # Errors
-    /// [`Error::BadValue`], which calls the file `file`.
+    /// [`Error::BadValue`], which names the file `file`.
     pub fn check_limits(&self, file: &str, grid: &PatchGrid) -> Result<(), Error> {
         let (min, max) = (grid.min_pixels, grid.max_pixels);
         let side = (grid.merge * self.patch_size) as u64;

@@ -19,7 +19,7 @@ pub enum VisionActivation {
     Gelu,
 }
 
-/// How the patch convolution lies in files.
+/// Layout of the patch convolution in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchColumns {
     /// Columns in the order channel, y, x.
@@ -30,18 +30,18 @@ pub enum PatchColumns {
     ChannelsLast,
 }
 
-/// How large images become that keep their ratio.
+/// How images are resized that keep their aspect ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GridResize {
     /// As they are, within the limits of pixels.
     Limits,
     /// As many pixels as the upper limit allows.
     Fill,
-    /// As they are, with so many pixels of the longer side at most.
+    /// As they are, with at most this number of pixels in the longer side.
     LongerSide(usize),
 }
 
-/// Which pairs of a head turn by rows and which by columns, all with the frequencies of one base.
+/// Which pairs of a head rotate by rows and which by columns, all with the frequencies of one base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxialTurns {
     /// Pairs of elements half a head apart: the first half of them by rows, the others by columns, with the same frequencies.
@@ -68,27 +68,27 @@ pub struct PatchGrid {
     pub resize: GridResize,
     /// Base of the rotary positions of rows and columns.
     pub rope_theta: f32,
-    /// What they turn.
+    /// Which of a head's pairs they rotate by rows and which by columns.
     pub turns: AxialTurns,
-    /// What stands between two lines of an image's rows.
+    /// The token between two lines of an image's rows.
     pub line_break: Option<LineBreak>,
 }
 
-/// A token of the text model whose embedding stands among rows of an image.
+/// A token of the text model whose embedding is placed among rows of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineBreak {
-    /// What vocabularies call it.
+    /// Its text in vocabularies.
     pub token: &'static str,
     /// Its id in the published models, for folders without a vocabulary.
     pub id: u32,
 }
 
-/// The longer side of an image over the shorter, at most, where it is taken within limits of pixels (transformers,
+/// The longer side of an image over the shorter, at most, where limits of pixels apply (transformers,
 /// `smart_resize` of `image_processing_qwen2_vl.py`).
 const MAX_RATIO: usize = 200;
 
 impl PatchGrid {
-    /// The limits of transformers' processor where no file says others (`image_processing_qwen2_vl.py`).
+    /// The limits of transformers' processor, for files without limits (`image_processing_qwen2_vl.py`).
     pub(super) fn of_transformers(merge: usize, rope_theta: f32) -> PatchGrid {
         PatchGrid {
             merge,
@@ -101,7 +101,7 @@ impl PatchGrid {
         }
     }
 
-    /// What an `mmproj` file says, and llama.cpp's limits of 8 to 4,096 tokens where it says none (`clip.cpp`).
+    /// Values of an `mmproj` file, and llama.cpp's limits of 8 to 4,096 tokens where it has none (`clip.cpp`).
     pub(super) fn of_llama_cpp(keys: &ClipKeys<'_>, patch_size: usize) -> Result<PatchGrid, Error> {
         let merge = keys.size("spatial_merge_size")?.unwrap_or(2);
         let cell = (merge as u64).saturating_mul(patch_size as u64);
@@ -118,7 +118,7 @@ impl PatchGrid {
         })
     }
 
-    /// The same with `n_tokens` rows of an image, or as few less as keep its ratio, with patches of that size.
+    /// The same for images of `n_tokens` rows, or the fewer that keep the aspect ratio, with patches of that size.
     #[must_use]
     pub fn filled(self, n_tokens: usize, patch_size: usize) -> PatchGrid {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
@@ -131,7 +131,7 @@ impl PatchGrid {
         }
     }
 
-    /// The same with `side` pixels of an image's longer side at most, with patches of that size.
+    /// The same for images of at most `side` pixels in the longer side, with patches of that size.
     #[must_use]
     pub fn with_longer_side(self, side: usize, patch_size: usize) -> PatchGrid {
         let unit = self.merge.saturating_mul(patch_size);
@@ -150,7 +150,7 @@ impl PatchGrid {
         let side = (self.merge as u64).saturating_mul(patch_size as u64);
         let tokens = self.max_pixels / side.saturating_mul(side).max(1);
         let tokens = usize::try_from(tokens).unwrap_or(usize::MAX).max(1);
-        // No side is less than a square, so that a line of squares may be longer than the limit says.
+        // No side is less than a square, so a line of squares may be longer than the limit allows.
         let line = MAX_RATIO.saturating_mul(tokens).isqrt().saturating_add(1);
         let tokens = match self.resize {
             GridResize::Limits => tokens.max(line),
@@ -168,7 +168,7 @@ impl PatchGrid {
     }
 }
 
-/// Blocks in which patches see those of their window alone.
+/// Blocks in which patches see only those of their window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowedAttention {
     /// Pixels of a window's side.
@@ -190,27 +190,27 @@ pub struct VisionConfig {
     pub d_ff: usize,
     /// Heads, of queries as of keys and values.
     pub n_heads: usize,
-    /// Pixels of a side of the input. Of a vision encoder that takes any size: those that its table of positions is for, 0 without one.
+    /// Pixels of a side of the input. For an encoder of any size: the side that its table of positions covers, 0 without a table.
     pub image_size: usize,
     /// Pixels of a side of a patch.
     pub patch_size: usize,
     /// Epsilon of all norms.
     pub norm_eps: f32,
-    /// That of the norm before patches are merged, where it is another (Mistral: the text model's).
+    /// Epsilon of the norm before patches are merged, where it differs (Mistral: the text model's).
     pub merger_eps: Option<f32>,
-    /// Rows that an image becomes, a square number; at most, where the vision encoder takes any size.
+    /// Rows of an image, a square number; where the vision encoder takes any size, their maximum.
     pub n_tokens: usize,
     /// Width of the text model.
     pub d_text: usize,
     /// Between the matrices of feed-forward networks.
     pub activation: VisionActivation,
-    /// How its patch convolution lies in files.
+    /// Layout of its patch convolution in files.
     pub patches: PatchColumns,
     /// Rows of each of two tables of positions, by column and by row; 0 without such tables.
     pub axis_positions: usize,
-    /// Whether matrices have bounds of what goes in and of what comes out; in GGUF files those that say some.
+    /// Whether matrices have bounds of input and output; in GGUF files only those that have the tensors.
     pub bounded: bool,
-    /// How images of any size are taken; without it each becomes the square.
+    /// Treatment of images of any size; without it each becomes the square.
     pub grid: Option<PatchGrid>,
     /// Windows of attention, where not all blocks see the whole image.
     pub windows: Option<WindowedAttention>,
@@ -267,7 +267,7 @@ impl VisionConfig {
         self.image_size / self.patch_size
     }
 
-    /// Patches of an image, rows of the vision encoder; at most, where it takes any size.
+    /// Patches of an image, rows of the vision encoder; where it takes any size, their maximum.
     pub fn n_patches(&self) -> usize {
         match &self.grid {
             Some(grid) => self.n_tokens.saturating_mul(grid.merge * grid.merge),
@@ -275,12 +275,12 @@ impl VisionConfig {
         }
     }
 
-    /// How images stand in texts.
+    /// Marks of images in texts.
     pub fn marks(&self) -> &'static ImageMarks {
         &family::by_name(self.family).marks
     }
 
-    /// Text models whose images the vision encoder reads, as their families are called.
+    /// Families of the text models for which the vision encoder reads images.
     pub fn text_families(&self) -> &'static [&'static str] {
         family::by_name(self.family).text_families
     }

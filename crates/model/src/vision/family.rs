@@ -1,4 +1,4 @@
-//! Families of vision encoders: what files call their parts, and how their images stand in texts.
+//! Families of vision encoders: the names of their parts in files, and the place of their images in texts.
 
 use std::fmt::Display;
 
@@ -27,7 +27,7 @@ static FAMILIES: [&VisionFamily; 6] = [
 pub(crate) struct VisionFamily {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Text models whose images it reads, as their families are called.
+    /// Families of the text models for which it reads images.
     pub(crate) text_families: &'static [&'static str],
     /// `clip.projector_type` of `mmproj` files.
     pub(crate) projector: &'static str,
@@ -35,11 +35,11 @@ pub(crate) struct VisionFamily {
     pub(crate) hf_model_types: &'static [&'static str],
     /// `model_type` of the `vision_config` in it.
     pub(crate) hf_vision_types: &'static [&'static str],
-    /// What names begin with in Hugging Face files; the longer one of two that share their beginning first.
+    /// Prefixes of names in Hugging Face files; the longer one of two that share their beginning first.
     pub(crate) hf_prefixes: &'static [HfSpelling],
     /// Names of all its weights, in lists of which families share some.
     pub(crate) names: &'static [&'static [RoleName]],
-    /// How an image stands in a text.
+    /// Marks of an image in a text.
     pub(crate) marks: ImageMarks,
     /// Hyperparameters of a `config.json`.
     pub(crate) hf: fn(&HfVision<'_>) -> Result<VisionConfig, Error>,
@@ -50,14 +50,14 @@ pub(crate) struct VisionFamily {
 }
 
 impl VisionFamily {
-    /// What Hugging Face files call weights of that role; `None` if the family has none.
+    /// The Hugging Face name of weights of that role; `None` if the family has none.
     pub(super) fn hf_name(&self, role: VisionRole) -> Option<HfName> {
         let mut names = self.names.iter().copied().flatten();
         names.find(|name| name.0 == role).map(|name| name.1)
     }
 }
 
-/// Where Hugging Face files put vision encoder and projector: what names of their parts begin with.
+/// Prefixes under which Hugging Face files put vision encoder and projector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HfSpelling {
     /// The vision encoder's.
@@ -74,33 +74,33 @@ impl HfSpelling {
     }
 }
 
-/// How an image stands in a text.
+/// Marks of an image in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageMarks {
     /// The token that templates write where an image belongs.
     pub place: &'static str,
-    /// What stands for an image in a text whose template does not know of images.
+    /// The text in place of an image, for a template that does not know of images.
     pub alone: &'static str,
-    /// Where the rows go.
+    /// Place of the rows.
     pub rows: RowsAt,
-    /// What transformers' processor writes before and behind an image besides.
+    /// The text that transformers' processor writes before and behind an image besides.
     pub around: &'static str,
-    /// The token that stands for a row in lists of tokens.
+    /// The token for a row in lists of tokens.
     pub placeholder: &'static str,
     /// Its id in the published models, for vocabularies that lack it.
     pub placeholder_id: u32,
 }
 
-/// Where an image's rows go.
+/// Place of an image's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowsAt {
-    /// Behind the place's token, before this one.
+    /// After the place's token, before this one.
     Before(&'static str),
-    /// In the stead of the place's token, between these texts.
+    /// In place of the place's token, between these texts.
     Place {
-        /// What stands before the rows.
+        /// Text before the rows.
         begin: &'static str,
-        /// What stands behind them.
+        /// Text behind them.
         end: &'static str,
     },
 }
@@ -162,7 +162,7 @@ pub(super) fn of_hf(config: &ConfigObject<'_>) -> Result<Option<VisionConfig>, E
     (family.hf)(&keys).map(Some)
 }
 
-/// The configuration of an `mmproj` file; `None` if it is none.
+/// The configuration of an `mmproj` file; `None` for another file.
 pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, Error> {
     let Some(metadata) = checkpoint.gguf() else {
         return Ok(None);
@@ -189,7 +189,7 @@ pub(super) fn of_gguf(checkpoint: &Checkpoint) -> Result<Option<VisionConfig>, E
     (family.gguf)(&keys).map(Some)
 }
 
-/// What is there besides: a model whose images are not read, as Gemma 3n, is one for text.
+/// The accepted alternatives: a model whose images are not read, as Gemma 3n, is one for text.
 fn or_text(encoders: &str) -> String {
     format!("text without images, or encoders of {encoders}")
 }
@@ -198,7 +198,7 @@ fn listed(names: impl Fn(&VisionFamily) -> &'static [&'static str]) -> String {
     FAMILIES.map(|family| names(family).join(", ")).join(", ")
 }
 
-/// What a `config.json` says of a vision encoder.
+/// The part of a `config.json` about a vision encoder.
 pub(crate) struct HfVision<'a> {
     /// All of it.
     pub(crate) config: ConfigObject<'a>,
@@ -214,7 +214,7 @@ impl HfVision<'_> {
         Ok(self.encoder.usize(key)?.unwrap_or(default))
     }
 
-    /// Refuses channels other than three, whatever their key is called.
+    /// Refuses channels other than three, under any key.
     pub(crate) fn check_channels(&self, key: &str) -> Result<(), Error> {
         match self.encoder.usize(key)? {
             Some(channels) if channels != VisionConfig::CHANNELS => {
@@ -225,7 +225,7 @@ impl HfVision<'_> {
         }
     }
 
-    /// Refuses patches of another number of frames than two.
+    /// Refuses patches that do not have two frames.
     pub(crate) fn check_frames(&self) -> Result<(), Error> {
         match self.or("temporal_patch_size", 2)? {
             2 => Ok(()),
@@ -270,7 +270,7 @@ impl HfVision<'_> {
         list.iter().map(index).collect()
     }
 
-    /// Which of these activations it has; without a word the first.
+    /// Which of these activations it has; without a key the first.
     pub(crate) fn activation(
         &self,
         key: &str,
@@ -288,7 +288,7 @@ impl HfVision<'_> {
     }
 }
 
-/// What the metadata of an `mmproj` file say of a vision encoder.
+/// The metadata of an `mmproj` file about a vision encoder.
 pub(crate) struct ClipKeys<'a> {
     checkpoint: &'a Checkpoint,
     /// All of them.
@@ -302,7 +302,7 @@ impl ClipKeys<'_> {
         Ok(value.map(|value| value as usize))
     }
 
-    /// The same where the vision encoder cannot do without.
+    /// The same for a key that must be there.
     pub(crate) fn need(&self, key: &str) -> Result<usize, Error> {
         self.size(key)?.ok_or_else(|| Error::MissingKey {
             file: self.checkpoint.name().into(),
@@ -316,11 +316,11 @@ impl ClipKeys<'_> {
         tensor.map(|tensor| tensor.info.shape.as_slice())
     }
 
-    /// The width within feed-forward networks of a vision encoder that is `d_model` wide, of its first tensor.
+    /// The width within feed-forward networks of a vision encoder of width `d_model`, from its first tensor.
     pub(crate) fn inner_width(&self, d_model: usize) -> Result<usize, Error> {
         const NAME: &str = "v.blk.0.ffn_up.weight";
         match self.shape(NAME) {
-            // Old files call the second matrix so.
+            // Old files give the second matrix this name.
             Some([n, k]) => Ok(if *k == d_model { *n } else { *k }),
             _ => Err(Error::MissingTensor {
                 file: self.checkpoint.name().into(),

@@ -9,10 +9,10 @@ use super::{BiasedLinear, InnerNorms, LayerNorm, VisionConfig, VisionLayer};
 use crate::Error;
 use crate::catalog::Catalog;
 
-/// What bounds of a matrix are called behind its module: least and most of what goes in, and of what comes out.
+/// Names of a matrix's bounds behind its module: minimum and maximum of its input, then of its output.
 const BOUNDS: [&str; 4] = ["input_min", "input_max", "output_min", "output_max"];
 
-/// Of what a family's blocks are made.
+/// The parts of a family's blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockForm {
     /// Layer norms; else RMS norms.
@@ -21,7 +21,7 @@ pub(super) struct BlockForm {
     pub(super) biases: bool,
     /// Whether the feed-forward has gates.
     pub(super) gated: bool,
-    /// Norms of heads, and of what both halves add.
+    /// Norms of heads, and of the outputs of both halves.
     pub(super) inner_norms: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Finder<'a> {
     source: Source,
     family: &'static VisionFamily,
     spelling: HfSpelling,
-    /// Old files of llama.cpp call the up projection down and the other way round.
+    /// Whether the names of up and down projection are exchanged, as in old files of llama.cpp.
     swapped: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What kind of file it is.
+    /// The kind of file.
     pub(super) fn source(&self) -> Source {
         self.source
     }
@@ -254,7 +254,7 @@ impl<'a> Finder<'a> {
         ]))
     }
 
-    /// The patch convolution of the second of two frames, which GGUF files have as a tensor of its own.
+    /// The patch convolution of the second of two frames, which GGUF files have as a separate tensor.
     pub(super) fn second_frame(&self) -> Result<Option<Weight>, Error> {
         let name = VisionName::weight(None, VisionRole::SecondFrame);
         self.is_gguf().then(|| self.weight(name)).transpose()

@@ -59,7 +59,7 @@ pub(crate) const HUB: HfSpelling = HfSpelling {
     projector: "multi_modal_projector.",
 };
 
-/// What transformers has called SigLIP vision encoders, the longer prefix of two that share their beginning first.
+/// Names that transformers has given SigLIP vision encoders, the longer prefix of two that share their beginning first.
 const PREFIXES: [HfSpelling; 3] = [
     HUB,
     // transformers 4.52 and later.
@@ -101,7 +101,7 @@ fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
     }
     let (image_size, patch_size) = (keys.need("image_size")?, keys.need("patch_size")?);
     let factor = keys.size("projector.scale_factor")?.unwrap_or(4);
-    // What does not divide is refused with the rest.
+    // Sizes that do not divide are refused with the rest.
     let side = image_size.checked_div(patch_size).unwrap_or(0);
     let side = side.checked_div(factor).unwrap_or(0);
     Ok(VisionConfig {

@@ -1,5 +1,5 @@
-//! Gemma 4: images of as many patches as a number of rows allows, tables of positions by column and by row, heads with norms that turn
-//! by both, matrices with bounds, and squares of patches averaged, normalised and projected.
+//! Gemma 4: images of as many patches as a number of rows allows, and tables of positions by column and by row. Heads have norms
+//! and rotate by both, matrices have bounds, and squares of patches are averaged, normalised and projected.
 
 use super::config::{AxialTurns, PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
@@ -98,16 +98,16 @@ const FORM: BlockForm = BlockForm {
     ..BlockForm::RMS_NORMS
 };
 
-/// Rows of an image where no file says how many (transformers, `image_processing_gemma4.py`).
+/// Default rows of an image (transformers, `image_processing_gemma4.py`).
 const USUAL_TOKENS: usize = 280;
 
-/// Positions by column, and by row, where no file says how many (transformers, `configuration_gemma4.py`).
+/// Default positions by column, and by row (transformers, `configuration_gemma4.py`).
 const USUAL_POSITIONS: usize = 10_240;
 
 /// The base of rotary positions (transformers, `configuration_gemma4.py`; llama.cpp, `clip.cpp`).
 const ROPE_THETA: f32 = 100.0;
 
-/// Images of as many rows as usual, or as have positions however long they are.
+/// Images of the usual number of rows, or of fewer, so that even the longest image has positions.
 fn grid(merge: usize, rope_theta: f32, (patch_size, axis_positions): (usize, usize)) -> PatchGrid {
     let grid = PatchGrid {
         turns: AxialTurns::HalvesByColumnsAndRows,
@@ -147,7 +147,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
 fn gguf(keys: &ClipKeys<'_>) -> Result<VisionConfig, Error> {
     let patch_size = keys.need("patch_size")?;
     let merge = keys.size("projector.scale_factor")?.unwrap_or(3);
-    // No key says how many positions the tables have. What is no two tables is refused by its shape.
+    // No key gives the number of positions in the tables. A tensor that is not two tables is refused by its shape.
     let axis_positions = match keys.shape("v.position_embd.weight") {
         Some([2, n, _]) => *n,
         _ => USUAL_POSITIONS,

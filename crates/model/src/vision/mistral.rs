@@ -1,5 +1,5 @@
-//! Pixtral and Mistral 3: images of any size up to a longer side, a norm before the blocks, heads that turn by rows and columns, and a
-//! network over patches, of which Mistral 3 merges squares before. A token stands between the lines of an image's rows.
+//! Pixtral and Mistral 3: images of any size up to a longer side, a norm before the blocks, heads that rotate by rows and columns, and
+//! a network over patches. Mistral 3 merges squares of patches before it. A token separates the lines of an image's rows.
 
 use super::config::{AxialTurns, LineBreak, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfSpelling, HfVision, ImageMarks, RowsAt, VisionFamily};
@@ -96,7 +96,7 @@ const FORM: BlockForm = BlockForm {
     ..BlockForm::RMS_NORMS
 };
 
-/// The epsilon of norms, which `config.json` does not say (transformers, `modeling_pixtral.py`).
+/// The epsilon of norms, which `config.json` does not have (transformers, `modeling_pixtral.py`).
 const NORM_EPS: f32 = 1e-5;
 
 const ROPE_THETA: f32 = 10_000.0;
@@ -113,8 +113,7 @@ fn grid(merge: usize, theta: f32, neighbours: bool) -> PatchGrid {
     }
 }
 
-/// Refuses features of the last block that are not those that the projector takes: all of them, as the block leaves them. The defaults of
-/// `llava` are others.
+/// Refuses configurations in which the projector does not take all features of the last block, unchanged. The defaults of `llava` differ.
 fn check_features(config: &ConfigObject<'_>, merges: bool) -> Result<(), Error> {
     let (layer, strategy) = if merges {
         (-1, "full")
@@ -177,7 +176,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// A vision encoder that takes images of `image_size` pixels at their longer side, as far as that is known.
+/// A vision encoder for images of `image_size` pixels in the longer side, as far as that is known.
 fn sized(grid: PatchGrid, image_size: usize, patch_size: usize) -> VisionConfig {
     let grid = grid.with_longer_side(image_size, patch_size);
     VisionConfig::on_grid(FAMILY.name, grid, patch_size)

@@ -1,4 +1,4 @@
-//! What each weight of a vision encoder is for, and its names.
+//! The purpose of each weight of a vision encoder, and its names.
 
 use millrace_format::Source;
 
@@ -30,7 +30,7 @@ pub enum VisionRole {
     AttnOutput,
     /// `[d_model]`: layer norm before the feed-forward.
     Norm2,
-    /// `[d_ff, d_model]`: what goes through the activation of a gated feed-forward.
+    /// `[d_ff, d_model]`: projection before the activation of a gated feed-forward.
     FfnGate,
     /// `[d_ff, d_model]`: first matrix of the feed-forward.
     FfnUp,
@@ -56,9 +56,9 @@ pub enum VisionRole {
     DeepstackDown,
     /// `[d_model]`: RMS norm before the blocks.
     PreNorm,
-    /// `[d_model]`: RMS norm of what attention adds.
+    /// `[d_model]`: RMS norm of attention's output.
     PostAttentionNorm,
-    /// `[d_model]`: RMS norm of what the feed-forward adds.
+    /// `[d_model]`: RMS norm of the feed-forward's output.
     PostFfnNorm,
     /// `[head_dim]`: RMS norm of each head of queries.
     QNorm,
@@ -81,8 +81,8 @@ pub enum VisionRole {
 }
 
 impl VisionRole {
-    /// The name in GGUF files (llama.cpp's `tensor_mapping.py`), and whether `.weight` or another part's name follows. `{}` is for a
-    /// block's number.
+    /// The name in GGUF files (llama.cpp's `tensor_mapping.py`), and whether `.weight` or another part's name follows. `{}` is
+    /// replaced by a block's number.
     fn gguf_name(self) -> (&'static str, bool) {
         let name = match self {
             VisionRole::Patches => "v.patch_embd",
@@ -121,7 +121,7 @@ impl VisionRole {
     }
 }
 
-/// A role and its name in Hugging Face files. `{}` is for a block's number.
+/// A role and its name in Hugging Face files. `{}` is replaced by a block's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoleName(pub(super) VisionRole, pub(super) HfName);
 
@@ -149,7 +149,7 @@ impl HfSpelling {
     }
 }
 
-/// One weight, whatever the file calls it.
+/// One weight, independent of its name in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VisionName {
     pub(crate) layer: Option<usize>,
@@ -173,19 +173,19 @@ impl VisionName {
         }
     }
 
-    /// What the elements of a vector are near, in a model that was just made.
+    /// The number near which the elements of a vector are, in a model that was just made.
     pub(crate) fn usual(self, is_gguf: bool) -> f32 {
         use VisionRole::*;
         match (self.role, self.part) {
             (Norm1 | Norm2 | PostNorm, ParameterKind::Weight) => 1.0,
-            // Hugging Face files hold it less one.
+            // Hugging Face files hold it minus one.
             (PooledNorm, _) if is_gguf => 1.0,
             _ => 0.0,
         }
     }
 
-    /// The other matrix of the feed-forward; others are themselves. Biases were never swapped in shape
-    /// alone, so they go along.
+    /// The other matrix of the feed-forward; other names stay themselves. Biases were never swapped in
+    /// shape alone, so they are swapped along.
     pub(super) fn swapped(self) -> VisionName {
         let role = match self.role {
             VisionRole::FfnUp => VisionRole::FfnDown,

@@ -1,9 +1,9 @@
-//! What the vision encoders of Qwen share: where files have them, what stands for an image in texts, and most of their names.
+//! Common parts of Qwen's vision encoders: their place in files, the marks of an image in texts, and most of their names.
 
 use super::family::{HfSpelling, ImageMarks, RowsAt};
 use super::names::{HfName, RoleName, VisionRole};
 
-/// Names in Hugging Face files that all have (module names of `modeling_qwen2_vl.py`, `modeling_qwen2_5_vl.py` and
+/// Common names in Hugging Face files (module names of `modeling_qwen2_vl.py`, `modeling_qwen2_5_vl.py` and
 /// `modeling_qwen3_vl.py`).
 pub(super) const NAMES: &[RoleName] = {
     use HfName::VisionEncoder;
@@ -40,7 +40,7 @@ pub(super) const PREFIXES: [HfSpelling; 2] = [
     },
 ];
 
-/// What stands for an image in texts for models of Qwen.
+/// Marks of an image in texts for models of Qwen.
 pub(super) const MARKS: ImageMarks = ImageMarks {
     place: "<|image_pad|>",
     alone: "<|vision_start|><|image_pad|><|vision_end|>",

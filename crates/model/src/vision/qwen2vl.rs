@@ -63,7 +63,7 @@ pub(super) static FAMILY_25: VisionFamily = VisionFamily {
     build: build_25,
 };
 
-/// Pixels of a window's side, in `mmproj` files that do not say it (llama.cpp, `clip.cpp`).
+/// Pixels of a window's side, in `mmproj` files that do not give it (llama.cpp, `clip.cpp`).
 const WINDOW_SIZE: usize = 112;
 
 fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
@@ -101,7 +101,7 @@ fn hf_25(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// What both have, and zeros for the rest.
+/// Keys that both have, and zeros for the rest.
 fn both_of_hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     keys.check_channels("in_channels")?;
     keys.check_channels("in_chans")?;

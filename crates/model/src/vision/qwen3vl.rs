@@ -1,6 +1,6 @@
-//! Qwen 3 VL and Qwen 3.5: images of any size in patches of two equal frames, learned positions stretched to the image, rotary
-//! positions of rows and columns, and a network that merges squares of patches. Qwen 3 VL taps some blocks besides, for the first
-//! layers of the text model.
+//! Qwen 3 VL and Qwen 3.5: images of any size in patches of two equal frames, with learned positions stretched to the image.
+//! Rotary positions are those of rows and columns, and a network merges squares of patches. Qwen 3 VL taps some blocks besides,
+//! for the first layers of the text model.
 
 use super::config::{PatchColumns, PatchGrid, VisionActivation, VisionConfig};
 use super::family::{ClipKeys, HfVision, VisionFamily};
@@ -10,7 +10,7 @@ use super::qwen::{self, MARKS, PREFIXES};
 use super::{Finder, Merger, Projector, VisionModel};
 use crate::Error;
 
-/// Names of its own in Hugging Face files (module names of `modeling_qwen3_vl.py`).
+/// Names that only this family has in Hugging Face files (module names of `modeling_qwen3_vl.py`).
 const NAMES: &[RoleName] = {
     use HfName::VisionEncoder;
     use VisionRole::*;
@@ -85,7 +85,7 @@ fn hf(keys: &HfVision<'_>) -> Result<VisionConfig, Error> {
     })
 }
 
-/// The blocks whose output the text model's first layers get. Qwen 3.5 has none.
+/// The blocks whose output goes to the text model's first layers. Qwen 3.5 has none.
 fn deepstack_of_hf(keys: &HfVision<'_>) -> Result<Vec<usize>, Error> {
     const KEY: &str = "deepstack_visual_indexes";
     let model_type = keys.config.str("model_type")?.unwrap_or_default();
@@ -139,7 +139,7 @@ fn build(finder: &Finder<'_>) -> Result<VisionModel, Error> {
     ];
     let deepstack = finder.config.deepstack.iter().enumerate();
     let deepstack = deepstack.map(|(i, layer)| {
-        // Folders count them, GGUF files call them after their blocks.
+        // Folders count them, GGUF files name them by their blocks.
         let index = if finder.is_gguf() { *layer } else { i };
         merger(Some(index), tapped)
     });

@@ -1,4 +1,4 @@
-//! Hyperparameters of vision encoders: what folders say, what they leave out, what is refused and by which name.
+//! Hyperparameters of vision encoders: the values in folders, the values they leave out, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn of(model_type: &str, encoder: Value) -> Value {
     json!({"model_type": model_type, "vision_config": encoder})
 }
 
-/// transformers leaves out what equals the defaults of its classes.
+/// transformers leaves out values that equal the defaults of its classes.
 #[test]
 fn what_folders_leave_out_is_transformers_default() {
     let sizes = |model_type: &str| {
@@ -212,7 +212,7 @@ fn grids_say_how_many_rows_a_image_becomes() {
     let grid = PatchGrid::of_transformers(3, 100.0).filled(280, 16);
     assert_eq!(grid.resize, GridResize::Fill);
     assert_eq!((grid.max_pixels, grid.max_tokens(16)), (280 * 48 * 48, 280));
-    // Of an image within limits of pixels each side has a square at least, so that a line may have more than the limit.
+    // Under limits of pixels each side has at least a square, so a line may have more than the limit.
     let few = PatchGrid {
         max_pixels: 2 * 48 * 48,
         resize: GridResize::Limits,
@@ -226,7 +226,7 @@ fn grids_say_how_many_rows_a_image_becomes() {
     assert_eq!(config.n_tokens, 279);
     let error = config.check_limits("f", &grid).expect_err("840 of a side");
     assert!(error.to_string().contains("840 at most"), "{error}");
-    // 1,540 pixels are 55 squares of 28; a token stands between two lines.
+    // 1,540 pixels are 55 squares of 28; a token separates two lines.
     let config = read(&of("mistral3", json!({})))
         .expect("defaults fit")
         .expect("a vision encoder");
@@ -239,7 +239,7 @@ fn grids_say_how_many_rows_a_image_becomes() {
     assert_eq!(grid.turns, AxialTurns::Alternating { neighbours: false });
     assert_eq!(config.n_tokens, 55 * 55 + 54);
     assert_eq!([grid.n_rows((55, 55)), grid.n_rows((1, 4))], [3079, 4]);
-    // What is no whole number of squares has room for one more.
+    // A size that is not a whole number of squares has room for one more.
     assert_eq!(
         grid.with_longer_side(1541, 14).max_pixels,
         (56 * 28u64).pow(2)

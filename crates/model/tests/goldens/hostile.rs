@@ -1,4 +1,4 @@
-//! Configurations that make no sense are errors that name the key, what was found and what was expected.
+//! Invalid configurations are errors that name the key, the found and the expected value.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_model::config::hf;

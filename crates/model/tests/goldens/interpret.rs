@@ -8,7 +8,7 @@ use millrace_model::derive::derive;
 use millrace_quant::decode_rows;
 use millrace_testkit::GoldenMatrix;
 
-/// What the tests compare.
+/// Outputs that the tests compare.
 pub(crate) struct Output {
     pub(crate) logits: GoldenMatrix,
     pub(crate) hidden: Vec<GoldenMatrix>,

@@ -1,4 +1,4 @@
-//! What the formats of codebooks share (IQ1_*, IQ2_*, IQ3_*): points of several levels, signs beside them.
+//! Common code of the codebook formats (IQ1_*, IQ2_*, IQ3_*): points of several levels, signs beside them.
 
 mod points;
 
@@ -22,7 +22,7 @@ pub static IQ3_XXS: [[i8; 4]; 256] = unpack(points::IQ3_XXS, [4, 12, 20, 28, 36,
 /// The points of IQ3_S: magnitudes.
 pub static IQ3_S: [[i8; 4]; 512] = unpack(points::IQ3_S, [1, 3, 5, 7, 9, 11, 13, 15]);
 
-/// The points that a text of gaps stands for; a text of another number of points does not compile.
+/// The points that a text of gaps encodes; a text of another number of points does not compile.
 const fn unpack<const N: usize, const POINTS: usize, const LEVELS: usize>(
     gaps: &str,
     levels: [i8; LEVELS],
@@ -58,7 +58,7 @@ const fn digit(c: u8) -> usize {
     }) as usize
 }
 
-/// By a byte of signs: the sign bits of eight numbers.
+/// The sign bits of eight numbers, by a byte of signs.
 static SIGN_BITS: [[u32; 8]; 256] = {
     let mut bits = [[0; 8]; 256];
     let mut i = 0;
@@ -103,7 +103,7 @@ pub(super) const ENDS: [(f32, f32, u8); 2] = [(8.0, 12.0, 2), (22.0, 62.0, 21)];
 /// The same of IQ1_*, whose highest level is 1⅛.
 pub(super) const TERNARY_ENDS: [(f32, f32, u8); 1] = [(0.9, 3.0, 22)];
 
-/// What IQ1_* add to the levels of a point, or take off.
+/// The number that IQ1_* add to the levels of a point, or subtract.
 pub(super) const DELTA: f32 = 0.125;
 
 /// `first + i · step`
@@ -124,7 +124,7 @@ pub(super) fn put_scales(scales: &[usize; 16], packed: &mut [u8]) {
     }
 }
 
-/// Levels of IQ1_* nearest to `x · inverse`: `RUN` elements share the choice of adding [`DELTA`] or taking it off.
+/// Levels of IQ1_* nearest to `x · inverse`: `RUN` elements share the choice of adding or subtracting [`DELTA`].
 pub(super) fn shifted<const RUN: usize, const SUB: usize>(
     points: &Points<8>,
     x: &[f32; SUB],
@@ -154,7 +154,7 @@ pub(super) fn shifted<const RUN: usize, const SUB: usize>(
     q
 }
 
-/// The index of a point that [`shifted`] gave, and whether [`DELTA`] was taken off.
+/// The index of a point that [`shifted`] gave, and whether [`DELTA`] was subtracted.
 pub(super) fn unshifted(points: &Points<8>, q: &[f32; 8]) -> (usize, bool) {
     // A level plus ⅛ has a fraction of ⅛ upwards of a whole number, one minus ⅛ downwards.
     let is_negative = (q[0] + 1.5) % 1.0 < 0.5;
@@ -162,7 +162,7 @@ pub(super) fn unshifted(points: &Points<8>, q: &[f32; 8]) -> (usize, bool) {
     (points.index_of(&q.map(|level| level - delta)), is_negative)
 }
 
-/// The index of the point that the magnitudes of `q` are.
+/// The index of the point whose levels are the magnitudes of `q`.
 pub(super) fn index_of<const N: usize>(points: &Points<N>, q: &[f32]) -> usize {
     points.index_of(&std::array::from_fn(|i| q[i].abs()))
 }

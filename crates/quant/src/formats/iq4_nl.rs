@@ -7,7 +7,7 @@ use crate::search::{ScaleSearch, weights};
 const BYTES: usize = 18;
 const ELEMS: usize = 32;
 
-/// ggml's `kvalues_iq4nl`: denser around zero, where normal data lie.
+/// ggml's `kvalues_iq4nl`: denser around zero, where normal data are.
 pub(super) const LEVELS: [f32; 16] = [
     -127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.,
 ];
@@ -56,7 +56,7 @@ fn encode(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>, block: &mut [u8; 
     pack_nibbles(&q, &mut block[2..]);
 }
 
-/// The scale of least weighted squared error: of both signs, the extreme is tried around the level
+/// The scale of least weighted squared error. For both signs, the extreme is tried around the level
 /// that ends its side, and each choice of levels is given its least-squares scale.
 fn search_scale(x: &[f32; ELEMS], importance: Option<&[f32; ELEMS]>) -> f32 {
     let extreme = extreme(x);

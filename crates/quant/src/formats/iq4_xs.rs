@@ -30,7 +30,7 @@ pub(crate) const FORMAT: Format = Format {
     needs_importance: false,
 };
 
-/// The scales that may be stored, in the order of their six bits.
+/// The possible stored scales, in the order of their six bits.
 const SCALES: [f32; 64] = {
     let mut scales = [0.0; 64];
     let mut stored = 0;

@@ -6,7 +6,7 @@ use super::{DType, FileType, Format, decode_each, encode_each, pack_nibbles, unp
 const BYTES: usize = 17;
 const ELEMS: usize = 32;
 
-/// The values of E2M1, doubled so that they are whole; the scale is halved in turn.
+/// The values of E2M1, doubled so that they are whole numbers; the scale is halved to compensate.
 pub(super) const DOUBLED: [f32; 16] = [
     0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.,
 ];
@@ -31,7 +31,7 @@ pub(crate) const FORMAT: Format = Format {
     needs_importance: false,
 };
 
-/// 2^(exponent − 128), half of what E8M0 means; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
+/// 2^(exponent − 128), half of E8M0's value; 2⁻¹²⁸ and 2⁻¹²⁷ are subnormal. The bit pattern 255
 /// (NaN in E8M0) is read as 2¹²⁷, as the reference does.
 pub(super) fn half_scale(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
@@ -57,13 +57,13 @@ fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
 /// The exponent and the levels of a block.
 pub(super) fn levels(x: &[f32; ELEMS]) -> (u8, [u8; ELEMS]) {
     let amax = x.iter().fold(0.0, |amax: f32, v| amax.max(v.abs()));
-    // The largest E2M1 number is 1.5·2², so the shared exponent is the block's less two.
+    // The largest E2M1 number is 1.5·2², so the shared exponent is the block's minus two.
     let exponent = (amax.to_bits() >> 23).saturating_sub(2) as u8;
     let scale = half_scale(exponent);
     (exponent, x.map(|v| nearest(v, scale)))
 }
 
-/// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and what rounds to zero is +0.
+/// The level nearest to `v` with a scale that is halved. Ties go to the smaller magnitude, and zero is always +0.
 pub(super) fn nearest(v: f32, scale: f32) -> u8 {
     let magnitude = MIDPOINTS
         .iter()

@@ -1,6 +1,6 @@
 //! NVFP4: 64 elements of E2M1 in 4 sub-blocks of 16, each with a scale in E4M3 without sign.
 //!
-//! Bytes: 4 of scales, 32 of nibbles (8 bytes a sub-block: low nibbles are its first half). Values reach to 2688 only:
+//! Bytes: 4 of scales, 32 of nibbles (8 bytes a sub-block: low nibbles are its first half). Values reach only 2688:
 //! files have a factor for the whole tensor beside it, `<name>.scale`.
 
 use super::mxfp4::{DOUBLED, nearest};
@@ -31,7 +31,7 @@ pub(crate) const FORMAT: Format = Format {
 /// The largest scale; 0x7F is NaN in E4M3 and read as 0, as the reference does.
 const LAST_SCALE: u8 = 0x7E;
 
-/// Half of what E4M3 means, since levels are doubled. The eighth bit counts for nothing.
+/// Half of E4M3's value, since levels are doubled. The eighth bit is ignored.
 fn half_scale(bits: u8) -> f32 {
     let (exponent, mantissa) = (bits >> 3 & 0x0F, f32::from(bits & 7));
     match (bits, exponent) {

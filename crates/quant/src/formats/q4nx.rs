@@ -1,11 +1,9 @@
 //! Q4NX: tiles of 32 rows by 256 columns in 5,120 bytes, made for NPU memories (the Gemma 3 paper *Mapping Gemma3 onto an Edge
-//! Dataflow Architecture*, §3.1.1). A
-//! group is 32 neighbouring columns of a row.
+//! Dataflow Architecture*, §3.1.1). A group is 32 neighbouring columns of a row.
 //!
-//! Bytes: bf16 scale[8 groups][32 rows]; bf16 offset[8 groups][32 rows]; nibbles[2 halves][256
-//! columns][8], where byte k of a half h holds rows 16h + 2k (low) and 16h + 2k + 1 (high). What
-//! the offset means is the only difference between the readings: `w = scale·q + offset` (additive),
-//! or the older `w = scale·(q − offset)` (subtractive).
+//! Bytes: bf16 scale[8 groups][32 rows]; bf16 offset[8 groups][32 rows]; nibbles[2 halves][256 columns][8], where byte k of a
+//! half h holds rows 16h + 2k (low) and 16h + 2k + 1 (high). The readings differ only in the meaning of the offset:
+//! `w = scale·q + offset` (additive), or the older `w = scale·(q − offset)` (subtractive).
 
 use half::bf16;
 
@@ -55,14 +53,14 @@ pub(crate) const SUBTRACTIVE: Format = Format {
     needs_importance: false,
 };
 
-/// What one group stores: scale and offset are exact in bf16.
+/// Stored numbers of one group: scale and offset are exact in bf16.
 struct Group {
     scale: f32,
     offset: f32,
     q: [u8; GROUP],
 }
 
-/// Where the nibble of an element lies: byte and shift.
+/// Place of an element's nibble: byte and shift.
 fn nibble(row: usize, col: usize) -> (usize, usize) {
     let byte = NIBBLES + row / 16 * (COLS * 8) + col * 8 + row % 16 / 2;
     (byte, row % 2 * 4)
@@ -167,7 +165,7 @@ const NEIGHBOURS: [(i32, i32); 9] = [
     (1, 1),
 ];
 
-/// Rounds to bf16, then steps that many representable numbers away from zero; zero stays.
+/// Rounds to bf16, then moves the given number of representable numbers away from zero; zero stays.
 fn bf16_near(v: f32, step: i32) -> f32 {
     let bits = bf16::from_f32(v).to_bits();
     if bits & 0x7FFF == 0 {

@@ -37,8 +37,7 @@ fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
     put_f16(block, 0, d);
 }
 
-/// Writes the i8 levels of 32 elements; gives the scale before it is rounded, and the sum of the
-/// levels.
+/// Writes the i8 levels of 32 elements. Returns the scale before it is rounded, and the sum of the levels.
 pub(super) fn quantise(x: &[f32; ELEMS], q: &mut [u8]) -> (f32, i32) {
     let d = x.iter().fold(0.0, |amax: f32, v| amax.max(v.abs())) / 127.0;
     let inverse = reciprocal(d);

@@ -1,6 +1,6 @@
 //! Q8_1: Q8_0 with the sum of the block beside it. Bytes: f16 d, f16 d·Σq, 32 of i8.
 //!
-//! A format for activations: the sum is what a product with a format that has minimums needs.
+//! A format for activations: a product with a format that has minimums needs the sum.
 
 use super::{DType, Format, decode_each, encode_each, get_f16, put_f16, q8_0};
 
@@ -34,7 +34,7 @@ fn decode(block: &[u8; BYTES], out: &mut [f32; ELEMS]) {
 fn encode(x: &[f32; ELEMS], block: &mut [u8; BYTES]) {
     let (d, sum) = q8_0::quantise(x, &mut block[4..]);
     put_f16(block, 0, d);
-    // The sum of 32 elements may pass what f16 holds though no element does.
+    // The sum of 32 elements may exceed f16 though no element does.
     let sum = (d * sum as f32).clamp(-crate::MAX_MAGNITUDE, crate::MAX_MAGNITUDE);
     put_f16(block, 2, sum);
 }

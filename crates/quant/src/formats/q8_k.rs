@@ -1,7 +1,7 @@
 //! Q8_K: 256 elements, `w = d·q`. Bytes: f32 d, 256 of i8, 16 of i16: the sums of 16 neighbouring
 //! levels.
 //!
-//! A format for activations: the sums are what a product with a format that has minimums needs.
+//! A format for activations: a product with a format that has minimums needs the sums.
 
 use super::{DType, Format, decode_each, encode_each, extreme, reciprocal, round_half_away};
 

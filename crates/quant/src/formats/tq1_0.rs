@@ -28,7 +28,8 @@ pub(crate) const FORMAT: Format = Format {
     needs_importance: false,
 };
 
-/// Runs of bytes: the first byte, how many, and their first element; byte i of a run holds elements i, i + how many, …
+/// Runs of bytes: the first byte, the number of bytes, and their first element; byte i of a run of n holds elements i,
+/// i + n, …
 const RUNS: [(usize, usize, usize); 3] = [(0, 32, 0), (32, 16, 160), (48, 4, 240)];
 
 /// Digits that a byte of a run holds: the last run ends the block.

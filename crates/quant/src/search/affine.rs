@@ -4,15 +4,14 @@
 use super::{LANES, Moments, TINY, f16_covering, f16_nearest, moments, round, sum_of, weights};
 use crate::formats::range;
 
-/// How many levels a format has and how its groups' scales are stored.
+/// Number of levels of a format, and how its groups' scales are stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Levels {
     /// Levels run from 0 to this.
     q_max: f32,
     /// Groups' scales and minimums are stored as 0 to this.
     scale_max: f32,
-    /// The first and the last number of steps that the range of a group is tried to span, and how
-    /// many are tried.
+    /// Numbers of steps that the range of a group is tried to span: the first, the last, and how many are tried.
     spans: (f32, f32, u8),
 }
 
@@ -101,8 +100,7 @@ impl<'a, const N: usize> Group<'a, N> {
         (line.scale > 0.0).then_some(line)
     }
 
-    /// The line of least error that the candidates and two rounds of alternating between levels and
-    /// line lead to.
+    /// The line of least error from the candidates and two rounds of alternating between levels and line.
     fn fit(&self, levels: Levels, bound: Min) -> Line {
         let (mut lo, hi) = range(self.x);
         if bound == Min::NotAboveZero {
@@ -165,7 +163,7 @@ struct Factors {
     dmin: f32,
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct AffineBlock<const N: usize> {
     scale: f32,
@@ -176,9 +174,9 @@ struct AffineBlock<const N: usize> {
 
 /// Fits a block of `SUBS` sub-blocks of `SUB` elements.
 ///
-/// Sub-blocks are first fitted freely; their lines give the shared factors, then stored scales are
-/// chosen next to where the free ones fall, and the factors are fitted again to all levels as long
-/// as that helps.
+/// Sub-blocks are first fitted freely, and their lines give the shared factors. Then stored scales
+/// are chosen next to the free ones, and the factors are fitted again to all levels as long as that
+/// helps.
 pub(crate) fn fit<const SUBS: usize, const SUB: usize>(
     x: &[f32; 256],
     importance: Option<&[f32; 256]>,
@@ -220,7 +218,7 @@ pub(crate) fn fit<const SUBS: usize, const SUB: usize>(
     }
 }
 
-/// The stored scale and minimum of least error among the neighbours of where the free line falls.
+/// The stored scale and minimum of least error among the neighbours of the free line's.
 fn store<const N: usize>(
     group: &Group<'_, N>,
     line: Line,
@@ -308,8 +306,7 @@ fn refit<const SUBS: usize, const N: usize>(
 
 /// Fits one group of a format with 16 levels whose scale and offset are stored in few bits.
 ///
-/// `candidates` lists, for a free line, what may be stored; the one of least error is given, with
-/// its levels.
+/// `candidates` lists, for a free line, the pairs that may be stored; the one of least error is returned, with its levels.
 pub(crate) fn fit_stored<const N: usize, T: Copy>(
     x: &[f32; N],
     candidates: impl FnOnce(Line, &mut dyn FnMut(T, Line)),

@@ -6,10 +6,10 @@ use crate::formats::extreme;
 
 /// How a format stores the scales of its sub-blocks, and where the search for them begins.
 pub(crate) struct Scales<'a> {
-    /// What may be stored, as multiples of the factor, ascending. The ones of largest magnitude begin or end it.
+    /// Scales that may be stored, as multiples of the factor, ascending. The ones of largest magnitude begin or end it.
     pub(crate) stored: &'a [f32],
-    /// Levels that the largest element is tried to fall on: the first, the last, how many. With negative levels the sign of
-    /// the element counts.
+    /// Levels on which the largest element is tried to fall: the first, the last, how many. With negative levels the sign
+    /// of the element counts.
     pub(crate) ends: &'a [(f32, f32, u8)],
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct CodebookFit<const SUB: usize, const SUBS: usize> {
     pub(crate) q: [[f32; SUB]; SUBS],
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct SubBlockCode<const SUB: usize> {
     scale: usize,
@@ -28,7 +28,7 @@ struct SubBlockCode<const SUB: usize> {
     error: f32,
 }
 
-/// A sub-block with its weights and the scale that would be best for it alone.
+/// A sub-block with its weights and the best scale for it alone.
 struct Sub<'a, const SUB: usize> {
     x: &'a [f32; SUB],
     w: [f32; SUB],
@@ -38,7 +38,7 @@ struct Sub<'a, const SUB: usize> {
 /// Fits a block. `levels(x, w, inverse)` gives the levels nearest to `x · inverse`.
 ///
 /// As in [`super::symmetric::fit`]: free scales of the sub-blocks first, then the shared factor, then stored scales next
-/// to where the free ones fall, and the factor again as long as that helps.
+/// to the free ones, and the factor again as long as that helps.
 #[inline(always)]
 pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
     x: &[f32; 256],
@@ -88,8 +88,8 @@ pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
     }
 }
 
-/// The least-squares scale of the best levels, over where the largest element falls, and two rounds of alternating
-/// between levels and scale from there.
+/// The least-squares scale of the best levels: over the levels on which the largest element may fall, and two
+/// rounds of alternating between levels and scale from there.
 #[inline(always)]
 fn free_scale<const SUB: usize>(
     x: &[f32; SUB],
@@ -124,7 +124,7 @@ fn free_scale<const SUB: usize>(
     }
 }
 
-/// The stored scale of least error among the neighbours of where the free one falls.
+/// The stored scale of least error among the neighbours of the free one.
 #[inline(always)]
 fn store<const SUB: usize>(
     sub: &Sub<'_, SUB>,

@@ -1,11 +1,11 @@
 //! The point of a codebook that is nearest to a group of numbers.
 
-/// How many points are looked at for a tuple of levels that is no point itself.
+/// How many points are looked at for a tuple of levels that is not itself a point.
 const NEAR: usize = 16;
 
 /// A codebook, prepared for searches.
 pub(crate) struct Points<const N: usize> {
-    /// Ascending.
+    /// All levels, ascending.
     levels: Vec<f32>,
     points: Vec<[f32; N]>,
     /// By the number of a tuple of levels, `Σ level_i · n_levels^i`: the points nearest to it, nearest first. A tuple that is
@@ -95,7 +95,7 @@ fn distance<const N: usize>(a: &[i8; N], b: &[i8; N]) -> u32 {
 }
 
 /// Levels of points that have no sign, with the signs of `x`: of the points' magnitudes nearest to `x · inverse`. Where the
-/// number of negative signs of eight elements must be even, the one that costs least is turned.
+/// number of negative signs of eight elements must be even, the sign that costs least is flipped.
 #[inline(always)]
 pub(crate) fn magnitudes<const N: usize, const SUB: usize>(
     points: &Points<N>,
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(prepared.nearest(&point, &[1.0; 4]), &point);
             assert_eq!(prepared.index_of(&point), i);
         }
-        // [1, 1, 1, 3] is no point: the weights say which element gives way.
+        // [1, 1, 1, 3] is not a point: the weights say which element gives way.
         let v = [1.0, 1.0, 1.0, 3.0];
         assert_eq!(
             prepared.nearest(&v, &[1.0, 9.0, 9.0, 9.0]),

@@ -8,15 +8,14 @@ use crate::formats::extreme;
 const SUBS: usize = 16;
 const SUB: usize = 16;
 
-/// How many levels a format has and how its sub-blocks' scales are stored.
+/// Number of levels of a format, and how its sub-blocks' scales are stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Levels {
     /// The lowest level; the highest is one less than its opposite.
     q_min: f32,
     /// The lowest stored scale; the highest is one less than its opposite.
     scale_min: f32,
-    /// The levels that the extreme of a sub-block is tried to fall on: the first, the last, how
-    /// many.
+    /// Levels on which the extreme of a sub-block is tried to fall: the first, the last, how many.
     ends: (f32, f32, u8),
 }
 
@@ -38,7 +37,7 @@ pub(crate) struct Symmetric {
     pub(crate) q: [i8; 256],
 }
 
-/// One sub-block as stored, and what it costs.
+/// One sub-block as stored, and its error.
 #[derive(Clone, Copy)]
 struct SymmetricBlock {
     scale: f32,
@@ -47,7 +46,7 @@ struct SymmetricBlock {
 }
 
 /// Fits a block: free scales of the sub-blocks first, then the shared factor, then stored scales
-/// next to where the free ones fall, and the factor again as long as that helps.
+/// next to the free ones, and the factor again as long as that helps.
 pub(crate) fn fit(x: &[f32; 256], importance: Option<&[f32; 256]>, levels: Levels) -> Symmetric {
     let (subs, _) = x.as_chunks::<SUB>();
     let subs: [&[f32; SUB]; SUBS] = std::array::from_fn(|j| &subs[j]);
@@ -85,7 +84,7 @@ pub(crate) fn fit(x: &[f32; 256], importance: Option<&[f32; 256]>, levels: Level
     }
 }
 
-/// The least-squares scale of the best levels, over both signs and where the extreme falls.
+/// The least-squares scale of the best levels, over both signs and the levels on which the extreme may fall.
 fn free_scale(x: &[f32; SUB], w: &[f32; SUB], levels: Levels) -> f32 {
     let extreme = extreme(x);
     if extreme.abs() < TINY {
@@ -108,7 +107,7 @@ fn nearest_levels(x: &[f32; SUB], inverse: f32, levels: Levels) -> [f32; SUB] {
     x.map(|v| round((v * inverse).clamp(levels.q_min, q_max)))
 }
 
-/// The stored scale of least error among the neighbours of where the free one falls.
+/// The stored scale of least error among the neighbours of the free one.
 fn store(x: &[f32; SUB], w: &[f32; SUB], free: f32, d: f32, levels: Levels) -> SymmetricBlock {
     let scale_max = -levels.scale_min - 1.0;
     let near = if d == 0.0 {

@@ -18,7 +18,7 @@ fn fourths(x: &[f32]) -> Vec<f32> {
     x.iter().copied().step_by(4).collect()
 }
 
-/// Formats whose encoders search. Of others the bytes stay what they are.
+/// Formats whose encoders search. The bytes of others do not change.
 #[test]
 fn important_columns_are_kept_better() {
     let x = Rng(7).normal(N_ROWS * K);
@@ -40,7 +40,7 @@ fn important_columns_are_kept_better() {
             relative_rms(&fourths(&x), &fourths(&out))
         };
         let (before, after) = (error(&plain), error(&weighted));
-        // With one or three levels, little is left to choose.
+        // With one or three levels, there is little choice.
         let most = match dtype {
             DType::Q1_0 => 1.0,
             DType::Tq1_0 | DType::Tq2_0 => 0.99,
@@ -95,7 +95,7 @@ fn importances_that_are_none_are_named_errors() {
         "{error}"
     );
     encode_rows(DType::Q4K, &[], 5, 0, Some(&[]), &mut []).unwrap();
-    // Zeros and a single important column are importances like others.
+    // Zeros and a single important column are valid importances.
     let mut one = vec![0.0; K];
     one[3] = f32::MAX;
     let x = Rng(9).normal(K);

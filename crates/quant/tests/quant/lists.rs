@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_quant::DType;
 
-/// Files and folders that name block formats, and why they must. A new format needs none of them to work.
+/// Files and folders that name block formats, with the reason. A new format does not need to change any of them.
 const ALLOWED: [(&str, &str); 18] = [
     (
         "model/src/config/hf.rs",
@@ -63,7 +63,7 @@ const ALLOWED: [(&str, &str); 18] = [
     ("hub/src/select.rs", "the order of preference among files"),
 ];
 
-/// Names that mean something else too: a kind of files and a mode of an NPU; a format of KV caches.
+/// Names with a second meaning: a kind of files and a mode of an NPU; a format of KV caches.
 const AMBIGUOUS: [&str; 2] = ["q4nx", "q8_0"];
 
 fn crates() -> PathBuf {
@@ -83,12 +83,12 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// How code names a format.
+/// Names of a format in code.
 struct Names {
     dtype: DType,
     /// The variant of the enum.
     variant: String,
-    /// The format or its files, as a text of its own in lower case.
+    /// The format or its files, as separate texts in lower case.
     texts: Vec<String>,
 }
 

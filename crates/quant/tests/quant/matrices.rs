@@ -71,7 +71,7 @@ fn q4nx_tiles_lie_row_major_and_rows_pair_up_in_bytes() {
     }
 }
 
-/// Tiles that reach beyond the last column, by whole groups of one scale, are those of the matrix with zeros there.
+/// Tiles that reach beyond the last column, by whole groups of one scale, equal those of the matrix with zeros there.
 #[test]
 fn q4nx_tiles_may_end_beyond_the_last_column() {
     let (n_rows, k, stored) = (64, 288, 512);

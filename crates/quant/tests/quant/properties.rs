@@ -1,4 +1,4 @@
-//! What holds for any bytes and any numbers.
+//! Properties for any bytes and any numbers.
 
 use millrace_quant::{DType, MAX_MAGNITUDE, decode_rows, encode_matrix};
 use proptest::prelude::*;
@@ -43,8 +43,7 @@ fn odd_numbers(seed: u64) -> Vec<f32> {
     let normal = rng.normal(N_ROWS * K);
     let mut x = Vec::with_capacity(normal.len());
     for row in normal.chunks_exact(K) {
-        // Each row draws from few of them, so that rows of tiny, of huge and of equal numbers come
-        // up.
+        // Each row draws from only two of them, so that rows of tiny, of huge and of equal numbers occur.
         let kinds: [usize; 2] = std::array::from_fn(|_| rng.next_u64() as usize % (ODD.len() + 1));
         for v in row {
             let kind = kinds[rng.next_u64() as usize % 2];
@@ -54,7 +53,7 @@ fn odd_numbers(seed: u64) -> Vec<f32> {
     x
 }
 
-/// The largest magnitude that blocks hold: of NVFP4, whose scales end at 448, six times that.
+/// The largest magnitude that blocks hold: for NVFP4, whose scales end at 448, six times that.
 fn largest_of(dtype: DType) -> f32 {
     if dtype == DType::Nvfp4 {
         6.0 * 448.0
@@ -142,7 +141,7 @@ fn equal_numbers_are_kept_well() {
     for dtype in DType::all() {
         for v in [0.7f32, -3.0, 100.1, 1.0] {
             let (_, out) = round_trip(dtype, &[v; N_ROWS * K]);
-            // Levels are nowhere near a number that only its own scale would meet.
+            // Levels are far from a number that only a separate scale would fit.
             let tolerance = if dtype.has_coarse_scales() { 0.2 } else { 0.02 };
             assert!(
                 (out[0] - v).abs() <= tolerance * v.abs(),

@@ -1,21 +1,21 @@
 //! Conversations in the form that a template takes.
 //!
 //! Some templates read contents only as lists of parts, some only as strings, and some refuse or drop a
-//! system message. Without an error the text is then missing from the prompt. A probe finds out: a short
-//! conversation is rendered, and its text looked for.
+//! system message. Without an error the text is then missing from the prompt. A probe renders a short
+//! conversation and looks for its text.
 
 use super::jinja::{STEPS, Template};
 use super::strftime::Moment;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// What the templates of the models with images write where an image belongs.
+/// The token that templates of models with images write in place of an image.
 pub const IMAGE_TOKEN: &str = "<start_of_image>";
 
 /// Whether a template's habits are known already.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Adapt {
-    /// They are to be found out.
+    /// A probe must find them.
     Probe,
     Known(Habits),
 }
@@ -23,7 +23,7 @@ pub(super) enum Adapt {
 /// How a template reads contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Contents {
-    /// Both forms, or no probe came out.
+    /// Both forms, or no probe gave a result.
     AsGiven,
     /// Strings only.
     Strings,
@@ -31,11 +31,11 @@ pub(super) enum Contents {
     Parts,
 }
 
-/// What a template makes of messages.
+/// The form in which a template takes messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Habits {
     pub(super) contents: Contents,
-    /// Whether system messages come out.
+    /// Whether the text of system messages reaches the prompt.
     pub(super) takes_system: bool,
 }
 
@@ -46,7 +46,7 @@ const SYSTEM: &str = "zqprobesystem";
 /// Steps of one probe. Templates that take more are left alone.
 const PROBE_STEPS: u64 = STEPS / 10;
 
-/// Finds out a template's habits, with the variables of a rendering but for its messages.
+/// Determines a template's habits, with the variables of a rendering but for its messages.
 pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Moment) -> Habits {
     let render = |messages: Value| {
         let mut variables = variables.clone();
@@ -57,7 +57,7 @@ pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Mo
     let has = |text: &Option<String>, probe: &str| text.as_ref().is_some_and(|t| t.contains(probe));
     let as_string = render(json!([{"role": "user", "content": USER}]));
     let as_parts = render(json!([{"role": "user", "content": part(USER)}]));
-    // A list that was printed as such is not what was meant.
+    // A template that prints the list itself does not read parts.
     let is_printed = has(&as_parts, &format!("'text': '{USER}"))
         || has(&as_parts, &format!("\"text\": \"{USER}"))
         || has(&as_parts, &format!("\"text\":\"{USER}"));
@@ -87,7 +87,7 @@ pub(super) fn probe(template: &Template, variables: &Map<String, Value>, now: Mo
 }
 
 impl Habits {
-    /// Brings messages into the form that comes out.
+    /// Brings messages into the form that the template takes.
     pub(super) fn adapt(self, messages: &mut Value) {
         let Value::Array(list) = messages else {
             return;
@@ -110,7 +110,7 @@ impl Habits {
     }
 }
 
-/// The text of parts, with the images' token where they stand.
+/// The text of parts, with the image token at the places of images.
 fn joined(parts: &[Value]) -> String {
     let of = |part: &Value| match part.get("type").and_then(Value::as_str) {
         Some("image") => IMAGE_TOKEN.to_owned(),
@@ -119,7 +119,7 @@ fn joined(parts: &[Value]) -> String {
     parts.iter().map(of).collect()
 }
 
-/// What a content or a part says.
+/// The text of a content or of a part.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

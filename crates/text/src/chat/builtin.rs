@@ -26,7 +26,7 @@ pub enum DefaultTemplate {
     CommandR,
 }
 
-/// The control tokens that give a format away.
+/// The control tokens by which a format is recognised.
 const MARKERS: [(DefaultTemplate, [&str; 2]); 8] = [
     (DefaultTemplate::ChatMl, ["<|im_start|>", "<|im_end|>"]),
     (
@@ -127,8 +127,7 @@ const LLAMA3: &str = r"
 {%- endif -%}
 ";
 
-/// Gemma has no system role: what the system says begins the first turn. Contents with images are lists
-/// of parts.
+/// Gemma has no system role: the system message begins the first turn. Contents with images are lists of parts.
 const GEMMA: &str = r"
 {{- bos_token -}}
 {%- set ns = namespace(system='') -%}
@@ -202,7 +201,7 @@ const GRANITE: &str = r"
 {%- endif -%}
 ";
 
-/// What the system says stands in front of the first turn.
+/// The system message comes before the first turn.
 const DEEPSEEK: &str = r"
 {{- bos_token -}}
 {%- set ns = namespace(system='') -%}

@@ -1,11 +1,11 @@
-//! The time that templates are told.
+//! The clock that templates read.
 
 use super::strftime::Moment;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A moment on the clock of UTC.
+/// A moment in UTC.
 pub(super) fn in_utc(time: SystemTime) -> Moment {
     // Before 1970 the microseconds are left out.
     let (seconds, microseconds) = match time.duration_since(UNIX_EPOCH) {
@@ -22,8 +22,8 @@ pub(super) fn in_utc(time: SystemTime) -> Moment {
     }
 }
 
-/// The present on the clock of this place: what `datetime.now()` shows. The place is that of the
-/// variable TZ, else of /etc/localtime; where neither is of use it is UTC, as in the C library.
+/// The present in the local time zone, as `datetime.now()` shows it. The zone is that of the
+/// variable TZ, else of /etc/localtime; where neither is usable it is UTC, as in the C library.
 pub(super) fn here_and_now() -> Moment {
     let now = in_utc(SystemTime::now());
     let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
@@ -43,7 +43,7 @@ mod tests {
 
     const SHOWN: &str = "hours and offset:";
 
-    /// Run by the test below with a zone of its own; the variable must not change while others read it.
+    /// Run by the test below in a process with a set time zone; the variable must not change while others read it.
     #[test]
     fn show_the_clock() {
         let (moment, now) = (here_and_now(), in_utc(SystemTime::now()));
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn the_clock_is_that_of_the_place() {
         let program = std::env::current_exe().expect("the tests have a file");
-        // Zones by rule need no files; one that nobody knows is UTC.
+        // Zones by rule need no files; an unknown one is UTC.
         for (zone, want) in [
             ("XXX-14", 14 * 3600),
             ("<+12>12", -12 * 3600),
@@ -73,7 +73,7 @@ mod tests {
             let [ahead, offset] = numbers[..] else {
                 panic!("{zone}: {text}");
             };
-            // A second may pass between the two looks at the clock.
+            // A second may pass between the two readings of the clock.
             assert!(
                 (ahead - want).abs() <= 1 && offset == want,
                 "{zone}: {text}"

@@ -1,24 +1,24 @@
-//! The messages of Functionary 3.2: each begins with a line that says whom it is for.
+//! The messages of Functionary 3.2: each begins with a line that names its recipient.
 //!
-//! A prompt ends with the mark before that line, which is the model's to write: `all` is the user, another name a function. Where no function
-//! may be called there is one line that it can be.
+//! A prompt ends with the mark before that line, which the model writes: `all` means the user, another name a function. Where no function
+//! may be called, only one line is possible.
 
 use super::ChatTemplate;
 use crate::{EncodeOptions, Tokenizer};
 
-/// What begins a message.
+/// Mark at the beginning of a message.
 pub const MARK: &str = ">>>";
 
-/// The user, as a message names him.
+/// The name of the user in a message.
 pub const USER: &str = "all";
 
 /// The line before a message to the user.
 pub const TO_USER: &str = "all\n";
 
-/// What templates of this way have.
+/// Strings that identify templates of this kind.
 pub const SIGNS: [&str; 2] = [">>>all", ">>>${recipient}"];
 
-/// What a prompt lacks before an answer that is a text.
+/// The tokens to append to a prompt before an answer that is a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextOpening {
     /// As a model would have written it.
@@ -28,8 +28,8 @@ pub struct TextOpening {
 }
 
 impl ChatTemplate {
-    /// What `prompt`, which this template rendered, lacks before an answer that calls no function, so that the answer is its text and nothing else.
-    /// Most prompts lack nothing.
+    /// The text to append to `prompt`, which this template rendered, before an answer that calls no function, so that the answer is its
+    /// text and nothing else. Most prompts need nothing.
     pub fn text_opening(&self, tokenizer: &Tokenizer, prompt: &str) -> Option<TextOpening> {
         let has_sign = |sign: &&str| self.sources().any(|source| source.contains(*sign));
         if !prompt.ends_with(MARK) || !SIGNS.iter().all(has_sign) {

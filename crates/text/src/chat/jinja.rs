@@ -1,10 +1,10 @@
 //! Jinja2, as transformers sets it up for chat templates, with the values of Python.
 //!
-//! A template means what Jinja2 3.1.6 makes of it: its syntax, its control of white space, its scopes,
-//! its filters and tests, and the operators and methods of Python's `str`, `int`, `float`, `list`,
-//! `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. The way of a source:
-//! `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything that takes time or memory
-//! asks `fault` first.
+//! A template has the meaning that Jinja2 3.1.6 gives it. That covers its syntax, its control of white
+//! space, its scopes, its filters and tests, and the operators and methods of Python's `str`, `int`,
+//! `float`, `list`, `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. A
+//! source passes through `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything
+//! that takes time or memory asks `fault` first.
 
 mod access;
 mod args;
@@ -41,18 +41,18 @@ use super::strftime::Moment;
 use serde_json::{Map, Value as Json};
 use std::rc::Rc;
 
-/// A template that was read.
+/// A parsed template.
 pub(super) struct Template(ast::Body);
 
 impl Template {
-    /// Reads a source; else the line and the reason why it is none.
+    /// Parses a source; for an invalid one, returns the line and the reason.
     pub(super) fn parse(source: &str) -> Result<Template, (usize, String)> {
         let body = parser::parse(source);
         body.map(Template)
             .map_err(|fault| (fault.line as usize, fault.message))
     }
 
-    /// Renders with some variables, within a number of steps. `now` is what `strftime_now` tells.
+    /// Renders with some variables, within a number of steps. `now` is the time of `strftime_now`.
     pub(super) fn render(
         &self,
         variables: &Map<String, Json>,
@@ -64,7 +64,7 @@ impl Template {
         for (name, value) in variables {
             scope.set(&Rc::from(name.as_str()), from_json(value)?);
         }
-        // The variables may be many; the template's own steps start here.
+        // There may be many variables; the template's own steps start here.
         fault::start(steps);
         interp::Interp::new(now).render(&self.0, &scope)
     }

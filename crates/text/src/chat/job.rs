@@ -1,10 +1,9 @@
-//! Work with templates as a value: what is to be compiled or rendered, and what came of it.
+//! Work with templates as a value: a request to compile or render, and its result.
 //!
-//! A template from a file is a program by a stranger. Its source is of bounded length, it runs on
-//! a thread of its own whose stack suffices for the deepest nesting that so much source can hold,
-//! for a bounded number of steps and to a bounded output. Each of its values is bounded, too; what
-//! they take together is not. A program that reads files of strangers therefore has jobs done in another process, whose
-//! memory and time the system limits ([`render_templates_with`]).
+//! A template from a file is a program by a stranger. Its source is of bounded length. It runs on a separate thread,
+//! whose stack suffices for the deepest nesting that so much source can hold, for a bounded number of steps and to a
+//! bounded output. Each of its values is bounded, too, but their sum is not. A program that reads files of strangers
+//! therefore has jobs done in another process, whose memory and time the system limits ([`render_templates_with`]).
 
 use super::adapt::{Adapt, Habits};
 use super::strftime::Moment;
@@ -14,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::OnceLock;
 
-/// Bytes of source that a template may have. The longest in use have about 20,000.
+/// Bytes of source that a template may have. The longest ones in use have about 20,000.
 pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
 /// Characters that one tag of a template may have, texts in quotes and blanks left out: an expression
 /// nests by a level a character at most. Long ones in use have some hundreds.
 const MAX_TAG_CHARS: usize = 4096;
 
-/// Stack that a job gets: for the deepest recursion that the engine allows, and for the deepest tree
-/// that [`MAX_TAG_CHARS`] can hold. Tests go as deep as it goes.
+/// Stack of a job: for the deepest recursion that the engine allows, and for the deepest tree that
+/// [`MAX_TAG_CHARS`] can hold. Tests reach this depth.
 const STACK_BYTES: usize = 192 << 20;
 
 /// Templates to compile, and one of them to render.
@@ -30,15 +29,15 @@ const STACK_BYTES: usize = 192 << 20;
 pub struct TemplateJob {
     /// Name and source.
     pub(super) templates: Vec<(String, String)>,
-    /// The one to render; none to see whether all of them parse.
+    /// The template to render; none to check only whether all of them parse.
     pub(super) render: Option<String>,
     pub(super) variables: Map<String, Value>,
-    /// What `strftime_now` tells, in seconds since 1970. It is the time of the user's place, which the
-    /// process that renders need not know.
+    /// The time of `strftime_now`, in seconds since 1970, in the user's time zone, which the process
+    /// that renders need not know.
     pub(super) now_seconds: i64,
     #[serde(default)]
     pub(super) now_microseconds: u32,
-    /// How far the clock of that place is ahead of UTC.
+    /// Offset of the user's time zone from UTC.
     #[serde(default)]
     pub(super) utc_offset_seconds: i32,
     /// Whether the messages are brought into the form that the template takes.
@@ -46,7 +45,7 @@ pub struct TemplateJob {
     pub(super) adapt: Option<Adapt>,
 }
 
-/// What came of a [`TemplateJob`].
+/// Result of a [`TemplateJob`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TemplateReply(pub(super) Reply);
 
@@ -70,17 +69,17 @@ pub(super) enum Reply {
     },
     /// A bound was met.
     Limit(String),
-    /// What came of messages in the form that the template takes, and what that form is.
+    /// The result for messages in the form that the template takes, and that form.
     Adapted { habits: Habits, reply: Box<Reply> },
 }
 
 impl TemplateReply {
-    /// The job was given up: what bound it met, as in "it took more than 10 s".
+    /// The job was given up: the bound that it met, as in "it took more than 10 s".
     pub fn limit(reason: impl Into<String>) -> TemplateReply {
         TemplateReply(Reply::Limit(reason.into()))
     }
 
-    /// The reply itself, and what a probe has found.
+    /// The reply itself, and the result of a probe.
     pub(super) fn without_habits(self) -> (TemplateReply, Option<Habits>) {
         match self.0 {
             Reply::Adapted { habits, reply } => (TemplateReply(*reply), Some(habits)),
@@ -117,7 +116,7 @@ impl TemplateReply {
 }
 
 impl TemplateJob {
-    /// A job that only reads templates.
+    /// A job that only parses templates.
     pub(super) fn reading(templates: Vec<(String, String)>) -> TemplateJob {
         TemplateJob {
             templates,
@@ -138,8 +137,7 @@ impl TemplateJob {
         }
     }
 
-    /// Does the job in this process, on a thread of its own. Length, nesting, steps and output are
-    /// bounded; memory is not.
+    /// Does the job in this process, on a separate thread. Length, nesting, steps and output are bounded; memory is not.
     pub fn run(&self) -> TemplateReply {
         TemplateReply(self.on_thread().unwrap_or_else(Reply::Limit))
     }
@@ -163,7 +161,7 @@ impl TemplateJob {
     }
 }
 
-/// Refuses a source that is too long, in all or in one tag.
+/// Refuses a source that is too long, as a whole or in one tag.
 pub(super) fn check(source: &str) -> Result<(), String> {
     let n = source.len();
     if n > MAX_TEMPLATE_BYTES {
@@ -182,13 +180,13 @@ pub(super) fn check(source: &str) -> Result<(), String> {
 
 static ELSEWHERE: OnceLock<fn(&TemplateJob) -> TemplateReply> = OnceLock::new();
 
-/// Has the jobs of all templates from files done by `render`, from now on; the first call counts.
-/// It should let [`TemplateJob::run`] happen in a process whose memory and time are limited.
+/// Makes `render` do the jobs of all templates from files, from now on; only the first call counts.
+/// It should run [`TemplateJob::run`] in a process whose memory and time are limited.
 pub fn render_templates_with(render: fn(&TemplateJob) -> TemplateReply) {
     let _ = ELSEWHERE.set(render);
 }
 
-/// Does the job of a template from a file where the program wants it done.
+/// Does the job of a template from a file in the way that the program chose.
 pub(super) fn run_guest(job: &TemplateJob) -> TemplateReply {
     match ELSEWHERE.get() {
         Some(elsewhere) => elsewhere(job),

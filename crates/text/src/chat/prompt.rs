@@ -1,13 +1,13 @@
-//! Prompts that know which of their text came from the conversation.
+//! Prompts that record which parts of their text came from the conversation.
 //!
 //! A user may write the text of a control token. Before rendering, each one in the conversation is
-//! put between two marks; afterwards the marks are taken out and the places remembered.
+//! put between two marks; afterwards the marks are removed and the places remembered.
 
 use crate::Tokenizer;
 use serde_json::Value;
 use std::ops::Range;
 
-/// Noncharacters: they occur in no text that programs exchange, and no template looks at them.
+/// Noncharacters: they occur in no text that programs exchange, and no template reads them.
 const START: char = '\u{FDD0}';
 const END: char = '\u{FDD1}';
 
@@ -25,14 +25,13 @@ impl RenderedPrompt {
         &self.text
     }
 
-    /// Where the text of control tokens came from the conversation, as byte ranges in ascending
-    /// order.
+    /// Places where the text of control tokens came from the conversation, as byte ranges in ascending order.
     pub fn literal(&self) -> &[Range<usize>] {
         &self.literal
     }
 
-    /// The prompt with `with(i)` in the place of the `i`-th `token`, but for those that came from the
-    /// conversation; and how many there were.
+    /// The prompt with `with(i)` in place of the `i`-th `token`, except for those that came from the
+    /// conversation; also the number of replacements.
     pub fn replaced(&self, token: &str, with: &dyn Fn(usize) -> String) -> (RenderedPrompt, usize) {
         let mut out = RenderedPrompt::default();
         let mut literal = self.literal.iter().peekable();
@@ -62,7 +61,7 @@ impl RenderedPrompt {
         (out, n_replaced)
     }
 
-    /// Takes the marks out of a rendered text.
+    /// Removes the marks from a rendered text.
     pub(super) fn from_marked(marked: &str) -> RenderedPrompt {
         let mut prompt = RenderedPrompt {
             text: String::with_capacity(marked.len()),
@@ -73,7 +72,7 @@ impl RenderedPrompt {
             prompt.text.push_str(part.trim_end_matches(is_mark));
             match part.chars().next_back() {
                 Some(START) => open = Some(prompt.text.len()),
-                // A template that cuts strings may leave one mark of a pair; alone it says nothing.
+                // A template that cuts strings may leave one mark of a pair; a single mark has no meaning.
                 Some(END) => prompt
                     .literal
                     .extend(open.take().map(|start| start..prompt.text.len())),
@@ -84,7 +83,7 @@ impl RenderedPrompt {
     }
 }
 
-/// A text whose control tokens are all meant.
+/// A text whose control tokens all count.
 impl From<&str> for RenderedPrompt {
     fn from(text: &str) -> RenderedPrompt {
         RenderedPrompt {

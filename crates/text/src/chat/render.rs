@@ -1,10 +1,10 @@
-//! A job done: templates read, and one of them rendered.
+//! Execution of a job: parses templates, and renders one of them.
 
 use super::adapt::{self, Adapt};
 use super::jinja::{FaultKind, STEPS, Template, TemplateFault};
 use super::job::{Reply, TemplateJob};
 
-/// Reads the templates of a job and renders the one that it names.
+/// Reads the templates of a job and renders the chosen one.
 pub(super) fn run(job: &TemplateJob) -> Reply {
     let mut chosen = None;
     for (name, source) in &job.templates {
@@ -52,7 +52,7 @@ pub(super) fn run(job: &TemplateJob) -> Reply {
     }
 }
 
-/// What a failed rendering means.
+/// The reply for a failed rendering.
 fn explain(name: &str, fault: TemplateFault) -> Reply {
     match fault.kind {
         FaultKind::Refused => Reply::Refused(fault.message),

@@ -25,7 +25,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A moment, taken apart.
+/// A moment, split into its parts.
 #[derive(Clone, Copy, Debug)]
 struct Time {
     year: i64,
@@ -71,13 +71,13 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// What `strftime_now` tells.
+/// The time of `strftime_now`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moment {
-    /// Seconds since 1970 on the clock of the place.
+    /// Seconds since 1970 in local time.
     pub(super) local_seconds: i64,
     pub(super) microseconds: u32,
-    /// How far that clock is ahead of UTC.
+    /// Offset of local time from UTC.
     pub(super) utc_offset_seconds: i32,
 }
 
@@ -121,7 +121,7 @@ impl PadFlags {
         Ok(style)
     }
 
-    /// A number in so many digits, unless the style says otherwise.
+    /// A number with this many digits, unless the style says otherwise.
     fn number(self, n: i64, width: usize, padding: char, out: &mut String) {
         let padding = self.padding.unwrap_or(padding);
         let width = match (padding, self.width) {
@@ -190,7 +190,7 @@ impl Time {
         }
     }
 
-    /// Appends what a directive stands for; whether it is known.
+    /// Appends the value of a directive; whether it is known.
     fn directive(
         &self,
         directive: char,
@@ -283,7 +283,7 @@ impl Time {
                 Some(directive) => self.directive(directive, style, out)?,
                 None => false,
             };
-            // What is unknown stays as it is written.
+            // An unknown directive is copied.
             if !is_known {
                 out.push_str(&rest[at..end]);
             }

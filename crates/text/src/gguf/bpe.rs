@@ -14,7 +14,7 @@ use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::warning::Warning;
 use crate::{Error, Tokenizer};
 
-/// The name of the splitting rules. A `gemma4` or `whitespace` vocabulary has those of its own name.
+/// The name of the splitting rules. A `gemma4` or `whitespace` vocabulary has those of the same name.
 pub(super) fn pre_of<'a>(model: &'a str, pre: Option<&'a str>) -> Option<&'a str> {
     match model {
         "gemma4" | "whitespace" => Some(model),

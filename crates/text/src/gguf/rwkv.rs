@@ -39,7 +39,7 @@ pub(super) fn build(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     })
 }
 
-/// The bytes that a text stands for: `\t`, `\n`, `\r`, `\x` with two digits, and any other character behind `\` itself.
+/// The bytes that a text represents: `\t`, `\n`, `\r`, `\x` with two digits, and any other character behind `\` itself.
 fn bytes_of(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -115,7 +115,7 @@ mod tests {
             ("é", &[7, 8]),
             ("\n\n\n", &[3, 2]),
             ("\\'\0", &[10, 11, 1]),
-            // Nothing has a token for `z`, and control tokens do not come out of a text.
+            // `z` has no token, and a text never becomes control tokens.
             ("az<s>", &[4]),
             ("", &[]),
         ] {

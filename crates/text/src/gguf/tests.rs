@@ -265,7 +265,7 @@ fn no_vocabulary_makes_it_panic() {
     });
 }
 
-/// Control tokens of one character, made by a merge, spelled as a byte, and standing for what is unknown.
+/// Control tokens of one character, made by a merge, spelled as a byte, and used for unknown text.
 #[test]
 fn no_lookup_gives_a_control_token_of_plain_text() {
     let tokens = || vec!["a", "b", "!", "ab", "<0x21>", "<0x63>", "<|x|>", "★"];
@@ -317,7 +317,7 @@ fn every_way_to_name_an_end_token() {
         (|v| v.fill = [Some(0), Some(1), Some(2)], &[0, 1, 2, 3]),
         (|v| v.ends = vec![2, 1, 99], &[1, 2, 3]),
         (|v| (v.eos, v.eot) = (None, Some(99)), &[]),
-        // By its text, whatever its type.
+        // By its text, for any type.
         (|v| v.tokens[1] = "[EOT]", &[1, 3]),
     ];
     for (edit, want) in cases {
@@ -358,7 +358,7 @@ fn unigram_takes_the_best_way_and_ends_texts() {
     assert_eq!(t.encode(" ab  a", SPECIAL), [6, 5, 6, 1]);
     assert_eq!(t.encode("bab", PLAIN), [3, 5, 7]);
     assert_eq!(t.encode("a<x>a", PLAIN), [6, 8, 6]);
-    // Unknown characters in a row are one token, a control token is text, an unused one none.
+    // A run of unknown characters is one token; a control token is text, and an unused one is not.
     assert_eq!(t.encode("xyza", PLAIN), [3, 2, 4]);
     assert_eq!(t.encode("</s>", PLAIN), [3, 2]);
     assert_eq!(t.encode("<unused>a", PLAIN), [3, 2, 4]);
@@ -382,7 +382,7 @@ fn word_pieces_stand_between_their_tokens() {
         unk: Some(1),
         bos: Some(2),
         sep: Some(3),
-        // Both stand there all the same.
+        // Both are there all the same.
         add_bos: Some(false),
         add_eos: Some(false),
         ..GgufVocab::default()
@@ -392,7 +392,7 @@ fn word_pieces_stand_between_their_tokens() {
     assert_eq!(ids, [2, 4, 5, 6, 7, 8, 1, 3, 3]);
     assert_eq!(t.decode(&ids, true), "miller. e 水");
     assert_eq!(t.decode(&ids[..5], false), "[CLS] miller. e");
-    // A token that goes on with a word has nothing to drop.
+    // A token that continues a word has nothing to drop.
     assert_eq!(t.decode(&[5, 4], true), "er mill");
     assert_eq!(t.encode("[SEP]", PLAIN), [1, 1, 1]);
     let cased = GgufVocab {
@@ -425,7 +425,7 @@ fn characters_with_marks_have_no_byte_alphabet() {
         );
         assert_eq!(t.decode(&[6, 2, 3, 9], true), " aéĠ");
     }
-    // Line ends are tokens of their own, or merged as merges say.
+    // Line ends are separate tokens, or merged as merges say.
     let sarvam = Tokenizer::from_gguf(vocab("gpt2", Some("sarvam-moe"))).unwrap();
     assert_eq!(sarvam.encode("\n\n", PLAIN), [7, 7]);
     let words = GgufVocab {

@@ -12,7 +12,7 @@ use crate::tokenizer::LeadingSpace;
 use crate::vocab::{Reach, TokenKind, Vocab};
 use crate::{Error, Tokenizer};
 
-/// Numbers of BERT's own vocabulary, which hold where a file names none (llama.cpp).
+/// Numbers of BERT's own vocabulary, which apply where a file names none (llama.cpp).
 const CLS: u32 = 101;
 const SEP: u32 = 102;
 const UNKNOWN: u32 = 100;
@@ -22,7 +22,7 @@ pub(super) fn build(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
     let unknown = id(gguf.unk, UNKNOWN);
     let mut vocab = Vocab::with_capacity(gguf.tokens.len());
     for ((text, kind), id) in gguf.tokens.iter().zip(gguf.kinds()).zip(0u32..) {
-        // Files call it a control token, but it stands for text.
+        // Files call it a control token, but it represents text.
         let kind = match kind {
             TokenKind::Control if unknown == Some(id) => TokenKind::Unknown,
             other => other,
@@ -40,7 +40,7 @@ pub(super) fn build(gguf: &GgufVocab<'_>) -> Result<Tokenizer, Error> {
         ..Defaults::default()
     };
     let mut ids = gguf.special_ids(&vocab, defaults)?;
-    // Both always stand there, whatever `add_bos_token` says.
+    // Both are always there: `add_bos_token` does not count.
     ids.prefix = ids.bos.into_iter().collect();
     ids.chat_prefix = ids.prefix.clone();
     ids.suffix = id(gguf.sep, SEP).into_iter().collect();

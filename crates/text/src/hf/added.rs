@@ -24,8 +24,7 @@ const NAMES: [&str; 7] = [
     "mask_token",
 ];
 
-/// All added tokens of a folder: those of `tokenizer.json`, with what `tokenizer_config.json` says of
-/// them and adds to them.
+/// All added tokens of a folder: those of `tokenizer.json`, with the changes and additions of `tokenizer_config.json`.
 ///
 /// # Errors
 /// [`Error::Json`] for a file of another shape.
@@ -61,7 +60,7 @@ pub(crate) fn complete(
     Ok(json.added_tokens.len() - n_before)
 }
 
-/// Added tokens, while more come.
+/// Added tokens, as they are collected.
 struct List {
     tokens: Vec<AddedToken>,
     /// Places in the list, by text.
@@ -91,7 +90,7 @@ impl List {
         }
     }
 
-    /// Adds a token, or changes what is said of a known one.
+    /// Adds a token, or replaces the properties of a known one.
     fn put(&mut self, token: AddedToken) {
         if token.content.is_empty() {
             return;
@@ -136,7 +135,7 @@ fn named(config: &Value) -> Vec<AddedToken> {
     let Some(entries) = config.as_object() else {
         return tokens;
     };
-    // Models have names of their own, such as `image_token`.
+    // Models have names besides the usual ones, such as `image_token`.
     let own = entries.iter().filter(|(name, value)| {
         name.ends_with("_token") && !NAMES.contains(&name.as_str()) && value.is_string()
     });

@@ -1,7 +1,7 @@
-//! Decoders of `tokenizer.json`: what each token prints.
+//! Decoders of `tokenizer.json`: the bytes that each token prints.
 //!
-//! A decoder is a chain of rules over the list of token texts. Streaming needs what a token prints
-//! to depend on that token alone, but for a space at the start of the text; every decoder of the
+//! A decoder is a chain of rules over the list of token texts. For streaming, the output of a token
+//! must depend on that token alone, but for a space at the start of the text. Every decoder of the
 //! supported models is so.
 
 use super::parts::{fields, flatten, kind_of, metaspace_decoder, replace_decoder, unsupported};
@@ -14,7 +14,7 @@ use crate::tokenizer::LeadingSpace;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What turns token texts into bytes.
+/// Rules that turn token texts into bytes.
 #[derive(Debug)]
 pub(crate) struct PieceDecoder {
     rules: Vec<DecoderRule>,
@@ -29,14 +29,14 @@ enum DecoderRule {
     ByteFallback,
     /// Every match becomes another text.
     Replace(Pattern, String),
-    /// A prefix marks tokens that go on with a word; others have a space in front.
+    /// A prefix marks tokens that continue a word; others have a space in front.
     WordPiece {
         /// The prefix.
         prefix: String,
         /// Whether spaces that English does not write are dropped.
         cleanup: bool,
     },
-    /// Up to so many of a character are dropped at the start of each token.
+    /// Up to this number of a character are dropped at the start of each token.
     StripStart(char, usize),
 }
 
@@ -142,7 +142,7 @@ impl PieceDecoder {
         self.leading_space == LeadingSpace::WordPiece
     }
 
-    /// Appends what a token with this text prints.
+    /// Appends the bytes that a token with this text prints.
     pub(crate) fn decode_into(&self, text: &str, out: &mut Vec<u8>) {
         let mut text = std::borrow::Cow::Borrowed(text);
         for rule in &self.rules {

@@ -1,7 +1,7 @@
 //! The shape of `tokenizer.json`.
 //!
 //! The vocabulary and the merges, nearly all of a file, are read straight into lists of borrowed
-//! strings. The small parts stay JSON values, for `parts` to look at kind by kind.
+//! strings. The small parts stay JSON values, which `parts` reads kind by kind.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -29,12 +29,12 @@ pub(crate) struct TokenizerJson<'a> {
 /// A token that is searched for in a text before the model sees it, as `added_tokens` has them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct AddedToken {
-    /// Its number. In `added_tokens_decoder` the key says it.
+    /// Its number. In `added_tokens_decoder` it is the key.
     #[serde(default)]
     pub id: u32,
     /// Its text.
     pub content: String,
-    /// Found only where no word character touches it.
+    /// Matches only between characters that are not part of words.
     #[serde(default)]
     pub single_word: bool,
     /// Takes white space in front of it.

@@ -11,7 +11,7 @@ use crate::vocab::Vocab;
 
 const KNOWN_MODELS: &str = "BPE, WordPiece, Unigram";
 
-/// What `tokenizer.json` calls the `type` of a model.
+/// The `type` of a model in `tokenizer.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bpe,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Unigram,
 }
 
-/// What `WordPiece` writes in front of pieces that go on with a word, where a file does not say.
+/// `WordPiece`'s prefix of pieces that continue a word, where a file gives none.
 const CONTINUING: &str = "##";
 
 impl JsonModel<'_> {
@@ -90,7 +90,7 @@ pub(super) fn check(model: &JsonModel<'_>) -> Result<Kind, Error> {
     Ok(kind)
 }
 
-/// What encodes pieces.
+/// Builds the model that encodes pieces.
 pub(super) fn build(
     json: &JsonModel<'_>,
     kind: Kind,
@@ -147,7 +147,7 @@ fn unigram(json: &JsonModel<'_>, vocab: &Vocab, unknown: Option<u32>) -> Result<
     let JsonVocab::List(list) = &json.vocab else {
         return Err(Error::Missing("tokenizer.json: the list of model.vocab"));
     };
-    // Added tokens lie behind the list; no text becomes them.
+    // Added tokens come after the list; no text becomes them.
     let mut scores: Vec<f64> = list.iter().map(|(_, score)| *score).collect();
     let min_score = scores.iter().copied().fold(f64::INFINITY, f64::min);
     scores.resize(vocab.len().max(scores.len()), 0.0);

@@ -167,7 +167,7 @@ pub(crate) fn normalizer(value: &Value) -> Result<Normalizer, Error> {
     Normalizer::new(rules?)
 }
 
-/// A pre-tokenizer, and what else its parts decide.
+/// A pre-tokenizer, and other settings that its parts decide.
 pub(crate) struct PreTokenizerParts {
     pub(crate) pre_tokenizer: PreTokenizer,
     /// Pieces are encoded as bytes (`ByteLevel`).
@@ -363,7 +363,7 @@ pub(crate) fn metaspace_decoder(value: &Value) -> Result<(char, bool), Error> {
     Ok((json.replacement, json.prepend()? != Prepend::Never))
 }
 
-/// What a `Replace` decoder replaces by what.
+/// The pattern of a `Replace` decoder, and its replacement.
 pub(crate) fn replace_decoder(value: &Value) -> Result<(Pattern, String), Error> {
     #[derive(Deserialize)]
     struct Replace {

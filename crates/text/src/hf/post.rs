@@ -57,7 +57,7 @@ pub(crate) fn around(value: &Value, vocab: &Vocab) -> Result<Around, Error> {
             }
             _ => return Err(unsupported("post_processor", part, POST_PROCESSORS)),
         };
-        // A later processor works on what an earlier one made.
+        // A later processor works on the output of an earlier one.
         all.prefix.splice(0..0, this.prefix);
         all.suffix.extend(this.suffix);
     }

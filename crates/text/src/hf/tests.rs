@@ -257,10 +257,10 @@ fn control_tokens_do_not_come_out_of_plain_text() {
         json["model"]["ignore_merges"] = json!(ignore_merges);
         let t = build(&json, None).unwrap();
         for (text, plain, parsed) in [
-            // Known to the search for added tokens alone.
+            // Known only to the search for added tokens.
             ("a★", &[257, 227, 153, 134][..], &[257, 268][..]),
             ("★", &[227, 153, 134], &[268]),
-            // A word within a word is no match, and the model does not know it.
+            // A word within a word does not match, and the model does not know it.
             (
                 "a☆b",
                 &[257, 227, 153, 135, 258],

@@ -9,16 +9,16 @@ use crate::vocab::{TokenKind, Vocab};
 #[derive(Debug)]
 pub(crate) struct ByteBpe {
     merges: Merges,
-    /// A piece that is a token is that token, whatever its merges say.
+    /// Whether a piece that is a token becomes that token, without regard to its merges.
     ignore_merges: bool,
     /// The token of each byte.
     symbols: Box<[u32; 256]>,
-    /// Stands for a byte without a token; without it such a byte is dropped.
+    /// Replaces a byte without a token; if absent, such a byte is dropped.
     unknown: Unknown,
     whole: WholeWords,
 }
 
-/// What stands for a symbol that has no token.
+/// Replacement of a symbol that has no token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unknown {
     /// The token, if there is one.
@@ -34,7 +34,7 @@ pub(crate) struct BpeOptions {
     pub(crate) unknown: Unknown,
     /// Whether characters without a token are written as bytes.
     pub(crate) byte_fallback: bool,
-    /// Whether a piece of line ends that is a token is that token, whatever its merges say.
+    /// Whether a piece of line ends that is a token becomes that token, without regard to its merges.
     pub(crate) whole_line_ends: bool,
 }
 
@@ -109,7 +109,7 @@ impl CharBpe {
                 .find_in_text(char::from(byte).encode_utf8(&mut buffer))
                 .unwrap_or(NO_TOKEN);
         }
-        // The mark must be a token, lest a run of unknown characters be fused across a border.
+        // The mark must be a token, or else a run of unknown characters could be fused across a border.
         let mark_is_known = vocab
             .find_in_text(SPACE_MARK.encode_utf8(&mut buffer))
             .is_some();

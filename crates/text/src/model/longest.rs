@@ -1,4 +1,4 @@
-//! The longest token that a text goes on with, byte by byte from the left (RWKV's World vocabularies).
+//! The longest token that continues a text, byte by byte from the left (RWKV's World vocabularies).
 
 use super::prefixes::PrefixTable;
 use crate::vocab::{TokenKind, Vocab};
@@ -7,7 +7,7 @@ use crate::vocab::{TokenKind, Vocab};
 #[derive(Debug)]
 pub(crate) struct Longest {
     table: PrefixTable,
-    /// Stands for a byte without a token.
+    /// Replaces a byte without a token.
     unknown: Option<u32>,
 }
 

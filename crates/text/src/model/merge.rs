@@ -10,7 +10,7 @@ use crate::vocab::Vocab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// What two adjacent tokens become.
+/// The token that two adjacent tokens become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merge {
     /// Place in the order of merges; lower ones come first.
@@ -25,7 +25,7 @@ const NEVER: Merge = Merge {
     id: u32::MAX,
 };
 
-/// A symbol that is no token and merges with nothing.
+/// A symbol without a token, which merges with nothing.
 pub(crate) const NO_TOKEN: u32 = u32::MAX;
 
 /// Up to this many symbols, rescanning beats the heap.
@@ -158,8 +158,7 @@ impl Merges {
 
         while let Some(Reverse((rank, at))) = heap.pop() {
             let i = at as usize;
-            // A pair that has changed since it was pushed has another rank, a symbol that is gone
-            // has none.
+            // A pair that has changed since it was pushed has another rank, a symbol that no longer exists has none.
             if pairs[i].rank != rank {
                 continue;
             }
@@ -198,8 +197,8 @@ fn push(heap: &mut BinaryHeap<Reverse<(u32, u32)>>, pair: Merge, at: u32) {
     }
 }
 
-/// Resolves a merge written as two texts to `(left, right, join)`; `None` if one of the three is no
-/// token. A join that [no text may become](Vocab::is_reached) must not be merged.
+/// Resolves a merge written as two texts to `(left, right, join)`; `None` if one of the three is
+/// not a token. A join that [no text may become](Vocab::is_reached) must not be merged.
 pub(crate) fn resolve(
     vocab: &Vocab,
     left: &str,
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition: rescan for the lowest rank, leftmost first, after every merge.
+    /// The reference: rescan for the lowest rank, leftmost first, after every merge.
     fn oracle(merges: &Merges, mut symbols: Vec<u32>) -> Vec<u32> {
         loop {
             let pairs = symbols.windows(2).enumerate();

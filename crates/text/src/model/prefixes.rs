@@ -1,13 +1,13 @@
-//! Which tokens a text begins with, by their texts or by what they print.
+//! Which tokens a text begins with, by their texts or by the bytes they print.
 
 use crate::vocab::Vocab;
 
-/// Tokens in the order of their texts, so that those a text begins with are found by narrowing a range
+/// Tokens in the order of their texts. Those that a text begins with are found by narrowing a range
 /// byte by byte: four bytes a token, and no tree to build.
 #[derive(Debug)]
 pub(crate) struct PrefixTable {
     ids: Vec<u32>,
-    /// What of a token the table goes by.
+    /// The bytes of a token that the table is sorted by.
     of: fn(&Vocab, u32) -> &[u8],
     /// Where in `ids` the texts with each first byte begin; 257 places.
     starts: Vec<u32>,
@@ -19,7 +19,7 @@ impl PrefixTable {
         PrefixTable::of(vocab, |vocab, id| vocab.text(id).as_bytes(), ids)
     }
 
-    /// The same by what tokens print.
+    /// The same by the bytes that tokens print.
     pub(crate) fn of_pieces(vocab: &Vocab, ids: impl Iterator<Item = u32>) -> PrefixTable {
         PrefixTable::of(vocab, Vocab::piece, ids)
     }

@@ -1,8 +1,8 @@
 //! SentencePiece's BPE: the pair whose join has the highest score is merged first, the leftmost of
 //! several.
 //!
-//! A GGUF file carries scores and no merges, so pairs are looked up by their joined text. What
-//! ends up as no token is written as bytes.
+//! A GGUF file carries scores and no merges, so pairs are looked up by their joined text. Text that
+//! does not become a token is written as bytes.
 
 use super::{ByteTokens, WholeWords, has_inner_mark, merge, words};
 use crate::pretokenize::SPACE_MARK;
@@ -72,7 +72,7 @@ impl Spm {
     /// The model of a vocabulary; `scores` has one entry a token.
     pub(crate) fn new(vocab: &Vocab, scores: &[f32], unknown: Option<u32>) -> Spm {
         let mergeable = |id: u32| {
-            // Control tokens must not come out of ordinary text, whatever their spelling.
+            // Control tokens must not come out of ordinary text, for any spelling.
             let kind = vocab.kind(id);
             matches!(
                 kind,
@@ -205,8 +205,8 @@ impl Spm {
         }
     }
 
-    /// Appends the tokens of the symbols that are left. A symbol that is none is written as bytes, or,
-    /// if one of them has no token, as the unknown token, one for a run of such symbols.
+    /// Appends the tokens of the remaining symbols. A symbol that is not a token is written as bytes,
+    /// or, if one of them has no token, as the unknown token, one for a run of such symbols.
     fn emit(&self, vocab: &Vocab, word: &str, symbols: &[Symbol], out: &mut Vec<u32>) {
         let mut at = if symbols.is_empty() { END } else { 0 };
         let mut follows_unknown = false;

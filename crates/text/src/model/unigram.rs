@@ -18,12 +18,12 @@ pub(crate) struct Unigram {
     by_words: bool,
 }
 
-/// What a character without a token becomes.
+/// Encoding of a character without a token.
 #[derive(Debug)]
 struct UnknownCharacter {
     /// The token of a run of them.
     id: Option<u32>,
-    /// What one of them costs.
+    /// The score of one of them.
     score: f64,
     /// The tokens of its bytes, which come before the unknown token.
     bytes: Option<ByteTokens>,
@@ -42,7 +42,7 @@ pub(crate) struct UnigramOptions {
     pub(crate) byte_texts: bool,
 }
 
-/// An unknown character scores that much less than the worst token (SentencePiece's `kUnkPenalty`).
+/// An unknown character scores less than the worst token by this number (SentencePiece's `kUnkPenalty`).
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 /// A longer token would make the time depend on the product of two lengths that a file and a text choose.
@@ -51,13 +51,13 @@ const MAX_TOKEN_BYTES: usize = 1024;
 /// Space for encoding one piece.
 #[derive(Debug, Default)]
 pub(crate) struct UnigramScratch {
-    /// The best way to each place of the text.
+    /// The best path to each place of the text.
     best: Vec<Way>,
-    /// The tokens of the best way, the last first.
+    /// The tokens of the best path, the last first.
     tokens: Vec<(u32, u32)>,
 }
 
-/// How a place of the text is best reached.
+/// The best last step to a place of the text.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     score: f64,
@@ -169,7 +169,7 @@ impl Unigram {
         }
     }
 
-    /// Fills in the best way to every place of a text.
+    /// Fills in the best path to every place of a text.
     fn find_ways(&self, vocab: &Vocab, text: &str, best: &mut Vec<Way>) {
         best.clear();
         best.resize(text.len() + 1, NOWHERE);
@@ -265,7 +265,7 @@ mod tests {
         ] {
             assert_eq!(encode(&texts, &scores, OPTIONS, text), want, "{text}");
         }
-        // Nothing of `<s>` has a token, but for what a control token would give.
+        // Of `<s>` only the text of a control token would match, and it must not.
         assert_eq!(encode(&texts, &scores, OPTIONS, "<s>"), [0]);
         let bytes = UnigramOptions {
             byte_fallback: true,

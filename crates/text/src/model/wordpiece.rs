@@ -1,4 +1,4 @@
-//! WordPiece: the longest token that a word begins with, then the longest that goes on, and so on.
+//! WordPiece: the longest token that a word begins with, then the longest that continues it, and so on.
 
 use super::merge::MergeScratch;
 use crate::vocab::Vocab;
@@ -7,7 +7,7 @@ use crate::vocab::Vocab;
 #[derive(Debug)]
 pub(crate) struct WordPiece {
     spelling: PieceSpelling,
-    /// Stands for a word that cannot be put together from tokens.
+    /// Replaces a word that cannot be put together from tokens.
     unknown: Option<u32>,
     /// A longer word is unknown.
     max_chars: usize,
@@ -15,16 +15,16 @@ pub(crate) struct WordPiece {
     longest_bytes: usize,
 }
 
-/// What stands in front of a piece in the vocabulary.
+/// Prefixes of pieces in the vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PieceSpelling {
     /// In front of a piece that begins a word.
     pub(crate) begins: String,
-    /// In front of one that goes on.
+    /// In front of a piece that continues one.
     pub(crate) goes_on: String,
 }
 
-/// Words may have this many characters where a file does not say (`tokenizers`, as BERT's own code).
+/// Default of the characters that a word may have (`tokenizers`, as BERT's own code).
 pub(crate) const MAX_WORD_CHARS: usize = 100;
 
 impl WordPiece {
@@ -58,7 +58,7 @@ impl WordPiece {
         }
     }
 
-    /// Appends the tokens of a word; `false` if some part of it is none.
+    /// Appends the tokens of a word; `false` if some part of it has none.
     fn pieces(&self, vocab: &Vocab, word: &str, text: &mut String, out: &mut Vec<u32>) -> bool {
         let mut start = 0;
         while start < word.len() {
@@ -67,7 +67,7 @@ impl WordPiece {
                 _ => &self.spelling.goes_on,
             };
             let rest = &word[start..];
-            // Where a mark begins words, a piece that goes on cannot begin with it.
+            // Where a mark begins words, a piece that continues one cannot begin with it.
             if start > 0 && prefix.is_empty() && rest.starts_with(&self.spelling.begins) {
                 return false;
             }
@@ -132,12 +132,12 @@ mod tests {
             ("una", &[1, 2]),
             ("éa", &[5, 2]),
             ("able", &[6]),
-            // Nothing goes on with an `x`, and the whole word is lost.
+            // No token continues with `x`, so the whole word is unknown.
             ("unx", &[0]),
             ("x", &[0]),
             // Longer than six characters.
             ("unablea", &[0]),
-            // A control token is no piece.
+            // A control token is not a piece.
             ("[UNK]", &[0]),
             ("un▁é", &[0]),
         ] {

@@ -12,7 +12,7 @@ pub(crate) struct BertRules {
     pub(crate) space_ideographs: bool,
     /// Drops the marks of letters.
     pub(crate) strip_accents: bool,
-    /// Turns letters into small ones.
+    /// Turns letters into lower case.
     pub(crate) lowercase: bool,
 }
 

@@ -55,8 +55,8 @@ impl Charsmap {
         self.longest_bytes
     }
 
-    /// Calls `found` with the length of every text of the map that a text begins with, the shortest
-    /// first, and where its replacement lies. Goes on while `found` says so.
+    /// Calls `found` for every text of the map that a text begins with, the shortest first, with
+    /// its length and the range of its replacement. Continues while `found` returns true.
     fn each(&self, text: &str, mut found: impl FnMut(usize, Range<usize>) -> bool) {
         let unit = |place: u32| self.units.get(place as usize).copied();
         let offset = |unit: u32| (unit >> 10) << ((unit & (1 << 9)) >> 6);
@@ -84,11 +84,11 @@ impl Charsmap {
         }
     }
 
-    /// The longest text of the map that a text begins with: its length in bytes, and what replaces it.
+    /// The longest text of the map that a text begins with: its length in bytes, and its replacement.
     pub(super) fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let mut longest = None;
         self.each(text, |length, place| {
-            // A map may have texts that cut a character; they match none.
+            // A map may have texts that cut a character; they match nothing.
             if text.is_char_boundary(length) {
                 longest = Some((length, place));
             }
@@ -98,8 +98,8 @@ impl Charsmap {
         Some((length, &self.replacements[place]))
     }
 
-    /// Appends what replaces a cluster or a character, the entry of the shortest text that it begins with;
-    /// `false` if there is none.
+    /// Appends the replacement of a cluster or a character, from the entry of the shortest text that it
+    /// begins with; `false` if there is none.
     fn shortest(&self, text: &str, out: &mut String) -> bool {
         let mut found = None;
         self.each(text, |_, place| {

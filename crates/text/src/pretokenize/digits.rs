@@ -2,13 +2,12 @@
 
 use crate::unicode::{CharClass, NUMBER, classes};
 
-/// Which runs of digits are cut into threes from the right, so that a leading group may be shorter.
+/// Which runs of digits are cut into threes from the right, so a leading group may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DigitRun {
-    /// Runs of numbers of any kind, apart from what surrounds them.
+    /// Runs of numbers of any kind, apart from the text around them.
     Numbers,
-    /// `\d{1,3}(?=(?:\d{3})*\b)`: runs of decimal digits that no word character follows, apart from
-    /// what surrounds them.
+    /// `\d{1,3}(?=(?:\d{3})*\b)`: runs of decimal digits that no word character follows, apart from the text around them.
     Bounded,
     /// `(?=(\d{3})+(?!\d))`: a cut before each whole group, and none behind the run.
     Inner,

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::normalize::NormalForm;
 use table::TABLE;
 
-/// What a name stands for.
+/// Splitting rules under a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PretokenizerProfile {
     names: &'static [&'static str],
@@ -34,9 +34,9 @@ pub(crate) struct PretokenizerProfile {
 pub(crate) enum Spelling {
     /// Bytes, in GPT-2's alphabet.
     Bytes,
-    /// Characters, with SentencePiece's mark for a space; what has no token is written as bytes.
+    /// Characters, with SentencePiece's mark for a space; text without a token is written as bytes.
     Marked,
-    /// Characters as they are; what has no token is written as bytes.
+    /// Characters as they are; text without a token is written as bytes.
     Plain,
 }
 
@@ -45,9 +45,9 @@ pub(crate) enum Spelling {
 enum StepRule {
     /// The pieces of a scanner.
     Scan(Scanner),
-    /// The matches of an expression, and what lies between them.
+    /// The matches of an expression, and the texts between them.
     Regex(&'static str),
-    /// What lies between the matches of an expression.
+    /// The texts between the matches of an expression.
     Drop(&'static str),
     /// Single digits.
     Digits,

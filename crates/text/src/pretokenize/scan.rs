@@ -1,12 +1,12 @@
 //! Hand-written scanners for the regular expressions that most models split text with.
 //!
-//! Each reproduces its expression exactly: the alternatives are tried in the order in which the
-//! expression lists them, and what a backtracking engine would give back is computed instead.
+//! Each reproduces its expression exactly. The alternatives are tried in the order in which the
+//! expression lists them; the characters that a backtracking engine would give back are computed.
 //! `tests` holds the expressions themselves and compares.
 
 use crate::unicode::{ANY, CAPITAL, Classes, LETTER, MARK, NEWLINE, NUMBER, SMALL, SPACE, classes};
 
-/// How a scanner tells words apart.
+/// How a scanner separates words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WordRule {
     /// ` ?\p{L}+`, numbers likewise, lower-case contractions (GPT-2).
@@ -29,7 +29,7 @@ pub(crate) struct Scanner {
     words: WordRule,
     /// Digits a piece may hold; GPT-2's rule has no limit and ignores this.
     max_digits: usize,
-    /// Whether a slash, too, may follow punctuation: `[\r\n/]*`.
+    /// Whether a slash may follow punctuation, too: `[\r\n/]*`.
     slash: bool,
 }
 
@@ -73,7 +73,7 @@ impl Scanner {
         slash: true,
     };
 
-    /// The scanner that does what an expression found in a file says, if there is one.
+    /// The scanner that implements an expression found in a file, if there is one.
     pub(crate) fn for_pattern(pattern: &str) -> Option<Scanner> {
         PATTERNS
             .iter()
@@ -180,8 +180,7 @@ fn spaced_piece(cursor: &Cursor<'_>, at: usize) -> usize {
     }
 }
 
-/// `\s+(?!\S)|\s+` over the run of white space `at..end`: what stands before a word keeps its last
-/// character.
+/// `\s+(?!\S)|\s+` over the run of white space `at..end`: a run before a word leaves its last character.
 fn white_space(cursor: &Cursor<'_>, at: usize, end: usize) -> usize {
     if end == cursor.bytes.len() {
         return end;
@@ -212,7 +211,7 @@ fn contraction(cursor: &Cursor<'_>, at: usize, any_case: bool) -> Option<usize> 
     }
 }
 
-/// A word with its capitals in front, and at most one leading character that is no letter, digit
+/// A word with its capitals in front, and at most one leading character that is not a letter, digit
 /// or line break: `[^\r\n\p{L}\p{N}]?C*S+|[^\r\n\p{L}\p{N}]?C+S*` with C the capitals and S the
 /// small letters (caseless letters and marks are both).
 fn cased_word(cursor: &Cursor<'_>, at: usize, class: u8, len: usize) -> Option<usize> {
@@ -230,7 +229,7 @@ fn ends_small(cursor: &Cursor<'_>, at: usize) -> Option<usize> {
     if cursor.class(capitals).0 & SMALL != 0 {
         return Some(cursor.run(capitals, SMALL));
     }
-    // The capitals give back what they took until one of them is a small letter as well.
+    // The capitals give back characters until one of them is a small letter as well.
     let mut taken = cursor.text[at..capitals].char_indices();
     let (i, c) = taken.rfind(|(_, c)| cursor.classes.of(*c) & SMALL != 0)?;
     Some(at + i + c.len_utf8())

@@ -3,7 +3,7 @@
 use super::Scanner;
 use crate::Error;
 
-/// What happens to a match.
+/// Treatment of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behavior {
     /// It is a piece.
@@ -18,10 +18,10 @@ pub(crate) enum Behavior {
     Contiguous,
 }
 
-/// What is looked for.
+/// The pattern to look for.
 #[derive(Debug)]
 pub(crate) enum Pattern {
-    /// An expression that a scanner knows.
+    /// An expression with a scanner.
     Scanner(Scanner),
     /// Any other expression.
     Regex(Box<fancy_regex::Regex>),
@@ -88,7 +88,7 @@ impl Pattern {
     }
 }
 
-/// A pattern with what happens to its matches.
+/// A pattern with the treatment of its matches.
 #[derive(Debug)]
 pub(crate) struct Split {
     pub(crate) pattern: Pattern,

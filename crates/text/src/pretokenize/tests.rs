@@ -177,12 +177,12 @@ fn smollm_isolates_digits_before_words() {
 #[derive(serde::Deserialize)]
 struct PieceCut {
     texts: Vec<String>,
-    /// By name, what each text is cut into.
+    /// By name, the pieces of each text.
     pieces: std::collections::BTreeMap<String, Vec<Vec<String>>>,
 }
 
-/// What `pre_tokenizers.Sequence` of `Split`s with the models' expressions gives, of the package `tokenizers`
-/// (`tools/make_tokenizer_fixtures.py`).
+/// Results of `pre_tokenizers.Sequence` of `Split`s with the models' expressions, from the package
+/// `tokenizers` (`tools/make_tokenizer_fixtures.py`).
 #[test]
 fn profiles_cut_as_tokenizers_does() {
     let fixture = include_str!("../../tests/fixtures/pretokenizers.json");
@@ -198,7 +198,7 @@ fn profiles_cut_as_tokenizers_does() {
     }
 }
 
-/// What llama.cpp's `llama-vocab.cpp` sets beside the expressions.
+/// Flags that llama.cpp's `llama-vocab.cpp` sets beside the expressions.
 #[test]
 fn names_have_their_flags() {
     let named = |name| PretokenizerProfile::named(Some(name)).unwrap();

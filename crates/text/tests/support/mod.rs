@@ -116,7 +116,7 @@ impl Metadata {
         }
     }
 
-    /// What the file says of its vocabulary.
+    /// The file's description of its vocabulary.
     pub(crate) fn vocab(&self) -> GgufVocab<'_> {
         let id = |key| self.number(key).map(|id| id as u32);
         let flag = |key| self.number(key).map(|flag| flag != 0.0);
@@ -160,7 +160,7 @@ impl Metadata {
     }
 }
 
-/// The folder of real vocabularies that lies beside the repository, if it is there.
+/// The folder of real vocabularies beside the repository, if it is there.
 pub(crate) fn vocab_folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vocab");
     let exists = folder.is_dir();

@@ -1,15 +1,15 @@
-//! Folders that packers do not write: each fault is told.
+//! Folders that packers do not write: each fault is reported.
 
 use super::*;
 
-/// What is wrong with a folder: the layout, what becomes of it, and words of the message.
+/// A fault of a folder: the layout, the change to it, and words of the message.
 pub(super) type Fault = (
     (Value, Vec<StoredTensor>),
     fn(&mut Vec<StoredTensor>),
     &'static [&'static str],
 );
 
-/// Each fault is told with these words and the file.
+/// Each fault is reported with these words and the file.
 pub(super) fn check(faults: Vec<Fault>) {
     let dir = tempfile::tempdir().unwrap();
     for ((config, mut tensors), change, words) in faults {
@@ -202,7 +202,7 @@ fn other_layouts_are_refused_by_name() {
         let refused = Packing::read(&config).unwrap_err();
         assert!(refused.feature.contains(word), "{config}: {refused:?}");
     }
-    // The language model's own configuration may say it.
+    // The language model's own configuration may have it.
     let nested = json!({"text_config": {"quantization_config": {"quant_method": "awq"}}});
     let found = Packing::find(&nested).map(Packing::read);
     assert_eq!(found, Some(Ok(Packing::Awq)));

@@ -42,12 +42,12 @@ fn pairs_of_floats_keep_their_codes() {
         let (dtype, found) = numbers(&checkpoint, "a.weight");
         (names, dtype, found, checkpoint.factor_of("a.weight"))
     };
-    // The column's number says where a code lands: 0 to 6 in turns, the last of eight negative.
+    // The column's number determines its code: 0 to 6 in turn, the last of eight negative.
     let turns: Vec<u8> = [0x10, 0x32, 0x54, 0xf6].repeat(8);
     let levels = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, -6.0].repeat(8);
     let (config, mut tensors) = nvfp4();
     tensors[0].bytes = turns.repeat(32);
-    // A scale of 1 and of 2 in turns.
+    // Scales of 1 and of 2 alternate.
     tensors[1].bytes = [0x38, 0x40].repeat(64);
     let (names, dtype, found, factor) = read((config, tensors));
     assert_eq!(names, ["a.weight", "a.scale"]);

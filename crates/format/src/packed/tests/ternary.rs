@@ -33,7 +33,7 @@ fn ternary_codes_are_unpacked_row_by_row() {
             assert!(found.iter().all(|x| x == row), "{row}: {found:?}");
         }
     }
-    // The column's place in a block: codes 0, 1 and 2 in turns.
+    // Codes follow the column's place in a block: 0, 1 and 2 in turn.
     let (config, mut tensors) = bitnet("autobitlinear");
     let turns = (0..512usize).map(|i| [0b00, 0b01, 0b10][i % 256 % 3]);
     tensors[0].bytes = turns.collect();
@@ -42,7 +42,7 @@ fn ternary_codes_are_unpacked_row_by_row() {
     for (i, x) in found[..256].iter().enumerate() {
         assert_eq!(*x, (i % 3) as f32 - 1.0, "element {i}");
     }
-    // Rows that are no whole blocks.
+    // Rows that are not whole blocks.
     tensors[0] = stored("a.weight", "U8", &[2, 64], &[0b1010_1010]);
     let checkpoint = open(dir.path(), &config, &tensors).unwrap();
     assert_eq!(

@@ -13,7 +13,7 @@ impl<'a> Bits<'a> {
         Bits { bytes, at_bit: 0 }
     }
 
-    /// The next `n` bits, at most 32, without going on; zeros behind the end.
+    /// The next `n` bits, at most 32, without advancing; zeros behind the end.
     pub(super) fn peek(&self, n: u32) -> u32 {
         debug_assert!(n <= 32, "{n} bits at a time");
         let rest = self.bytes.get(self.at_bit / 8..).unwrap_or_default();
@@ -24,7 +24,7 @@ impl<'a> Bits<'a> {
         (bits & ((1 << n) - 1)) as u32
     }
 
-    /// Goes on by `n` bits.
+    /// Advances by `n` bits.
     ///
     /// # Errors
     /// If the stream is shorter.
@@ -54,7 +54,7 @@ impl<'a> Bits<'a> {
         Ok(self.read(1)? == 1)
     }
 
-    /// That something in the stream is not as it must be.
+    /// The error for a fault in the stream.
     pub(super) fn fault(&self, what: &str) -> ImageFault {
         broken(format!(
             "{what} at bit {} of its lossless data",

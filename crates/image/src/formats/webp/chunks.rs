@@ -1,6 +1,6 @@
-//! Where the chunks of a file lie, as the decoder finds them.
+//! Places of a file's chunks, as the decoder finds them.
 
-/// The first chunk of a kind in a file that is not animated: what is there of it.
+/// The first chunk of a kind in a file that is not animated, as far as the file has it.
 ///
 /// A simple file is one chunk; in an extended one others follow the first. The ends are those that the decoder looks up to
 /// (`WebPDecoder::read_data` of image-webp 0.2.4).
@@ -26,7 +26,7 @@ struct RiffChunk<'a> {
     kind: &'a [u8],
     /// Cut off where the file ends.
     data: &'a [u8],
-    /// Where the next one begins, which may be behind the file's end.
+    /// Place of the next one, which may be behind the file's end.
     end: u64,
 }
 

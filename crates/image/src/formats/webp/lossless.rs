@@ -1,9 +1,9 @@
-//! What the codes of a lossless stream take, before the decoder takes it (WebP lossless bitstream specification).
+//! Memory for the codes of a lossless stream, before the decoder takes it (WebP lossless bitstream specification).
 //!
-//! An image has as many groups of five codes as its entropy image names, up to 65,536, whatever its size. The decoder makes tables for
-//! all of them: 13 bytes of a file may become 4 KiB, and 250 bytes 74 KiB. Codes stand in front of the pixels, so that they
-//! can be read without these. Small images stand before them and are read, too: what transforms need and which group a pixel has. No pixel
-//! is kept.
+//! An image has as many groups of five codes as its entropy image names, up to 65,536, at any size. The decoder makes tables for all of
+//! them: 13 bytes of a file may become 4 KiB, and 250 bytes 74 KiB. Codes come before the pixels, so they can be read without these.
+//! Small images come before the codes and are read, too: they hold parameters of transforms and the group of each pixel. No pixel is
+//! kept.
 
 use super::super::{ImageFault, broken};
 use super::bits::Bits;
@@ -16,8 +16,8 @@ const N_COPY_LENGTHS: usize = 24;
 /// Symbols of distances of copies.
 const N_DISTANCES: usize = 40;
 
-/// A group's place in the decoder: five `HuffmanTree` of image-webp 0.2.4, each of two vectors and a mask. Their list grows to twice what it
-/// holds, while the old one is still there.
+/// Memory of a group in the decoder: five `HuffmanTree` of image-webp 0.2.4, each of two vectors and a mask. Their list grows to twice
+/// its contents, while the old one is still there.
 const GROUP_BYTES: u64 = 3 * 5 * 56;
 
 /// Reads a stream up to its pixels.
@@ -29,7 +29,7 @@ struct LosslessReader<'a> {
 /// it is that of `ALPH`.
 ///
 /// # Errors
-/// If it is no such stream, or ends before its pixels.
+/// If it is not such a stream, or ends before its pixels.
 pub(super) fn code_bytes(
     data: &[u8],
     width: u32,
@@ -66,13 +66,13 @@ fn head(bits: &mut Bits, width: u32, height: u32) -> Result<(), ImageFault> {
     }
 }
 
-/// Blocks of `2^bits` pixels that a side has.
+/// Number of blocks of `2^bits` pixels along a side.
 fn blocks(side: usize, bits: u32) -> usize {
     side.div_ceil(1 << bits)
 }
 
 impl LosslessReader<'_> {
-    /// Reads past the transforms, and returns how many pixels a row of what is transformed has (3).
+    /// Reads past the transforms, and returns the pixels of a row of the transformed image (3).
     fn transforms(&mut self, mut width: usize, height: usize) -> Result<usize, ImageFault> {
         let mut seen = [false; 4];
         while self.bits.flag()? {
@@ -86,9 +86,9 @@ impl LosslessReader<'_> {
                     let bits = self.bits.read(3)? + 2;
                     self.image(blocks(width, bits), blocks(height, bits))?;
                 }
-                // Green was taken off the other colours.
+                // Green was subtracted from the other colours.
                 2 => {}
-                // Indices of a palette; of a small one, several in a pixel.
+                // Indices of a palette; for a small one, several in a pixel.
                 _ => {
                     let n_colours = self.bits.read(8)? as usize + 1;
                     self.image(n_colours, 1)?;
@@ -147,8 +147,8 @@ impl LosslessReader<'_> {
     }
 
     /// Reads past an image of one group (5), and returns the greatest of its pixels' red and green, as a number of 16 bits. Copies and
-    /// indices of the colour cache repeat pixels that were read, or are 0; so those with values of their own are all that count, and
-    /// where a copy begins is the decoder's to check.
+    /// indices of the colour cache repeat pixels that were read, or are 0. So only literal pixels count, and the decoder checks where
+    /// a copy begins.
     fn image(&mut self, width: usize, height: usize) -> Result<u16, ImageFault> {
         let cache_bits = self.cache_bits()?;
         let codes = self.group(cache_bits)?.map(|code| code.lookup());

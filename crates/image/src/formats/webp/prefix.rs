@@ -3,13 +3,13 @@
 use super::super::ImageFault;
 use super::bits::Bits;
 
-/// Bits of a symbol at most.
+/// Most bits of a symbol.
 const MAX_LENGTH: usize = 15;
 
-/// Symbols that lengths are written in: lengths 0 to 15, and three kinds of repeats.
+/// Symbols that encode lengths: lengths 0 to 15, and three kinds of repeats.
 const N_LENGTH_SYMBOLS: usize = 19;
 
-/// The order in which the lengths of these symbols stand (6.2.1.2).
+/// The order in which the lengths of these symbols are written (6.2.1.2).
 const LENGTH_ORDER: [usize; N_LENGTH_SYMBOLS] = [
     17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
 ];
@@ -21,10 +21,10 @@ const MAX_TABLE_BITS: usize = 10;
 const ENTRY_BYTES: u64 = 4;
 const NODE_BYTES: u64 = 16;
 
-/// What an allocator may take besides for a block: a head of 8 bytes, and what rounds to 16 or up to a least block of 32.
+/// The most that an allocator adds to a block: a head of 8 bytes, and rounding to 16 or up to a least block of 32.
 const BLOCK_BYTES: u64 = 24;
 
-/// A code as a stream has it.
+/// A code in the form of the stream.
 pub(super) enum PrefixCode {
     /// One symbol, of no bits.
     One(u16),
@@ -53,7 +53,7 @@ impl PrefixCode {
     /// Reads the next code, of an alphabet of `n_symbols`.
     ///
     /// # Errors
-    /// If it is none: a symbol beyond the alphabet, or bits that stand for no symbol or for two.
+    /// If it is invalid: a symbol beyond the alphabet, or bits that mean no symbol or two.
     pub(super) fn read(bits: &mut Bits, n_symbols: usize) -> Result<PrefixCode, ImageFault> {
         if !bits.flag()? {
             return PrefixCode::read_lengths(bits, n_symbols);
@@ -78,7 +78,7 @@ impl PrefixCode {
         }
     }
 
-    /// A code by the lengths of its symbols, which are in a code of their own.
+    /// A code by the lengths of its symbols, which have a separate code.
     fn read_lengths(bits: &mut Bits, n_symbols: usize) -> Result<PrefixCode, ImageFault> {
         let mut of_lengths = vec![0; N_LENGTH_SYMBOLS];
         let n_given = 4 + bits.read(4)? as usize;
@@ -116,7 +116,7 @@ impl PrefixCode {
         PrefixCode::of_lengths(of_symbols, bits)
     }
 
-    /// The code of these lengths. One symbol alone has no bits, whatever its length is.
+    /// The code of these lengths. One symbol alone has no bits, for any length.
     fn of_lengths(of_symbols: Vec<u8>, bits: &Bits) -> Result<PrefixCode, ImageFault> {
         let mut counts = [0; MAX_LENGTH + 1];
         for length in &of_symbols {
@@ -127,7 +127,7 @@ impl PrefixCode {
             let symbol = of_symbols.iter().position(|length| *length != 0);
             return Ok(PrefixCode::One(symbol.unwrap_or_default() as u16));
         }
-        // A symbol of `length` bits takes this part of all bits that there are.
+        // A symbol of `length` bits takes this part of all bit patterns.
         let shares = (1..=MAX_LENGTH).map(|length| counts[length] << (MAX_LENGTH - length));
         match shares.sum::<u32>() == 1 << MAX_LENGTH {
             true => Ok(PrefixCode::Many(Lengths { of_symbols, counts })),
@@ -135,9 +135,9 @@ impl PrefixCode {
         }
     }
 
-    /// Bytes that the decoder takes for the code beside its place in the group (`HuffmanTree::build_implicit` and
-    /// `build_two_node` in `huffman.rs` of image-webp 0.2.4): a table of all values of as many bits as the longest symbol has, 10 at
-    /// most, and two nodes for each longer symbol.
+    /// Bytes that the decoder takes for the code beside its place in the group (`HuffmanTree::build_implicit` and `build_two_node`
+    /// in `huffman.rs` of image-webp 0.2.4). It has a table of all values of as many bits as the longest symbol has, 10 at most, and
+    /// two nodes for each longer symbol.
     pub(super) fn decoder_bytes(&self) -> u64 {
         match self {
             PrefixCode::One(_) => 0,
@@ -184,7 +184,7 @@ impl Lengths {
                 continue;
             }
             let code = &mut next[usize::from(*length)];
-            // A stream has the first bit lowest.
+            // In a stream the first bit is the lowest.
             let first = code.reverse_bits() >> (32 - u32::from(*length));
             *code += 1;
             for i in (first as usize..entries.len()).step_by(1 << length) {

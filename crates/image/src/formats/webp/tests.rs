@@ -1,6 +1,6 @@
 use super::*;
 
-/// Counts that `tools/make_webp_fixtures.py` found, and what image-webp takes for each.
+/// Counts that `tools/make_webp_fixtures.py` found, and image-webp's memory for each.
 #[test]
 fn codes_are_counted_as_another_reader_counts_them() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/webp");
@@ -28,7 +28,7 @@ fn codes_are_counted_as_another_reader_counts_them() {
     assert_eq!(n_rows, 6);
 }
 
-/// Every cut within the codes is an error, and one in the pixels is the decoder's to find.
+/// Every cut within the codes is an error; one in the pixels is left to the decoder.
 #[test]
 fn a_file_that_ends_within_its_codes_is_broken() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/webp");

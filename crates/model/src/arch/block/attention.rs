@@ -19,7 +19,7 @@ pub(in crate::arch) struct Heads {
 }
 
 impl Heads {
-    /// All three of one value: where only the weights matter that a block asks for.
+    /// All three equal to one value, for callers that need only the weights of a block.
     pub(in crate::arch) fn of_one(x: ValueId) -> Heads {
         Heads { q: x, k: x, v: x }
     }
@@ -91,7 +91,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
     Ok(clamp(b, Heads { q, k, v }))
 }
 
-/// The three projections of one matrix in which each key head stands behind its query heads and before its value head.
+/// The three projections of one matrix in which each key head follows its query heads and precedes its value head.
 /// GGUF files have them apart.
 pub(in crate::arch) fn project_by_groups(
     b: &mut GraphBuilder<'_>,
@@ -138,7 +138,7 @@ pub(in crate::arch) fn project_by_groups(
     Ok(Heads { q, k, v })
 }
 
-/// A norm of all queries of a token together, and of all its keys.
+/// A norm of all queries of a token together, and one of all its keys.
 pub(in crate::arch) fn norm_projections(
     b: &mut GraphBuilder<'_>,
     heads: Heads,
@@ -161,7 +161,7 @@ pub(in crate::arch) fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Res
     })
 }
 
-/// A norm by mean and variance of each head of queries and keys, with factors of its own.
+/// A norm by mean and variance of each head of queries and keys; each head has its own factors.
 pub(in crate::arch) fn layer_norm_heads(
     b: &mut GraphBuilder<'_>,
     heads: Heads,

@@ -10,10 +10,10 @@ use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 use serde_json::Value;
 
-/// The trained context where files say none: such models know no positions. llama.cpp's converter writes as much.
+/// The trained context where files give none: such models have no positions. llama.cpp's converter writes the same number.
 pub(in crate::arch) const CONTEXT: usize = 1 << 20;
 
-/// Sizes of what such a model lacks are 1: nothing reads them.
+/// Sets sizes that such a model lacks to 1: nothing reads them.
 pub(in crate::arch) fn set(config: &mut ModelConfig) {
     config.d_ff = 1;
     config.n_heads = 1;
@@ -24,7 +24,7 @@ pub(in crate::arch) fn set(config: &mut ModelConfig) {
     config.biases = Biases::default();
 }
 
-/// llama.cpp's files say 0.
+/// Writes zeros, as llama.cpp's files have them.
 pub(in crate::arch) fn write_gguf(set: &mut SetKey<'_>) {
     for key in [
         "feed_forward_length",
@@ -35,14 +35,14 @@ pub(in crate::arch) fn write_gguf(set: &mut SetKey<'_>) {
     }
 }
 
-/// The words that all classes of Mamba share.
+/// Reads the keys that all classes of Mamba share.
 pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     set(config);
     config.norm_eps = text.f32("layer_norm_epsilon")?.unwrap_or(1e-5);
     Ok(())
 }
 
-/// Writes them, and takes away the words of what such a model lacks.
+/// Writes them, and removes the words for the parts that such a model lacks.
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["layer_norm_epsilon"] = shortest(config.norm_eps);
     let Some(words) = out.as_object_mut() else {

@@ -1,4 +1,4 @@
-//! Layers with a scan of channels (Mamba), and what files say of them.
+//! Layers with a scan of channels (Mamba), and their keys in files.
 
 use super::recurrent::{self, number};
 use crate::Error;
@@ -12,7 +12,7 @@ use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ChannelScan, DecayForm, Glu, RmsNorm, ValueId, WeightSource};
 use serde_json::Value;
 
-/// A scan of channels of a normed stream, with its gate and its projections; `activation` is behind its convolution.
+/// A scan of channels of a normed stream, with its gate and its projections; `activation` follows its convolution.
 pub(super) fn scan(
     b: &mut GraphBuilder<'_>,
     config: &ChannelScanConfig,
@@ -67,7 +67,7 @@ fn projected(
     Ok(b.product(label, (weight, bias), x))
 }
 
-/// What steps are made of, keys and queries, each with its norm.
+/// The inputs of steps, keys and queries, each with its norm.
 fn inputs(
     b: &mut GraphBuilder<'_>,
     config: &ChannelScanConfig,
@@ -119,13 +119,13 @@ fn normed(
     Ok(b.push(label, norm.into(), vec![x], group))
 }
 
-/// A key of our own: llama.cpp takes the epsilon of the other norms.
+/// A key of this program: llama.cpp takes the epsilon of the other norms.
 const NORM_EPS: &str = "ssm.dt_b_c_rms_epsilon";
 
 /// Whether there are norms without weights.
 const HAS_NORMS: &str = "ssm.dt_b_c_rms";
 
-/// The epsilon of Falcon Mamba's norms within a scan, where files say none (transformers, `FalconMambaConfig`).
+/// The epsilon of Falcon Mamba's norms within a scan, where files give none (transformers, `FalconMambaConfig`).
 pub(in crate::arch) const USUAL_NORM_EPS: f32 = 1e-6;
 
 /// Sizes of scans of channels, and which layers have them.
@@ -173,7 +173,7 @@ pub(in crate::arch) fn of(config: &ModelConfig) -> Option<&ChannelScanConfig> {
     recurrent.and_then(RecurrentConfig::channel_scan)
 }
 
-/// The rank of steps: a number, or a sixteenth of the stream's width.
+/// The rank of steps: a number, or a sixteenth of the stream's width, rounded up.
 pub(in crate::arch) fn hf_rank(
     text: &ConfigObject<'_>,
     key: &str,

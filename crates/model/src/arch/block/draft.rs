@@ -1,6 +1,7 @@
 //! A draft layer: one block behind the last, which predicts the token after the next (DeepSeek-AI 2024, DeepSeek-V3,
-//! section 2.2). What enters it is a projection of a token's embedding beside the hidden state of the token before, each
-//! normed; that state is what the model's last norm gave, and of further drafts what the layer's own last norm gave.
+//! section 2.2). Its input is a projection of a token's embedding beside the hidden state of the token before, each
+//! normed. For the first draft that state is the output of the model's last norm. For further drafts it is the output of
+//! the layer's own last norm.
 
 use super::norm;
 use crate::Error;
@@ -14,13 +15,13 @@ use millrace_graph::{ConcatHeads, TargetState, ValueId};
 pub(crate) struct DraftLayer {
     /// Builds its block.
     pub(crate) block: super::Block,
-    /// Names of what stands beside the block in Hugging Face files that have the layer by itself (`mtp.`); none where it is a
+    /// Names of the parts beside the block in Hugging Face files that hold the layer separately (`mtp.`); none where it is a
     /// block behind the last.
     pub(crate) hf_modules: &'static [(WeightRole, &'static str)],
 }
 
 impl DraftLayer {
-    /// One that is a block behind the last in all files.
+    /// A layer that is a block behind the last in all files.
     pub(in crate::arch) const fn behind(block: super::Block) -> DraftLayer {
         DraftLayer {
             block,

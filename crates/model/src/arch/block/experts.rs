@@ -11,7 +11,7 @@ use millrace_graph::{
     WeightSource,
 };
 
-/// All of it.
+/// The whole mixture.
 pub(in crate::arch) fn mixture(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -26,7 +26,7 @@ pub(in crate::arch) fn mixture(
     Ok(b.add("ffn_shexp_add", routed, shared))
 }
 
-/// All of it where weights go into what enters experts, not into what they give (Llama 4).
+/// The whole mixture, where weights multiply the inputs of experts and not their outputs (Llama 4).
 pub(in crate::arch) fn mixture_of_weighed(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -48,16 +48,16 @@ pub(in crate::arch) fn mixture_of_weighed(
     }
 }
 
-/// What enters the chosen experts.
+/// Inputs of the chosen experts.
 #[derive(Clone, Copy)]
 enum Entering {
-    /// The same row all; what they give is weighed.
+    /// The same row for all; their outputs are weighed.
     Same(ValueId),
     /// A row each, weighed already.
     Weighed(ValueId),
 }
 
-/// What the chosen experts give.
+/// Weighed outputs of the chosen experts.
 fn routed(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -80,7 +80,7 @@ fn routed(
     )
 }
 
-/// What experts of a choice give.
+/// Outputs of the experts of a given choice.
 pub(in crate::arch) fn routed_by(
     b: &mut GraphBuilder<'_>,
     (experts, inner): (&ExpertConfig, Inner),
@@ -121,7 +121,7 @@ fn routed_of(
     Ok(b.push("ffn_exps_sum", combine.into(), vec![out, choice], width))
 }
 
-/// What the down projections of chosen experts read: products behind gates, or behind an activation alone.
+/// Inputs of the down projections of chosen experts: products behind gates, or behind an activation alone.
 fn hidden(
     b: &mut GraphBuilder<'_>,
     (experts, inner): (&ExpertConfig, Inner),
@@ -152,7 +152,7 @@ fn hidden(
     Ok(feed_forward::glu_within(b, label, clamp, [gate, up]))
 }
 
-/// The matrices of this role, of a tensor of their own.
+/// The matrices of this role, stored as a separate tensor.
 fn projection(
     b: &mut GraphBuilder<'_>,
     experts: &ExpertConfig,
@@ -246,12 +246,12 @@ fn gates(b: &mut GraphBuilder<'_>, experts: &ExpertConfig) -> Result<[Projection
     Ok([out[0], out[1]])
 }
 
-/// The order of gates and up projections where the matrices of this role lie turned. `shape` is theirs where they do not.
+/// The order of gates and up projections where the matrices of this role are transposed. `shape` is theirs otherwise.
 fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Option<GateOrder> {
     let order = b.family().hf_turned_experts.filter(|_| !b.is_gguf())?;
     let is_turned = match order {
         GateOrder::Alternating | GateOrder::GateFirstTurned => true,
-        // As published; transformers 5 turns them back, and writes them so.
+        // Published files have them transposed; transformers 5 transposes them back, and writes them so.
         GateOrder::GateFirst => !b.has_shape(b.name_of(role), &shape),
     };
     is_turned.then_some(order)
@@ -290,7 +290,7 @@ fn turned_gate(
     Ok((weight, Some(bias), None))
 }
 
-/// The weight known as the first role, of a tensor of the second one.
+/// The weight known under the first role, read from a tensor of the second.
 fn turned(
     b: &mut GraphBuilder<'_>,
     [role, tensor]: [WeightRole; 2],

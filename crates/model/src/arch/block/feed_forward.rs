@@ -16,7 +16,7 @@ pub(in crate::arch) struct GatedRoles {
     act: &'static str,
 }
 
-/// That of a dense block.
+/// The weights of a dense block's network.
 pub(in crate::arch) const DENSE: GatedRoles = GatedRoles {
     gate: ("ffn_gate", WeightRole::FfnGate),
     up: ("ffn_up", WeightRole::FfnUp),
@@ -25,7 +25,7 @@ pub(in crate::arch) const DENSE: GatedRoles = GatedRoles {
     act: "ffn_act",
 };
 
-/// That of the expert that every token uses.
+/// The weights of the expert that every token uses.
 pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     gate: ("ffn_gate_shexp", WeightRole::SharedGate),
     up: ("ffn_up_shexp", WeightRole::SharedUp),
@@ -34,7 +34,7 @@ pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     act: "ffn_act_shexp",
 };
 
-/// What a network has between its projections.
+/// The part of a network between its projections.
 #[derive(Clone, Copy)]
 pub(in crate::arch) enum Inner {
     /// The activation of a gate times the up projection, within bounds where there are some.
@@ -43,7 +43,7 @@ pub(in crate::arch) enum Inner {
     Plain,
 }
 
-/// What the layer has: experts, or one network, with gates.
+/// The layer's network: experts, or one network, with gates.
 pub(in crate::arch) fn network(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -52,7 +52,7 @@ pub(in crate::arch) fn network(
     network_of(b, Inner::Gated(None), layer, x)
 }
 
-/// What the layer has: experts, or one network, with gates or without.
+/// The layer's network: experts, or one network, with gates or without.
 pub(in crate::arch) fn network_of(
     b: &mut GraphBuilder<'_>,
     inner: Inner,
@@ -67,13 +67,13 @@ pub(in crate::arch) fn network_of(
     }
 }
 
-/// A gated one: `down · (act(gate · x) · (up · x))`.
+/// A gated network: `down · (act(gate · x) · (up · x))`.
 pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let biased = b.config().biases.ffn;
     gated_of(b, (DENSE, None), (b.d_ff(), biased), x)
 }
 
-/// A gated one of these weights.
+/// A gated network of these weights.
 pub(in crate::arch) fn gated_of(
     b: &mut GraphBuilder<'_>,
     (roles, clamp): (GatedRoles, Option<GluClamp>),
@@ -87,7 +87,7 @@ pub(in crate::arch) fn gated_of(
     b.linear(roles.down.0, roles.down.1, (d_model, biased), out)
 }
 
-/// A gated one whose gate and up projection are one matrix, the gate first.
+/// A gated network whose gate and up projection are one matrix, the gate first.
 pub(in crate::arch) fn gated_in_one(
     b: &mut GraphBuilder<'_>,
     x: ValueId,
@@ -97,7 +97,7 @@ pub(in crate::arch) fn gated_in_one(
     b.linear("ffn_down", WeightRole::FfnDown, (d_model, biased), out)
 }
 
-/// What its down projection reads.
+/// Input of its down projection.
 pub(in crate::arch) fn glu_in_one(
     b: &mut GraphBuilder<'_>,
     biased: bool,
@@ -124,7 +124,7 @@ pub(in crate::arch) fn glu_in_one(
     Ok(glu(b, "ffn_glu", values[0], values[1]))
 }
 
-/// That of the expert that every token uses, where gate and up projection are one matrix.
+/// The network of the expert that every token uses, where gate and up projection are one matrix.
 pub(in crate::arch) fn shared_in_one(
     b: &mut GraphBuilder<'_>,
     d_ff: usize,
@@ -142,13 +142,13 @@ pub(in crate::arch) fn shared_in_one(
     b.linear(SHARED.down.0, SHARED.down.1, (d_model, false), out)
 }
 
-/// One without a gate: `down · act(up · x)`.
+/// A network without a gate: `down · act(up · x)`.
 pub(in crate::arch) fn plain(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let biased = b.config().biases.ffn;
     plain_of(b, DENSE, (b.d_ff(), biased), x)
 }
 
-/// One without a gate, of these weights.
+/// A network without a gate, of these weights.
 pub(in crate::arch) fn plain_of(
     b: &mut GraphBuilder<'_>,
     roles: GatedRoles,

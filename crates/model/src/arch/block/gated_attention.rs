@@ -6,7 +6,7 @@ use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use millrace_graph::{Activation, Glu, SliceHeads, ValueId};
 
-/// The same of heads whose gates are a projection of their own, of the stream `x` that the heads are of.
+/// The same for heads whose gates are a separate projection of the stream `x`, from which the heads are projected.
 pub(in crate::arch) fn attend_gated(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -22,7 +22,7 @@ pub(in crate::arch) fn attend_gated(
     attention::project_back(b, out)
 }
 
-/// All of it, of a normed stream; heads of queries and keys have norms.
+/// The whole attention of a normed stream; heads of queries and keys have norms.
 pub(in crate::arch) fn attend(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -1,4 +1,4 @@
-//! Kimi delta attention, and what files say of it.
+//! Kimi delta attention, and its keys in files.
 
 use super::mamba_config;
 use super::recurrent::number;
@@ -14,7 +14,7 @@ use millrace_graph::{
 };
 use serde_json::{Value, json};
 
-/// All of it, of a normed stream.
+/// The whole layer, of a normed stream.
 pub(in crate::arch) fn attend(
     b: &mut GraphBuilder<'_>,
     delta: &KimiDeltaConfig,
@@ -113,7 +113,7 @@ fn rate(b: &mut GraphBuilder<'_>, n_heads: usize) -> Result<WeightId, Error> {
 const HEAD_DIM: &str = "kda.head_dim";
 const TAPS: &str = "ssm.conv_kernel";
 
-/// Its sizes in a GGUF file, and which layers have it: those without heads of keys.
+/// Reads its sizes from a GGUF file, and which layers have it: those without heads of keys.
 pub(in crate::arch) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let heads = keys.per_layer("attention.head_count_kv", config.n_layers)?;
     let delta = KimiDeltaConfig {
@@ -125,7 +125,7 @@ pub(in crate::arch) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result
     Ok(())
 }
 
-/// Writes them.
+/// Writes the keys that [`gguf`] reads.
 pub(in crate::arch) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
     mamba_config::write_gguf_heads(config, set);
     if let Some(delta) = config
@@ -154,7 +154,7 @@ const RECURRENT: &str = "kda_layers";
 /// Its sizes in a folder, and which layers have it.
 pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let inner = text.object(OBJECT)?;
-    // transformers has them without the object, too.
+    // transformers also reads them outside the object.
     let size = |key: &str, flat: &str, default: usize| {
         let nested = inner.as_ref().map(|inner| inner.usize(key));
         let nested = nested.transpose()?.flatten();
@@ -195,7 +195,7 @@ fn listed(inner: &ConfigObject<'_>, n_layers: usize) -> Result<Vec<bool>, Error>
     Err(inner.bad(RECURRENT, &json!(recurrent), &expected))
 }
 
-/// Writes them.
+/// Writes the keys that [`hf`] reads.
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     let Some(recurrent) = &config.recurrent else {
         return;

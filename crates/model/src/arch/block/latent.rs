@@ -1,9 +1,9 @@
 //! Attention over a latent (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values of all heads are one row
 //! a token, its latent beside the rotated part of its key.
 //!
-//! Queries are brought to the latent's space and results out of it, for prompts as for single tokens: one order of
-//! sums, so that bits do not depend on how a prompt is cut. Attention itself is then that of one key head whose
-//! values are its keys.
+//! Queries are brought to the latent's space and results out of it, for prompts as for single tokens. The order of
+//! sums is always the same, so bits do not depend on how a prompt is cut. Attention itself is then that of one key
+//! head whose values are its keys.
 
 use super::norm;
 use crate::Error;
@@ -14,7 +14,7 @@ use millrace_graph::{
     Attention, ConcatHeads, Derivation, HeadLinear, ValueId, WeightId, WeightSource,
 };
 
-/// All of it, of a normed stream.
+/// The whole attention, of a normed stream.
 pub(in crate::arch) fn attend(
     b: &mut GraphBuilder<'_>,
     layer: usize,
@@ -146,7 +146,7 @@ fn key(
     Ok(b.push("attn_key", concat.into(), vec![kv, pe], n_rows))
 }
 
-/// The matrices of each head, of tensors of their own or of the one that older GGUF files and folders have.
+/// The matrices of each head: of separate tensors, or of the joined one that older GGUF files and folders have.
 fn head_weights(b: &mut GraphBuilder<'_>, latent: &LatentConfig) -> Result<[WeightId; 2], Error> {
     let n_heads = b.config().n_heads;
     let (nope, n_rows) = (latent.nope_dim, latent.nope_dim + latent.v_dim);

@@ -1,4 +1,4 @@
-//! Embeddings of each layer's own, which the stream gates (Gemma 3n, Gemma 4).
+//! Separate embeddings for each layer, which the stream gates (Gemma 3n, Gemma 4).
 
 use super::{feed_forward, norm};
 use crate::Error;
@@ -6,8 +6,8 @@ use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
 use millrace_graph::{Embed, EmbedKnown, SliceHeads, ValueId, WeightSource};
 
-/// The embeddings of all layers, side by side: a row of the table of their own, and a projection of the token's
-/// embedding, normed by layer. Both have the same weight in the sum, whose variance is that of one.
+/// The embeddings of all layers, side by side. Each is the sum of a row of a separate table and a projection of
+/// the token's embedding, normed by layer. Both have the same weight in the sum, whose variance is that of one.
 pub(in crate::arch) fn all(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let config = b.config();
     let dim = config.layers.embedding_dim;
@@ -42,7 +42,7 @@ fn of_token(b: &mut GraphBuilder<'_>, dim: usize, width: usize) -> Result<ValueI
     Ok(b.push("layer_embed", op, vec![], width))
 }
 
-/// What the layer makes of its own embedding, gated by `x`.
+/// The layer's own embedding, gated by `x` and projected.
 pub(in crate::arch) fn gated(
     b: &mut GraphBuilder<'_>,
     layer: usize,

@@ -9,7 +9,7 @@ use millrace_graph::{
     Activation, ConcatHeads, DecayForm, Glu, RmsNorm, SsmScan, ValueId, WeightId, WeightSource,
 };
 
-/// A selective scan of a normed stream, with its gate, its norm and both projections; `activation` is behind its convolution.
+/// A selective scan of a normed stream, with its gate, its norm and both projections; `activation` follows its convolution.
 pub(in crate::arch) fn scan(
     b: &mut GraphBuilder<'_>,
     mamba: &MambaConfig,
@@ -59,7 +59,8 @@ fn by_head(b: &mut GraphBuilder<'_>, role: WeightRole, n: usize) -> Result<Weigh
     by_rows(b, role, [n, 1])
 }
 
-/// A vector that llama.cpp's files have as a matrix. It is one there, too, where a program has dropped dimensions of one.
+/// A vector that llama.cpp's files have as a matrix. There it is a vector, too, after a program has dropped dimensions of
+/// one.
 fn by_rows(
     b: &mut GraphBuilder<'_>,
     role: WeightRole,
@@ -106,7 +107,7 @@ fn norm(
 ) -> Result<ValueId, Error> {
     let (width, n_groups) = (mamba.d_inner(), mamba.n_groups);
     let group = width / n_groups;
-    // No layout stores its weight less 1.
+    // No layout stores this weight minus 1.
     let norm = RmsNorm {
         weight: by_rows(b, role, [n_groups, group])?,
         eps: b.config().norm_eps,
@@ -116,7 +117,7 @@ fn norm(
     Ok(b.push("ssm_norm", norm.into(), vec![x], width))
 }
 
-/// What a selective scan is computed from.
+/// Inputs of a selective scan.
 struct ScanInputs {
     gate: ValueId,
     xbc: ValueId,

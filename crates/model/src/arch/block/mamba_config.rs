@@ -1,4 +1,4 @@
-//! What files say of layers with a selective scan.
+//! Keys in files of layers with a selective scan.
 
 use super::recurrent::number;
 use crate::Error;
@@ -10,10 +10,10 @@ use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Value, json};
 
-/// Steps as they are.
+/// Bounds that change no step.
 pub(in crate::arch) const NO_LIMIT: (f32, f32) = (0.0, f32::INFINITY);
 
-/// A key of our own: llama.cpp bounds no steps.
+/// A key of this program: llama.cpp does not bound steps.
 const LIMIT: &str = "ssm.time_step_limit";
 
 /// Sizes of selective scans, and which layers have them.
@@ -74,7 +74,7 @@ fn set(config: &mut ModelConfig, layers: Vec<bool>, mamba: MambaConfig) {
     });
 }
 
-/// Which projections have biases, of whatever layers have them.
+/// Reads from the tensors which projections have biases, of any layers that have them.
 pub(in crate::arch) fn gguf_biases(keys: &Keys<'_>, config: &mut ModelConfig) {
     let n_layers = config.n_layers;
     let has = |role| (0..n_layers).any(|layer| keys.has(TensorName::block(layer, role).bias()));
@@ -108,7 +108,7 @@ pub(in crate::arch) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
     }
 }
 
-/// Writes which layers attend: those that have heads of keys.
+/// Writes which layers attend: those with heads of keys.
 pub(in crate::arch) fn write_gguf_heads(config: &ModelConfig, set: &mut SetKey<'_>) {
     let n_kv_heads = i32::try_from(config.n_kv_heads).unwrap_or(i32::MAX);
     let heads = |layer| i32::from(config.attends(layer)) * n_kv_heads;
@@ -116,7 +116,7 @@ pub(in crate::arch) fn write_gguf_heads(config: &ModelConfig, set: &mut SetKey<'
     set("attention.head_count_kv", GgufValue::Array(heads));
 }
 
-/// What a layer is, in words of `config.json`.
+/// The kind of a layer, as `config.json` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::arch) enum LayerKind {
     Scan,
@@ -170,7 +170,7 @@ pub(in crate::arch) fn hf_kinds(
     types.iter().map(kind).collect::<Result<_, _>>().map(Some)
 }
 
-/// Sizes of selective scans in the words of Bamba, whose heads have `inner` elements together.
+/// Reads sizes of selective scans under the keys of Bamba, whose heads have `inner` elements together.
 pub(in crate::arch) fn hf(
     text: &ConfigObject<'_>,
     (layers, inner): (Vec<bool>, usize),
@@ -213,7 +213,7 @@ pub(in crate::arch) fn hf_inner(
     Ok(expand.saturating_mul(config.d_model))
 }
 
-/// What words for the width of scans cannot say: they give it in times the width of the stream.
+/// The reason why `config.json` cannot express a width of scans: it gives multiples of the stream's width.
 pub(in crate::arch) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     let recurrent = config.recurrent.as_ref()?;
     let inner = match &recurrent.mixer {
@@ -226,7 +226,7 @@ pub(in crate::arch) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
         .then(|| format!("scans of {inner} elements beside a stream of {d_model}"))
 }
 
-/// Writes those words.
+/// Writes the keys that [`hf`] reads.
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     let mamba = config.recurrent.as_ref().and_then(RecurrentConfig::mamba);
     let Some(mamba) = mamba else {
@@ -254,7 +254,7 @@ pub(in crate::arch) fn hf_limit(text: &ConfigObject<'_>) -> Result<(f32, f32), E
         return Err(bad());
     };
     let read = |value: &Value| {
-        // transformers writes what JSON has no number for as an object, older files as Python does.
+        // transformers writes a value that JSON has no number for as an object, older files as Python does.
         let word = value.get("__float__").unwrap_or(value);
         match word.as_str() {
             Some("Infinity") => Some(f32::INFINITY),

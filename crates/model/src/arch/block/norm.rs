@@ -19,7 +19,7 @@ pub(crate) fn stream(
     }
 }
 
-/// LayerNorm of x over groups of so many elements, with a bias where the files have one.
+/// LayerNorm of x over groups of the given size, with a bias where the files have one.
 pub(crate) fn layer(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
@@ -69,7 +69,7 @@ pub(crate) fn layer_of_heads(
     Ok(b.push(label, norm.into(), vec![x], width))
 }
 
-/// RMSNorm of x over groups of so many elements.
+/// RMSNorm of x over groups of the given size.
 pub(crate) fn rms(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
@@ -80,7 +80,7 @@ pub(crate) fn rms(
     rms_with(label, (role, group), eps, b, x)
 }
 
-/// RMSNorm with an epsilon of its own.
+/// RMSNorm with a given epsilon.
 pub(crate) fn rms_with(
     label: &'static str,
     (role, group): (WeightRole, usize),

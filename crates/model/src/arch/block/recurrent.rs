@@ -1,4 +1,4 @@
-//! Layers with a state in place of attention, and what files say of them.
+//! Layers with a state in place of attention, and their keys in files.
 
 use super::{attention, channel_scan, mamba, norm};
 use crate::Error;
@@ -15,7 +15,7 @@ use millrace_graph::{
 };
 use serde_json::{Value, json};
 
-/// What a layer has before its feed-forward: a selective scan of either kind, or attention. `activation` is behind the
+/// The layer's mixer before its feed-forward: a selective scan of either kind, or attention. `activation` follows the
 /// convolution before a scan.
 pub(in crate::arch) fn mix(
     b: &mut GraphBuilder<'_>,
@@ -143,7 +143,7 @@ pub(in crate::arch) fn delta_net(
     };
     let inputs = vec![qkv, alpha, beta];
     let out = b.push("delta_net", net.into(), inputs, delta.v_width());
-    // The one norm whose weight no layout stores less 1.
+    // The one norm whose weight no layout stores minus 1.
     let norm = RmsNorm {
         weight: b.vector(WeightRole::SsmNorm, delta.v_dim)?,
         eps: b.config().norm_eps,
@@ -157,7 +157,7 @@ pub(in crate::arch) fn delta_net(
     b.linear("ssm_out", WeightRole::SsmOut, (d_model, false), out)
 }
 
-/// What a gated delta net is computed from.
+/// Inputs of a gated delta net.
 struct DeltaProjections {
     qkv: ValueId,
     gate: ValueId,
@@ -178,7 +178,7 @@ impl DeltaProjections {
             n_rows,
             parts,
         };
-        // A key head's queries, keys, values and gates may lie together, and so may its two numbers.
+        // A key head's queries, keys, values and gates may be adjacent, and so may its two numbers.
         let n_rows = 2 * k_dim + 2 * v;
         let parts = [(0, k_dim), (k_dim, k_dim), (2 * k_dim, v)];
         let qkv = of_heads(n_rows, parts);
@@ -252,13 +252,13 @@ pub(in crate::arch) fn gguf_delta(keys: &Keys<'_>, config: &mut ModelConfig) -> 
     Ok(())
 }
 
-/// All but each `interval`-th; with 0 all.
+/// All layers but each `interval`-th; with 0 all.
 fn by_interval(interval: usize, n_layers: usize) -> Vec<bool> {
     let recurs = |layer: usize| interval == 0 || !(layer + 1).is_multiple_of(interval);
     (0..n_layers).map(recurs).collect()
 }
 
-/// Writes them.
+/// Writes the keys that [`gguf_delta`] reads.
 pub(in crate::arch) fn write_gguf_delta(config: &ModelConfig, set: &mut SetKey<'_>) {
     let Some(recurrent) = &config.recurrent else {
         return;
@@ -278,7 +278,7 @@ pub(in crate::arch) fn write_gguf_delta(config: &ModelConfig, set: &mut SetKey<'
     }
     let layers = GgufArray::Bool(recurrent.layers.clone());
     set(LAYERS, GgufValue::Array(layers));
-    // Older readers know the interval alone.
+    // Older readers know only the interval.
     let interval = recurrent.layers.iter().position(|recurs| !recurs);
     let interval = interval.map_or(0, |first| first + 1);
     if by_interval(interval, config.n_layers) == recurrent.layers {
@@ -309,7 +309,7 @@ pub(in crate::arch) fn hf_layers(
     types.iter().map(recurs).collect::<Result<_, _>>().map(Some)
 }
 
-/// Writes them.
+/// Writes `layer_types`.
 pub(in crate::arch) fn write_hf_layers(config: &ModelConfig, recurrent: &str, out: &mut Value) {
     let name = |recurs: &bool| match recurs {
         true => recurrent,
@@ -350,7 +350,7 @@ pub(in crate::arch) fn hf_delta(
     Ok(())
 }
 
-/// Writes them.
+/// Writes the keys that [`hf_delta`] reads.
 pub(in crate::arch) fn write_hf_delta(config: &ModelConfig, out: &mut Value) {
     write_hf_layers(config, DELTA_TYPE, out);
     if let Some(delta) = config.recurrent.as_ref().and_then(RecurrentConfig::delta) {
@@ -382,7 +382,7 @@ pub(in crate::arch) fn gguf_short_conv(
     Ok(())
 }
 
-/// Writes them.
+/// Writes the keys that [`gguf_short_conv`] reads.
 pub(in crate::arch) fn write_gguf_short_conv(config: &ModelConfig, set: &mut SetKey<'_>) {
     let Some(recurrent) = &config.recurrent else {
         return;

@@ -1,5 +1,5 @@
-//! Sections of a head that rotate by time, row and column of an image: what files say of them is kept for the files
-//! that are written.
+//! Sections of a head that rotate by time, row and column of an image. They are kept as files give them, for the
+//! files that are written.
 
 use crate::Error;
 use crate::arch::{SetKey, by_name};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const GGUF: &str = "rope.dimension_sections";
 const HF: &str = "mrope_section";
 
-/// Four numbers, the last of which nobody uses.
+/// Reads four numbers, the last of which is unused.
 pub(in crate::arch) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let sections = keys.u32_array(GGUF)?.unwrap_or_default();
     let mut sections: Vec<usize> = sections.into_iter().map(|n| n as usize).collect();
@@ -52,7 +52,7 @@ pub(in crate::arch) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> 
     Ok(())
 }
 
-/// What the family has where the file said nothing.
+/// The family's sections where the file gave none.
 fn or_default(config: &mut ModelConfig) {
     if config.rope_sections.is_empty() {
         config.rope_sections = by_name(config.family).rope_sections.to_vec();
@@ -61,7 +61,7 @@ fn or_default(config: &mut ModelConfig) {
 
 pub(in crate::arch) fn write_hf(config: &ModelConfig, out: &mut Value) {
     if !config.rope_sections.is_empty() {
-        // Time, row and column, whatever is left of them.
+        // Time, row and column, padded with zeros.
         let mut sections = config.rope_sections.clone();
         sections.resize(sections.len().max(3), 0);
         out["rope_parameters"][HF] = json!(sections);

@@ -1,4 +1,4 @@
-//! What the files of Gemma 3n say in words of their own.
+//! Keys that only files of Gemma 3n have.
 
 use crate::Error;
 use crate::arch::SetKey;
@@ -9,14 +9,14 @@ use crate::names::{TensorName, WeightRole};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Value, json};
 
-/// What llama.cpp takes where a file does not say it: streams, elements of a layer's embedding, the bound of logits,
-/// layers with keys and values of their own (`gemma3n.cpp`, `llama-hparams.h`).
+/// Values that llama.cpp takes where a file gives none: streams, elements of a layer's embedding, the bound of
+/// logits, layers with separate keys and values (`gemma3n.cpp`, `llama-hparams.h`).
 const N_STREAMS: usize = 4;
 const EMBEDDING_DIM: usize = 256;
 const LOGIT_SOFTCAP: f32 = 30.0;
 const KV_LAYERS: usize = 20;
 
-/// The first layers whose gates are sparse, and how, where a file does not say it (`configuration_gemma3n.py`).
+/// Sparse gates of the first layers, where a file does not give them (`configuration_gemma3n.py`).
 const SPARSE_LAYERS: usize = 10;
 const SPARSITY: f64 = 0.95;
 
@@ -28,7 +28,7 @@ fn usual_sparsity(n_layers: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Widths by layer, of which the first is the usual one.
+/// Takes widths by layer, of which the first is the usual one.
 fn take_widths(config: &mut ModelConfig, widths: Vec<usize>) {
     if let Some(first) = widths.first().copied() {
         config.d_ff = first;
@@ -41,7 +41,7 @@ fn take_widths(config: &mut ModelConfig, widths: Vec<usize>) {
 }
 
 pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // No key says another.
+    // No key gives another.
     config.attention_scale = 1.0;
     config.attention_softcap = None;
     config.logit_softcap = config.logit_softcap.or(Some(LOGIT_SOFTCAP));
@@ -70,7 +70,7 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
 
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.attention_scale = 1.0;
-    // An absent key is the class's default, `null` is none.
+    // An absent key means the class's default, `null` means none.
     if !text.map.contains_key("final_logit_softcapping") {
         config.logit_softcap = Some(LOGIT_SOFTCAP);
     }
@@ -103,7 +103,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     Ok(())
 }
 
-/// Of a share that is none infinity, which `validate` refuses.
+/// The deviations for a share. A share that is not below 1 gives infinity, which `validate` refuses.
 fn share_to_deviations(share: f64) -> f32 {
     match share < 1.0 {
         true => deviations_of(share),
@@ -130,7 +130,7 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
     out["altup_active_idx"] = json!(streams.active);
     out["altup_correct_scale"] = json!(true);
     out["laurel_rank"] = json!(streams.laurel_rank);
-    // Deviations are in f32: more digits of a share say nothing.
+    // Deviations are in f32: more digits of a share have no meaning.
     let share = |deviations: &f32| json!((share_below(*deviations) * 1e7).round() / 1e7);
     let shares = streams.gate_deviations.iter().map(share);
     out["activation_sparsity_pattern"] = shares.collect();
@@ -145,7 +145,7 @@ pub(super) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
         "embedding_length_per_layer_input",
         size(layers.embedding_dim),
     );
-    // llama.cpp reads the pattern where it stands.
+    // llama.cpp reads the pattern from this key.
     let windowed = GgufArray::Bool(config.layer_windowed.clone());
     set(
         "attention.sliding_window_pattern",

@@ -1,4 +1,4 @@
-//! What the files of Gemma 4 say in words of their own.
+//! Keys that only files of Gemma 4 have.
 
 use crate::Error;
 use crate::arch::{self, SetKey};
@@ -30,13 +30,13 @@ fn of_kind(
 }
 
 pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // No key says another.
+    // No key gives another.
     config.attention_scale = 1.0;
     config.attention_softcap = None;
     config.layers.n_shared_kv = keys.usize("attention.shared_kv_layers")?.unwrap_or(0);
     config.layers.embedding_dim = keys.usize("embedding_length_per_layer_input")?.unwrap_or(0);
-    // No key says it. The models with embeddings by layer, E2B and E4B, are those whose images are seen like text; llama.cpp tells
-    // them by their widths (`mtmd.cpp`).
+    // No key records it. The models with embeddings by layer, E2B and E4B, are those whose images are seen like text; llama.cpp
+    // recognises them by their widths (`mtmd.cpp`).
     config.layers.images_in_windows = config.layers.embedding_dim == 0;
     if let Some(widths) = keys.by_layer("feed_forward_length")? {
         config.layers.d_ff = widths.into_iter().take(config.n_layers).collect();
@@ -65,13 +65,13 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
         n_rot: n_rot.unwrap_or(config.n_rot),
     };
     set_sliding(config, sliding);
-    // Divisors that are all alike could be those of other scalings too.
+    // Divisors that are all equal could also belong to other scalings.
     config.rope = config.rope.as_proportional().unwrap_or(config.rope.clone());
     name_full_rotation(config);
     Ok(())
 }
 
-/// All pairs at their own frequency, in the words that GGUF files have for it.
+/// All pairs at their own frequency, under the name that GGUF files have for it.
 fn name_full_rotation(config: &mut ModelConfig) {
     if config.rope.scaling == RopeScaling::None {
         config.rope.scaling = RopeScaling::Proportional {
@@ -109,7 +109,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     if is_unified && !text.map.contains_key("sliding_window") {
         config.window = Some(1024);
     }
-    // The class makes its last layer a global one, whatever is said.
+    // The class makes its last layer a global one in any case.
     if let Some(last) = config.layer_windowed.last_mut() {
         *last = false;
     }
@@ -117,7 +117,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     read_embeddings(text, config, is_unified)?;
     let both_ways = text.get("use_bidirectional_attention");
     config.layers.images_in_windows = both_ways.is_some_and(|found| *found == "vision");
-    // The class for the unified model has no such key, and shares always.
+    // The class of the unified model has no such key, and always shares.
     let keys_as_values = text.bool("attention_k_eq_v")?;
     config.layers.keys_as_values = keys_as_values.unwrap_or(false);
     let n_shared = text.usize("num_kv_shared_layers")?.unwrap_or(0);
@@ -195,7 +195,7 @@ fn read_heads(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), E
     Ok(())
 }
 
-/// Key heads and head size of global layers and of sliding ones, which must agree among themselves.
+/// Key heads and head size of global layers and of sliding ones, each of which must be uniform.
 fn layer_sizes(
     text: &ConfigObject<'_>,
     layers: &ConfigObject<'_>,

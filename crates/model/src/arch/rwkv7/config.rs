@@ -1,4 +1,4 @@
-//! What files say of RWKV 7.
+//! Keys in files of RWKV 7.
 
 use crate::Error;
 use crate::arch::block::recurrent::number;
@@ -9,16 +9,17 @@ use crate::config::{Biases, ModelConfig, RecurrentConfig, RecurrentMixer, Rwkv7C
 use crate::names::{TensorName, WeightRole};
 use serde_json::{Value, json};
 
-/// The trained context that llama.cpp's converter writes: such models know no positions.
+/// The trained context that llama.cpp's converter writes: such models have no positions.
 pub(super) const CONTEXT: usize = 1 << 20;
 
-/// Epsilon of LayerNorms where a folder says none.
+/// Epsilon of LayerNorms where a folder gives none.
 pub(super) const NORM_EPS: f32 = 1e-5;
 
-/// Epsilon of the norm of heads, in every published model: that of the others times a head of 64. GGUF files do not say it.
+/// Epsilon of the norm of heads, in every published model: that of the others times a head of 64. GGUF files do not give
+/// it.
 pub(super) const HEAD_NORM_EPS: f32 = 64e-5;
 
-/// Keys of a GGUF file for ranks, by what they are the rank of.
+/// Keys of a GGUF file for the ranks of low-rank pairs.
 const RANKS: [&str; 4] = [
     "attention.decay_lora_rank",
     "attention.iclr_lora_rank",
@@ -26,8 +27,7 @@ const RANKS: [&str; 4] = [
     "attention.gate_lora_rank",
 ];
 
-/// Those of a folder, and of which power of the stream's width and which factor they are where it says none (llama.cpp's
-/// converter).
+/// Keys of a folder. Without a key the rank is this power of the stream's width times this factor (llama.cpp's converter).
 const HF_RANKS: [(&str, f64, f64); 4] = [
     ("decay_low_rank_dim", 0.5, 1.8),
     ("a_low_rank_dim", 0.5, 1.8),
@@ -56,7 +56,7 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
     Ok(())
 }
 
-/// Heads of that size, if the stream has a whole number of them; else what the size must be.
+/// Heads of that size, if the stream has a whole number of them; else the requirement on the size.
 fn n_heads(d_model: usize, head_dim: usize) -> Result<usize, String> {
     match head_dim > 0 && d_model.is_multiple_of(head_dim) {
         true => Ok(d_model / head_dim),
@@ -148,7 +148,7 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     Ok(())
 }
 
-/// Refuses what the published class can be told and no published model has.
+/// Refuses options that the published class has and no published model uses.
 fn refuse_other_blocks(
     text: &ConfigObject<'_>,
     config: &ModelConfig,

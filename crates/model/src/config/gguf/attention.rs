@@ -8,7 +8,8 @@ use crate::config::latent::LATENT_NORM_EPS;
 use crate::config::{Biases, LatentConfig, MAX_LAYERS};
 use crate::names::{TensorName, WeightRole};
 
-/// Sizes of latent attention, of a model as wide as `d_model` with so many heads. Files of today have the two matrices of a head; older ones have them as one.
+/// Sizes of latent attention, of a model with width `d_model` and so many heads. Current files have the two matrices of a head; older
+/// ones have them as one.
 pub(super) fn latent(
     keys: &Keys<'_>,
     (d_model, n_heads): (usize, usize),
@@ -40,8 +41,8 @@ pub(super) fn latent(
     }))
 }
 
-/// The size of value heads that no key says: what the matrix of keys and values has besides keys of `nope_dim` elements, else
-/// what llama.cpp takes.
+/// The size of value heads where no key gives it: the rest of the matrix of keys and values after keys of `nope_dim`
+/// elements, else llama.cpp's default.
 fn unsaid_v_dim(keys: &Keys<'_>, (d_model, n_heads): (usize, usize), nope_dim: usize) -> usize {
     let n_heads = n_heads.max(1);
     match keys.shape(TensorName::block(0, WeightRole::AttnKvB)) {
@@ -95,9 +96,9 @@ pub(super) fn head_dim(
     Ok(head_dim)
 }
 
-/// A block with a bias says that all have one; the checks of the graph find any that lack it.
+/// A block with a bias shows that all have one; the checks of the graph find any that lack it.
 pub(super) fn biases(catalog: &Catalog<'_>, n_layers: usize) -> Biases {
-    // Not every layer attends, and not every one has a plain network.
+    // Not every layer attends, and not every layer has a plain network.
     let layers = 0..n_layers.min(MAX_LAYERS);
     let has = |role| {
         let mut names = layers.clone().map(|layer| TensorName::block(layer, role));
@@ -153,7 +154,7 @@ pub(super) fn windows(
         Some(layers) => layers,
         None => {
             let given = keys.usize(pattern)?.or(family.gguf_window_pattern);
-            // A family that no program windows by default: the key alone is a stray.
+            // A family that no program windows by default: the window's key alone has no meaning.
             let Some(pattern) = given else {
                 return Ok(none());
             };

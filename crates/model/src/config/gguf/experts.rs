@@ -1,4 +1,4 @@
-//! Experts: how many there are, and how a token chooses among them.
+//! Experts: their number, and how a token chooses among them.
 
 use millrace_graph::{Gating, RouteGroups};
 
@@ -20,7 +20,7 @@ pub(super) fn experts(
     };
     let has = |name: TensorName| catalog.has(&name.gguf());
     let layers = 0..n_layers.min(MAX_LAYERS);
-    // The first layer that has experts says what all have.
+    // The first layer with experts shows the properties of all.
     let first = layers
         .clone()
         .find(|layer| has(TensorName::block(*layer, WeightRole::Router)));
@@ -52,7 +52,7 @@ pub(super) fn experts(
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
         groups: groups(keys, defaults)?,
-        // Without a layer of experts the family's way is as good as any.
+        // Without a layer of experts, any choice does: take the family's.
         choice_bias: has(TensorName::router_bias(first))
             || has(TensorName::block(first, WeightRole::ChoiceBias))
             || !has_some && family.hf_experts.is_some_and(|keys| keys.choice_bias),
@@ -60,8 +60,8 @@ pub(super) fn experts(
         shared_gate: has(TensorName::block(first, WeightRole::SharedRouter)),
         n_dense_layers: leading,
         every: 1,
-        // Whatever the keys say, a layer without a router has none. Where all lack it, the graph names it in those that have
-        // no network either.
+        // A layer without a router has no experts, even where the keys disagree. Where all lack it, the graph reports it
+        // missing in those that have no network either.
         dense_layers: layers
             .filter(|l| *l >= leading && is_dense(l) && (has_some || has_network(*l)))
             .collect(),
@@ -78,7 +78,7 @@ fn shared_d_ff(keys: &Keys<'_>, layer: usize, d_ff: usize) -> Result<usize, Erro
         return Ok(said);
     }
     let name = TensorName::block(layer, WeightRole::SharedUp);
-    // The tensor knows where the key is absent.
+    // Where the key is absent, the tensor has the width.
     Ok(match keys.catalog.shape(&name.gguf()) {
         Some(&[d_ff, _]) => d_ff,
         _ => n_shared.saturating_mul(d_ff),

@@ -9,7 +9,7 @@ use crate::config::MAX_LAYERS;
 use crate::config::hf::HfWindows;
 use crate::names::TensorName;
 
-/// A key under the architecture's name; one that begins with `!` stands by itself.
+/// A key under the architecture's name; a key that begins with `!` is taken without it.
 pub(super) fn key_of(arch: &str, key: &str) -> String {
     match key.strip_prefix('!') {
         Some(key) => key.to_owned(),
@@ -61,7 +61,7 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.get_str(&self.key(key))?)
     }
 
-    /// A size that may be given once or once a layer; layers must agree.
+    /// A size that may be given once or for each layer; layers must agree.
     pub(crate) fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
@@ -76,7 +76,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// A size that may be given once a layer; `None` where it is given once, or not at all.
+    /// A size that may be given for each layer; `None` where it is given once, or not at all.
     pub(crate) fn by_layer(&self, key: &str) -> Result<Option<Vec<usize>>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {
@@ -86,8 +86,8 @@ impl<'a> Keys<'a> {
         Ok(Some(sizes.into_iter().map(|size| size as usize).collect()))
     }
 
-    /// A size of all layers; of the first one that has it in families where layers may differ, and of those that have it in families
-    /// with recurrent layers, which their hooks sort out.
+    /// A size of all layers. In families whose layers may differ, that of the first layer that has it. In families with recurrent
+    /// layers, that of the layers that have it; their hooks sort these out.
     pub(super) fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
         if matches!(family.hf_windows, HfWindows::Recurrent) {
             return self.uniform_but_zeros(key);
@@ -118,7 +118,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// A size that may be given once or once a layer.
+    /// A size that may be given once or for each layer.
     pub(crate) fn per_layer(&self, key: &str, n_layers: usize) -> Result<Vec<usize>, Error> {
         let name = self.key(key);
         match self.metadata.get(&name) {
@@ -130,7 +130,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Flags, a boolean or a number each; one by itself is none.
+    /// Flags, each a boolean or a number; a single value does not count.
     pub(crate) fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, Error> {
         let name = self.key(key);
         Ok(match self.metadata.get(&name) {
@@ -161,7 +161,7 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.get_f32_array(&self.key(key))?)
     }
 
-    /// A number of each layer, given once or once a layer.
+    /// A number of each layer, given once or for each layer.
     pub(crate) fn f32_of_layers(&self, key: &str, n_layers: usize) -> Result<Vec<f32>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {

@@ -28,7 +28,7 @@ pub(super) fn read(
     let scaling = scaling(family, keys, tables)?;
     let attention_factor = keys.f32("rope.scaling.attn_factor")?.unwrap_or(1.0);
     let takes_factor = matches!(scaling, RopeScaling::Yarn(_) | RopeScaling::Long(_));
-    // 0 leaves it unsaid.
+    // 0 means absent.
     if attention_factor != 1.0 && attention_factor != 0.0 && !takes_factor {
         let key = keys.key("rope.scaling.attn_factor");
         let feature = format!("a RoPE attention factor (`{key}` = {attention_factor})");
@@ -90,7 +90,7 @@ fn scaling(family: &Family, keys: &Keys<'_>, tables: RopeTables) -> Result<RopeS
     })
 }
 
-/// The context before the stretch.
+/// The context before scaling.
 fn original_context(keys: &Keys<'_>) -> Result<usize, Error> {
     match keys.usize("rope.scaling.original_context_length")? {
         Some(original) => Ok(original),
@@ -110,7 +110,7 @@ fn long_rope(keys: &Keys<'_>, short: Vec<f32>, long: Vec<f32>) -> Result<RopeSca
 }
 
 fn yarn(family: &Family, keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Error> {
-    // 0 leaves a number unsaid, -1 too.
+    // 0 means absent, -1 too.
     let number = |key: &str| {
         let number = keys.f32(&format!("rope.scaling.{key}"))?;
         Ok::<_, Error>(number.filter(|number| *number > 0.0))
@@ -140,17 +140,17 @@ fn yarn(family: &Family, keys: &Keys<'_>, factor: f32) -> Result<RopeScaling, Er
 /// A key of this program: other readers take whole pairs.
 pub(crate) const YARN_TRUNCATE: &str = "rope.scaling.yarn_truncate";
 
-/// Whether YaRN mixes between whole pairs, where a file says nothing.
+/// Whether YaRN mixes between whole pairs, where a file does not say.
 const TRUNCATES: bool = true;
 
 /// Below `rope.scaling`: `mscale_all_dim`, times [`SCORE_MULTIPLIER`] in families that scale scores by it.
 const LOG_MULTIPLIER: &str = "yarn_log_multiplier";
 
-/// What llama.cpp's converter multiplies `mscale_all_dim` by in DeepSeek's families, and its reader divides by.
+/// Factor by which llama.cpp's converter multiplies `mscale_all_dim` in DeepSeek's families; its reader divides by it.
 const SCORE_MULTIPLIER: f64 = 0.1;
 
-/// The factor on cosines and sines that a file with this multiplier means (llama.cpp, `llama_context`): it takes
-/// `mscale` for 1, and for that of all elements in families that scale scores.
+/// The factor on cosines and sines that a file with this multiplier implies (llama.cpp, `llama_context`). It
+/// takes `mscale` as 1 and, in families that scale scores, as equal to that of all elements.
 fn implied_attention_factor(family: &Family, factor: f32, multiplier: Option<f32>) -> f32 {
     let recommended = |mscale| YarnScaling::recommended_attention_factor(factor, mscale);
     match multiplier {
@@ -160,7 +160,7 @@ fn implied_attention_factor(family: &Family, factor: f32, multiplier: Option<f32
     }
 }
 
-/// The double that prints as the number does, for products that come back whole.
+/// The double that prints as the number does, for products that must come back exactly.
 fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
 }
@@ -211,7 +211,7 @@ fn write_yarn(family: &Family, yarn: &YarnScaling, set: &mut dyn FnMut(&str, Ggu
     );
     let multiplier = match yarn.score_mscale {
         Some(mscale) => Some((decimal(mscale) * SCORE_MULTIPLIER) as f32),
-        // The stretch leaves cosines and sines alone: `mscale` and `mscale_all_dim` are both 1.
+        // The scaling leaves cosines and sines alone: `mscale` and `mscale_all_dim` are both 1.
         None if yarn.attention_factor == 1.0 && yarn.factor > 1.0 && !family.yarn_scales_scores => {
             Some(1.0)
         }

@@ -11,15 +11,15 @@ use crate::config::{
     EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling,
 };
 
-/// The metadata of a configuration, `general.architecture` first, without the vocabulary and
-/// without keys about the file itself.
+/// The metadata of a configuration, `general.architecture` first, without the vocabulary and without keys about
+/// the file itself.
 ///
 /// Divisors of RoPE frequencies are not among them: they are tensors ([`crate::config::RopeConfig::gguf_factors`],
-/// [`crate::config::LongScaling`]). Dynamic NTK has no word there: up to the trained context it is no scaling.
+/// [`crate::config::LongScaling`]). Dynamic NTK has no key there: up to the trained context it is no scaling.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what the keys cannot say: another activation than the family's, a
-/// scaled RoPE in sliding layers.
+/// [`Error::Unsupported`] for values that the keys cannot express: another activation than the family's, a scaled
+/// RoPE in sliding layers.
 pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     let family = arch::by_name(config.family);
     refuse_unwritable(config, family)?;
@@ -138,12 +138,12 @@ fn write_encoder(encoder: &EncoderConfig, set: &mut dyn FnMut(&str, GgufValue)) 
     }
 }
 
-/// A size as keys have it.
+/// A size as the value of a key.
 fn size(size: usize) -> GgufValue {
     GgufValue::U32(u32::try_from(size).unwrap_or(u32::MAX))
 }
 
-/// llama.cpp's number of a way of pooling.
+/// llama.cpp's number for a kind of pooling.
 fn pooling_number(pooling: EncoderPooling) -> GgufValue {
     GgufValue::U32(match pooling {
         EncoderPooling::Mean => 1,
@@ -170,7 +170,7 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
         Gating::Softmax => Some(1),
         Gating::Sigmoid => Some(2),
         Gating::SoftmaxChosen => Some(3),
-        // It has no number: the family says it.
+        // It has no number: the family implies it.
         Gating::SparseMixer => None,
     };
     if let Some(gating) = gating {

@@ -1,4 +1,4 @@
-//! Experts in `config.json`: every family has its own words.
+//! Experts in `config.json`: every family has different keys.
 
 use super::ConfigObject;
 use crate::Error;
@@ -7,7 +7,7 @@ use crate::config::ExpertConfig;
 use millrace_graph::RouteGroups;
 use serde_json::Value;
 
-/// Words for the number of experts that transformers takes for each other.
+/// Keys for the number of experts that transformers treats as equal.
 pub(super) const COUNTS: [&str; 4] = [
     "num_local_experts",
     "num_experts",
@@ -15,7 +15,7 @@ pub(super) const COUNTS: [&str; 4] = [
     "moe_num_experts",
 ];
 
-/// The keys of a family's `config.json`, with what its transformers class takes where a key is absent.
+/// The keys of a family's `config.json`, with the values that its transformers class takes for absent keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HfExperts {
     /// Number of experts. Where it is absent or 0 the model is dense.
@@ -32,7 +32,7 @@ pub(crate) struct HfExperts {
     pub(crate) groups: Option<[(&'static str, usize); 2]>,
     /// Whether scores have a bias for the choice.
     pub(crate) choice_bias: bool,
-    /// How the shared feed-forward's width is said.
+    /// How the shared feed-forward's width is given.
     pub(crate) shared: HfShared,
     /// Whether the shared feed-forward has a gate.
     pub(crate) shared_gate: bool,
@@ -44,25 +44,25 @@ pub(crate) struct HfExperts {
     pub(crate) every: Option<(&'static str, usize)>,
     /// A list of dense layers.
     pub(crate) dense_layers: Option<&'static str>,
-    /// A list of words, one a layer: `dense` or `sparse`. It goes before the number of dense layers.
+    /// A list with a word for each layer: `dense` or `sparse`. It takes precedence over the number of dense layers.
     pub(crate) layer_kinds: Option<&'static str>,
     /// Whether routers and experts have biases.
     pub(crate) biases: bool,
 }
 
-/// How a family says the width of its shared feed-forward.
+/// How a family gives the width of its shared feed-forward.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HfShared {
     /// It has none.
     Absent,
     /// The width itself.
     Width(&'static str, usize),
-    /// How many times an expert's width.
+    /// A multiple of an expert's width.
     Count(&'static str, usize),
 }
 
 impl HfExperts {
-    /// Plain words, as Qwen 3's; a family says how it differs.
+    /// Plain keys, as Qwen 3's; a family states its differences.
     pub(crate) const PLAIN: HfExperts = HfExperts {
         n_experts: ("num_experts", 128),
         n_used: ("num_experts_per_tok", 8),
@@ -133,7 +133,7 @@ impl HfExperts {
         Ok(Some(experts))
     }
 
-    /// What is added to the sum that weights are divided by, if they are.
+    /// The number added to the sum by which weights are divided, if they are.
     fn normalized(&self, family: &Family, text: &ConfigObject<'_>) -> Result<Option<f32>, Error> {
         let Some((key, default)) = self.normalized else {
             return Ok(family.experts.normalized);
@@ -159,7 +159,7 @@ impl HfExperts {
         Ok((groups.n_groups > 1).then_some(groups))
     }
 
-    /// Writes what [`read`](HfExperts::read) reads.
+    /// Writes the keys that [`read`](HfExperts::read) reads.
     pub(super) fn write(
         &self,
         (experts, n_layers): (&ExpertConfig, usize),
@@ -200,12 +200,12 @@ impl HfExperts {
     }
 }
 
-/// A [`uniform`] size, or the class's default of it.
+/// A [`uniform`] size, or the class's default.
 fn size(text: &ConfigObject<'_>, (key, default): (&'static str, usize)) -> Result<usize, Error> {
     Ok(uniform(text, key)?.unwrap_or(default))
 }
 
-/// A number that may be given once or once a layer; layers must agree.
+/// A number that may be given once or for each layer; layers must agree.
 fn uniform(text: &ConfigObject<'_>, key: &str) -> Result<Option<usize>, Error> {
     let Some(Value::Array(list)) = text.get(key) else {
         return text.usize(key);
@@ -225,7 +225,7 @@ fn uniform(text: &ConfigObject<'_>, key: &str) -> Result<Option<usize>, Error> {
 const DENSE: &str = "dense";
 const SPARSE: &str = "sparse";
 
-/// The dense layers of a list of words, one a layer; `None` where there is no list.
+/// The dense layers of a list with a word for each layer; `None` where there is no list.
 fn dense(text: &ConfigObject<'_>, key: &str) -> Result<Option<Vec<usize>>, Error> {
     let Some(kinds) = text.array(key)? else {
         return Ok(None);

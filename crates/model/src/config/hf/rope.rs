@@ -43,7 +43,7 @@ pub(super) fn read(
         false => family.local_rope_theta,
     };
     let Some(local_theta) = default else {
-        // A family with one RoPE: what sliding layers are given must be the same.
+        // A family with one RoPE: that of sliding layers must be the same.
         if let Some(sliding) = &sliding
             && reader.read(Some(sliding), theta)? != rope
         {
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok((rope, Some(local)))
 }
 
-/// RoPE of layers of a kind, whose heads have a size of their own.
+/// RoPE of layers of a kind, whose heads have a different size.
 ///
 /// # Errors
 /// As every RoPE; [`Error::MissingKey`] where `rope_parameters` do not name the kind.
@@ -89,7 +89,7 @@ pub(crate) fn rope_of_kind(
 /// The key of a base for each layer, 0 in layers whose heads do not rotate.
 const LAYER_THETAS: &str = "layer_rope_theta";
 
-/// Layers whose heads do not rotate, of a list of bases in which the others have `theta`; `None` where there is no list.
+/// Layers whose heads do not rotate, from a list of bases in which the others have `theta`; `None` without a list.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a base that differs from `theta` and from 0.
@@ -127,7 +127,7 @@ pub(crate) fn write_unrotated_layers(config: &ModelConfig, out: &mut Value) {
 /// The share of a head that rotates.
 const PARTIAL: &str = "partial_rotary_factor";
 
-/// How much YaRN's factor on all elements of queries and keys grows with the stretch.
+/// Growth of YaRN's factor on all elements of queries and keys with the scaling.
 const MSCALE_ALL_DIM: &str = "mscale_all_dim";
 
 /// Elements of a head that rotate.
@@ -137,13 +137,13 @@ pub(super) fn n_rot(
     head_dim: usize,
     rope: &RopeConfig,
 ) -> Result<usize, Error> {
-    // There the share says how many pairs turn, and frequencies are those of the whole head.
+    // There the share gives the number of pairs that rotate, and frequencies are those of the whole head.
     if matches!(rope.scaling, RopeScaling::Proportional { .. }) {
         return Ok(head_dim);
     }
     let mut nested = None;
     if let Some(rope) = text.object("rope_parameters")? {
-        // By type of layer, what stands beside the types says nothing.
+        // In an object by type of layer, keys beside the types have no meaning.
         nested = match rope.object("full_attention")? {
             Some(full) => full.f64(PARTIAL)?,
             None => rope.f64(PARTIAL)?,
@@ -165,7 +165,7 @@ struct RopeReader {
     family: &'static Family,
     context_length: usize,
     head_dim: usize,
-    /// The original context beside the dictionary, which goes before its own.
+    /// The original context beside the dictionary, which takes precedence over the one within.
     original: Option<usize>,
     /// The share of a head beside the dictionary.
     partial: Option<f64>,
@@ -188,7 +188,7 @@ impl RopeReader {
             },
         };
         let scaling = match name {
-            // Old names of it in files of Phi 3.
+            // Old names for it in files of Phi 3.
             "su" | "yarn" if self.family.hf_original_context.is_some() => self.long(rope)?,
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear {
@@ -233,7 +233,7 @@ impl RopeReader {
         Ok(self.original.or(own).unwrap_or(self.context_length))
     }
 
-    /// How many times the original context the whole one is; a key goes before the sizes.
+    /// The whole context divided by the original one; a key takes precedence over the sizes.
     fn stretch(&self, rope: &ConfigObject<'_>) -> Result<f64, Error> {
         let original = self.original_context(rope)?.max(1);
         let by_sizes = self.context_length as f64 / original as f64;

@@ -6,12 +6,12 @@ use super::ConfigObject;
 use crate::Error;
 use crate::config::MAX_LAYERS;
 
-/// How a family's `config.json` says which layers slide.
+/// How a family's `config.json` specifies which layers slide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HfWindows {
     /// The class has no window; the key, if present, means nothing.
     Never,
-    /// As that; types of layers are recurrent ones too, which the family's hooks read.
+    /// The same; types of layers include recurrent ones, which the family's hooks read.
     Recurrent,
     /// `sliding_window` (default given) on every layer; `null` for none.
     All(usize),
@@ -40,11 +40,11 @@ pub(crate) enum HfWindows {
         /// Default of `sliding_window_pattern`.
         pattern: usize,
     },
-    /// `attention_chunk_size` (default given), in layers of the type `chunked_attention`; the family's hook says which where
-    /// no types are given.
+    /// `attention_chunk_size` (default given), in layers of the type `chunked_attention`; the family's hook decides which
+    /// layers these are where no types are given.
     Chunks(usize),
-    /// `local_attention`, then `layer_types`, else every layer but each `global_attn_every_n_layers`-th, which the first
-    /// is one of.
+    /// `local_attention`, then `layer_types`, else every layer but each `global_attn_every_n_layers`-th, counted from
+    /// the first.
     Local {
         /// Default of `local_attention`.
         window: usize,
@@ -134,7 +134,7 @@ impl HfWindows {
                 pattern,
             } => {
                 let window = window(default)?;
-                // Without a window, and beside the types themselves, the pattern means nothing, whatever it is.
+                // Without a window, or beside the types themselves, the pattern means nothing.
                 let period = match window.is_some() && types.is_none() {
                     true => period(text, pattern)?,
                     false => vec![false],
@@ -158,7 +158,7 @@ fn chunk(text: &ConfigObject<'_>, default: usize) -> Result<Option<usize>, Error
     }
 }
 
-/// The rule of encoders: every so many layers one attends to all.
+/// The rule of encoders: one layer of a period attends to all.
 fn local(text: &ConfigObject<'_>, window: usize, every: usize) -> Result<WindowRule, Error> {
     const EVERY: &str = "global_attn_every_n_layers";
     let window = text.usize("local_attention")?.unwrap_or(window);
@@ -169,8 +169,8 @@ fn local(text: &ConfigObject<'_>, window: usize, every: usize) -> Result<WindowR
     Ok((Some(window), Box::new(move |layer| layer % every != 0)))
 }
 
-/// Which layers slide, of as many as repeat: of a number that counts them, the last is global; in a word each letter
-/// is a layer, `L` for a local and `G` for a global one.
+/// Which layers of a period slide. A number counts the layers of a period, of which the last is global. In a word
+/// each letter is a layer, `L` for a local and `G` for a global one.
 fn period(text: &ConfigObject<'_>, default: usize) -> Result<Vec<bool>, Error> {
     let keys = ["sliding_window_pattern", "_sliding_window_pattern"];
     let found = keys
@@ -189,7 +189,7 @@ fn period(text: &ConfigObject<'_>, default: usize) -> Result<Vec<bool>, Error> {
         return Ok(letters.chars().map(|letter| letter == 'L').collect());
     }
     let length = text.usize(key)?.filter(|n| *n > 0).ok_or_else(bad)?;
-    // Of a period longer than any model only the beginning is looked at.
+    // Of a period longer than any model only the beginning is read.
     let length = length.min(MAX_LAYERS + 1);
     Ok((1..=length).map(|n| n < length).collect())
 }

@@ -11,8 +11,8 @@ use millrace_graph::Activation;
 /// Writes the `config.json` of a causal language model, as transformers 5 spells it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for what `config.json` cannot say: RoPE factors of a GGUF file that are not
-/// those of a `llama3` scaling, biases on some projections only.
+/// [`Error::Unsupported`] for values that `config.json` cannot express: RoPE factors of a GGUF file
+/// that are not those of a `llama3` scaling, biases on some projections only.
 pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     let family = arch::by_name(config.family);
     let (Some(class), Some(model_type)) =
@@ -57,7 +57,7 @@ pub fn write(config: &ModelConfig) -> Result<Value, Error> {
     Ok(out)
 }
 
-/// The activation, and what attention has beside its heads.
+/// The activation, and attention's properties besides its heads.
 fn write_attention(
     config: &ModelConfig,
     family: &Family,
@@ -88,7 +88,7 @@ fn write_attention(
         }
     }
     if let RopeScaling::Long(long) = &config.rope.scaling {
-        // Beside the dictionary it goes before the one within.
+        // The key beside the dictionary takes precedence over the one within.
         let key = "original_max_position_embeddings";
         set(key, json!(long.original_context));
     }
@@ -152,7 +152,7 @@ pub(crate) fn activation_name(activation: Activation) -> &'static str {
     }
 }
 
-/// The share of a head that reads back as `n` elements: readers cut the product down to a whole number.
+/// The share of a head that reads back as `n` elements: readers truncate the product to a whole number.
 fn share(n: usize, head_dim: usize) -> f64 {
     let share = n as f64 / head_dim as f64;
     match ((head_dim as f64 * share) as usize) < n {
@@ -192,7 +192,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
     })
 }
 
-/// Refuses widths, windows and rotations that the family's `config.json` has no words for.
+/// Refuses widths, windows and rotations that the family's `config.json` has no keys for.
 fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
     if !family.owns_key("intermediate_size") && !config.has_sayable_widths() {
         return Err(Error::Unsupported {
@@ -288,7 +288,7 @@ fn scaling_json(rope: &RopeConfig, (n_rot, context_length): (usize, usize)) -> V
             out["partial_rotary_factor"] = json!(share(2 * n_rotated, n_rot));
         }
         RopeScaling::Factors(factors) => {
-            // LongRoPE of one list is what has no other name.
+            // Factors under no other name are LongRoPE of one list.
             let list: Value = factors.iter().copied().map(shortest).collect();
             out["rope_type"] = json!("longrope");
             out["short_factor"] = list.clone();

@@ -1,4 +1,4 @@
-//! Encoders in the words of their files.
+//! Encoders as their files describe them.
 
 use super::*;
 use crate::config::{ClassifierConfig, EncoderPooling};

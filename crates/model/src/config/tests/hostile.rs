@@ -1,4 +1,4 @@
-//! Configurations by chance: no JSON makes the reader panic.
+//! Random configurations: no JSON makes the reader panic.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{llama, read_hf, with};
 use crate::config::{gguf, hf};
 
-/// Any JSON, with keys that mean something.
+/// Any JSON, with keys that have a meaning.
 fn any_json() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "model_type",
@@ -73,7 +73,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever the JSON, the outcome is a configuration that holds together, or an error.
+    /// For any JSON, the outcome is a valid configuration or an error.
     #[test]
     fn hostile_json_never_panics(changes in any_json(), family in 0usize..4) {
         let model_type = ["llama", "gemma3", "qwen2", "mistral"][family];

@@ -1,4 +1,4 @@
-//! Kimi Linear: what its published configuration says, and what is refused by name.
+//! Kimi Linear: its published configuration, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn what_is_published_is_read() {
     assert_eq!((latent.q_rank, latent.cache_dim()), (None, 576));
     assert_eq!(config.context_length, 1_048_576);
     assert!((config.attention_scale - 1.0 / 192f32.sqrt()).abs() < 1e-7);
-    // What transformers takes for absent keys is the same model but for the last layer.
+    // The defaults of transformers for absent keys give the same model but for the last layer.
     let mut bare = json!({"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear"});
     let flat = ["full_attention", "linear_attention"];
     let kind = |layer: usize| flat[usize::from(!ATTENDING.contains(&(layer + 1)))];

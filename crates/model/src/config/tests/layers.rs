@@ -1,4 +1,4 @@
-//! What differs from layer to layer, as Gemma 4 says it.
+//! Values that differ from layer to layer, as in Gemma 4.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn kinds_of_layers_have_heads_of_their_own() {
         }
     );
     assert_eq!(config.attention_scale, 1.0);
-    // A number of heads of global layers counts where their keys are values, and a list by layer always.
+    // A number of heads of global layers counts only where their keys are values; a list by layer always counts.
     let heads = |changes| read(changes).unwrap().heads_of(5).n_kv_heads;
     assert_eq!(heads(json!({"num_global_key_value_heads": 1})), 2);
     let keys = json!({"num_global_key_value_heads": 1, "attention_k_eq_v": true});
@@ -60,7 +60,7 @@ fn layers_that_share_read_the_last_of_their_kind() {
     assert_eq!(layers, [0, 1, 2, 1, 1, 2]);
     let widths: Vec<usize> = (0..6).map(|layer| config.d_ff_of(layer)).collect();
     assert_eq!(widths, [24, 24, 24, 48, 48, 48]);
-    // Without layers that share none is wide.
+    // Without layers that share, no layer is wide.
     let config = read(json!({"use_double_wide_mlp": true})).unwrap();
     assert!(config.layers.d_ff.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Layers with selective scans: what files say in their own words, and what is refused by name.
+//! Layers with selective scans: keys that only their files have, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ fn layers_of_one_thing_each_have_caches_where_they_attend() {
     assert_eq!(config.cache_of(3), 0);
     assert!(config.experts_of(1).is_none());
     assert_eq!(config.experts_of(5).unwrap().latent_dim, 256);
-    // By the same class, in the words of its newest version and without experts.
+    // Of the same class, under the keys of its newest version and without experts.
     let listed = with(
         &nemotron(),
         json!({"layers_block_type": ["linear_attention", "mlp", "full_attention"]}),
@@ -78,7 +78,7 @@ fn layers_of_one_thing_each_have_caches_where_they_attend() {
     assert_eq!(gguf, ["nemotron_h_moe", "nemotron_h"]);
 }
 
-/// What a GGUF file has in its weights, without that.
+/// The configuration without the values that a GGUF file folds into its weights.
 fn folded(config: &ModelConfig) -> ModelConfig {
     let mut config = arch::by_name(config.family).folded(config);
     if let Some(RecurrentConfig {
@@ -226,7 +226,7 @@ fn what_makes_no_sense_is_refused_by_name() {
             .to_string();
         assert!(error.contains(words), "{changes}: {error}");
     }
-    // Dense layers beside experts have no word in GGUF files.
+    // GGUF files cannot express dense layers beside experts.
     let error = through_gguf(&folded(&read_hf(&nemotron()).unwrap())).unwrap_err();
     assert!(error.to_string().contains("without experts"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Families of 2024 to 2026 with gates, windows and experts: published configurations, and what of them is refused.
+//! Families of 2024 to 2026 with gates, windows and experts: published configurations, and refusals among them.
 
 use serde_json::{Value, json};
 

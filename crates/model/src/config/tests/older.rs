@@ -1,4 +1,4 @@
-//! Families of the first years, whose configurations have words of their own, and published ones in full.
+//! Families of the first years, whose configurations have different keys, and published ones in full.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Recurrent layers: what published configurations leave unsaid, and what is refused by name.
+//! Recurrent layers: values that published configurations leave out, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn what_is_left_unsaid_is_the_published_models() {
     let every_third = read_hf(&changed(json!({"full_attention_interval": 3}))).unwrap();
     let layers = every_third.recurrent.unwrap().layers;
     assert_eq!(layers[..6], [true, true, false, true, true, false]);
-    // The width is adjusted but for a model that says it is not to be.
+    // The width is adjusted, unless the configuration switches that off.
     for (changes, d_ff) in [
         (json!({"block_auto_adjust_ff_dim": false}), 12_288),
         (json!({"block_ffn_dim_multiplier": 1.1}), 9216),

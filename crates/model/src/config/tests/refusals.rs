@@ -63,7 +63,7 @@ fn gguf_refusals_name_the_key() {
     assert_eq!(config.unwrap().n_heads, 4);
 }
 
-/// Heads that draft for another model are no models, whatever family their configuration names.
+/// Heads that draft for another model are not models, whichever family their configuration names.
 #[test]
 fn heads_that_draft_are_refused_with_the_reason() {
     let heads = [

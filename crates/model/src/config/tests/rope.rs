@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Every scaling of RoPE, with values that are no defaults.
+/// Every scaling of RoPE, with values that differ from the defaults.
 pub(super) fn scaled_configs() -> Vec<ModelConfig> {
     let list = |from: f64| -> Vec<f64> { (0..8).map(|i| from + 0.25 * f64::from(i)).collect() };
     let scalings = [

@@ -1,4 +1,4 @@
-//! RWKV 7: what its published configuration says, and what of a GGUF file is refused by name.
+//! RWKV 7: its published configuration, and refusals of GGUF files by name.
 
 use millrace_format::gguf::GgufValue;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn the_published_configuration_says_heads_and_ranks() {
     });
     assert!((0..24).all(|layer| config.mixer_of(layer) == Some(mixer)));
     assert_eq!((config.d_ff, config.context_length), (8192, 1 << 20));
-    // What follows from the stream's width may be left out.
+    // Values that follow from the stream's width may be left out.
     let silent = json!({
         "a_low_rank_dim": null, "decay_low_rank_dim": null, "gate_low_rank_dim": null, "v_low_rank_dim": null,
         "num_heads": null, "intermediate_size": null,

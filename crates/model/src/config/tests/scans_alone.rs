@@ -1,4 +1,4 @@
-//! Models whose blocks are scans and nothing else, Bamba and Jamba: what files say in their own words, and what is refused by name.
+//! Models whose blocks are scans and nothing else, Bamba and Jamba: keys that only their files have, and refusals by name.
 
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn sizes_are_those_of_published_models() {
     assert!(!config.tied_head);
 }
 
-/// What a GGUF file says, as the configuration of a folder.
+/// The configuration after a trip through a GGUF file, as that of a folder.
 fn read_back(config: &ModelConfig) -> ModelConfig {
     let found = through_gguf(&arch::by_name(config.family).folded(config)).unwrap();
     let in_folders = (arch::by_name(found.family).hf_family)(&found);

@@ -1,4 +1,4 @@
-//! Several streams, as Gemma 3n says it.
+//! Several streams, as in Gemma 3n.
 
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn what_files_leave_unsaid_is_the_classes() {
         (config.logit_softcap, config.attention_scale),
         (Some(30.0), 1.0)
     );
-    // Those that share read the last of their kind before them.
+    // Layers that share read the last of their kind before them.
     let kv_layers = [18, 19, 20, 23, 24].map(|layer| config.kv_layer_of(layer));
     assert_eq!(kv_layers, [18, 19, 18, 18, 19]);
     let unbound = read(json!({ "final_logit_softcapping": null })).unwrap();

@@ -62,7 +62,7 @@ fn a_mixture_of_qwen_2_may_lack_biases() {
     assert_eq!(read(&written), config);
 }
 
-/// Llama's class rotates heads as a whole, whatever the key says.
+/// Llama's class rotates whole heads and ignores the key.
 #[test]
 fn a_share_of_a_head_is_refused_where_the_class_knows_none() {
     let flat = with(&llama(), json!({"partial_rotary_factor": 0.5}));
@@ -107,7 +107,7 @@ fn a_bound_below_the_sum_of_weights_is_refused() {
     );
 }
 
-/// `null` is another thing than an absent key.
+/// `null` differs from an absent key.
 #[test]
 fn factors_of_minicpm3_can_be_switched_off() {
     let base = json!({
@@ -141,12 +141,12 @@ fn the_first_qwen_counts_gate_and_up_projection_together() {
         (config.d_ff, config.head_dim, config.n_kv_heads),
         (11008, 128, 32)
     );
-    // Up to that length nothing is stretched.
+    // Up to that length nothing is scaled.
     assert_eq!(config.context_length, 8192);
     refused(&with(&qwen, json!({"no_bias": false})), "`no_bias`");
 }
 
-/// transformers' classes have two words for most sizes of BLOOM, and one key of the trained context that it does not write.
+/// transformers' classes have two keys for most sizes of BLOOM, and one key of the trained context that it does not write.
 #[test]
 fn models_with_biases_by_distance_open_in_both_words() {
     let published = json!({
@@ -221,7 +221,7 @@ fn shared_experts_have_the_biases_of_networks() {
     assert!(names(WeightConvention::HuggingFace) && names(WeightConvention::Gguf));
 }
 
-/// GLM 4.7 Flash says of each layer whether it has experts, DeepSeek's class how many lead without.
+/// GLM 4.7 Flash lists for each layer whether it has experts; DeepSeek's class gives the number of leading layers without.
 #[test]
 fn dense_layers_in_the_midst_are_those_of_glm() {
     let types = ["dense", "sparse", "dense", "sparse"];
@@ -252,7 +252,7 @@ fn the_network_of_a_dense_granite_4_is_as_wide_as_its_tensor() {
     assert_eq!(found.unwrap().d_ff, 40);
 }
 
-/// Without a key the matrix of keys and values says how large values are.
+/// Without a key the matrix of keys and values gives the size of values.
 #[test]
 fn values_of_minicpm3_are_as_large_as_their_matrix() {
     let base = json!({

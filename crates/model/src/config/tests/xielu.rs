@@ -1,4 +1,4 @@
-//! xIELU's numbers a layer, as keys of GGUF files, and what is refused of them.
+//! Parameters of xIELU by layer, as keys of GGUF files, and refusals of bad ones.
 
 use serde_json::json;
 
@@ -16,13 +16,13 @@ fn apertus() -> ModelConfig {
 #[test]
 fn numbers_of_layers_pass_through_metadata() {
     let mut config = apertus();
-    // Files that do not say them have those of the class.
+    // Files without the numbers have those of the class.
     let usual = config.xielu_of(1).op();
     assert!((usual.square - 0.8).abs() < 1e-6 && (usual.exponential - 0.8).abs() < 1e-6);
     let numbers = [[0.5, -0.25, 0.5, -1e-6], [1.0, 30.0, 0.25, -1e-3]];
     config.layers.xielu = numbers.map(XieluParameters::of).to_vec();
     assert_eq!(through_gguf(&config).unwrap(), config);
-    // A softplus is what enters it where that is large.
+    // For large inputs a softplus is its input.
     assert!((config.xielu_of(1).op().exponential - 30.25).abs() < 1e-5);
 }
 

@@ -27,7 +27,7 @@ const CLASSES: [&str; 3] = [
 
 #[test]
 fn scores_of_latent_attention_grow_with_mscale_all_dim() {
-    // Factor on cosines and sines, and on scores (transformers 5.24, `yarn_apply_mscale`), for a stretch by 40:
+    // Factor on cosines and sines, and on scores (transformers 5.24, `yarn_apply_mscale`), for a scaling by 40:
     // ln(40) = 3.688879.
     let cases = [
         (

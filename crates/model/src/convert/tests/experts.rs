@@ -37,7 +37,7 @@ fn experts_are_stacked_and_taken_apart() {
     assert_eq!(source.tensors().len(), back.tensors().len());
 }
 
-/// llama.cpp's choices: experts as what is dense, routers in F32.
+/// llama.cpp's choices: experts as dense networks, routers in F32.
 #[test]
 fn experts_get_the_formats_of_dense_networks() {
     let golden = Golden::named("qwen2moe");
@@ -88,14 +88,14 @@ fn mxfp4_parts(blocks: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (nibbles, scales)
 }
 
-/// Rows of two tensors in turns.
+/// Alternating rows of two tensors.
 fn in_turns(a: &[u8], b: &[u8], row_bytes: usize) -> Vec<u8> {
     let rows = a.chunks_exact(row_bytes).zip(b.chunks_exact(row_bytes));
     rows.flat_map(|(a, b)| [a, b].concat()).collect()
 }
 
-/// gpt-oss as it is published: experts in two tensors of bytes, gates and up projections in turns. Into a GGUF file
-/// they go bit for bit.
+/// gpt-oss as it is published: experts in two tensors of bytes, with alternating gates and up projections. They are
+/// copied into a GGUF file bit for bit.
 #[test]
 fn published_blocks_of_gpt_oss_become_ggufs() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +180,7 @@ fn published_blocks_of_gpt_oss_become_ggufs() {
             info.name
         );
     }
-    // Back to a folder of plain numbers, turned and in turns as transformers has them.
+    // Back to a folder of plain numbers, transposed and alternating as transformers has them.
     convert(&again, &path("back"), "BF16").unwrap();
     let back = Checkpoint::open(&path("back")).unwrap();
     let name = "model.layers.1.mlp.experts.gate_up_proj";
@@ -197,7 +197,7 @@ fn published_blocks_of_gpt_oss_become_ggufs() {
     }
 }
 
-/// Published folders of Qwen 3 VL hold matrices of experts turned; transformers 5 writes them as they are multiplied.
+/// Published folders of Qwen 3 VL hold transposed matrices of experts; transformers 5 writes them as they are multiplied.
 #[test]
 fn experts_that_lie_turned_convert_as_others_do() {
     let golden = Golden::named("qwen3vlmoe");

@@ -1,4 +1,4 @@
-//! What goes wrong leaves nothing behind, and says what it is.
+//! A failed conversion leaves nothing behind, and its error describes the fault.
 
 use super::*;
 use crate::convert::{ConversionOptions, TensorTypeRule};
@@ -25,7 +25,7 @@ fn containers_refuse_formats_they_cannot_hold() {
     }
 }
 
-/// As llama-quantize does for its formats of one and two bits. What is in them already is copied.
+/// As llama-quantize does for its formats of one and two bits. A tensor that is in them already is copied.
 #[test]
 fn formats_of_two_bits_ask_for_an_importance_matrix() {
     let model = ModelFolder::random("llama-tiny", "IQ2_XS", "in.gguf");
@@ -82,7 +82,7 @@ fn importance_matrices_are_used_and_checked() {
     assert!(!model.beside("d.gguf").exists() && !model.beside("e.gguf").exists());
 }
 
-/// Names choose types before the recipe does, the first pattern first; vectors stay. What differs with an importance matrix
+/// Names choose types before the recipe does, the first pattern first; vectors stay. Differences with an importance matrix
 /// are llama.cpp's choices.
 #[test]
 fn types_follow_names_and_the_importance_matrix() {

@@ -1,4 +1,4 @@
-//! Numbers: what each pair of layouts does to them.
+//! Effects of each pair of layouts on numbers.
 
 use millrace_format::{PlainType, TensorType, safetensors};
 use millrace_quant::DType;
@@ -150,7 +150,7 @@ fn gemma_norms_and_embeddings_follow_the_layout() {
     assert!(back.tensor("output.weight").is_none());
     assert_eq!(numbers(&back, "token_embd.weight", shape), head);
 
-    // As others write it: a scaled table beside the head.
+    // As other programs write it: a scaled table beside the head.
     let both = model.beside("both");
     std::fs::create_dir(&both).unwrap();
     let name = "model.embed_tokens.weight";
@@ -220,7 +220,7 @@ fn a_bundle_holds_projections_in_tiles_and_the_rest_in_bf16() {
         &numbers(&bundle, name, shape),
     );
     assert!(error <= 1.05 * DType::Q4nx.error_budget(), "{error}");
-    // What was decoded once is decoded exactly the same on the way to GGUF.
+    // Values that were decoded once are decoded exactly the same on the way to GGUF.
     convert(&bundle, &model.beside("out.gguf"), "F32").unwrap();
     let gguf = Checkpoint::open(&model.beside("out.gguf")).unwrap();
     let found = numbers(&gguf, "blk.0.ffn_down.weight", shape);
@@ -242,7 +242,7 @@ fn bundles_of_both_readings_and_without_shapes_are_read() {
     let (before, after) = (numbers(&old, name, shape), numbers(&new, name, shape));
     assert!(relative_rms(&before, &after) < 0.1 * DType::Q4nx.error_budget());
 
-    // As others write it: blocks as I8, and no word on the matrix.
+    // As other programs write it: blocks as I8, and no record of the matrix.
     let bare = model.beside("bare");
     std::fs::create_dir(&bare).unwrap();
     let spec = |tensor: &millrace_format::Tensor<'_>| match tensor.dtype().unwrap() {

@@ -1,4 +1,4 @@
-//! Files of mixtures that are not what they say: each refusal names file, tensor or key, what it expects and what it found.
+//! Damaged files of mixtures: each refusal names the file, the tensor or key, the expected and the found value.
 
 use millrace_format::gguf::{self, GgufValue};
 use millrace_testkit::Golden;

@@ -12,7 +12,7 @@ use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, is_byte_token, kind, pre};
 use crate::convert::Error;
 use crate::convert::metadata::MetadataEntries;
 
-/// A tokenizer as a folder has it.
+/// A tokenizer from a folder.
 pub(in crate::convert) struct TokenizerFolder<'a> {
     /// The checkpoint's name, for messages.
     pub(in crate::convert) file: &'a str,
@@ -31,12 +31,11 @@ pub(super) struct Tokens {
 }
 
 impl TokenizerFolder<'_> {
-    /// Keys and values of the tokenizer, and what of it GGUF cannot hold. The list of tokens is filled
-    /// up to `n_vocab`, the rows of the embedding table, with unused ones.
+    /// Keys and values of the tokenizer, and the parts of it that GGUF cannot hold. The list of tokens
+    /// is filled up to `n_vocab`, the rows of the embedding table, with unused ones.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] for a kind of tokenizer, a normalizer, a pre-tokenizer or a token that GGUF
-    /// cannot hold.
+    /// [`Error::Tokenizer`] for a kind of tokenizer, a normalizer, a pre-tokenizer or a token that GGUF cannot hold.
     pub(in crate::convert) fn to_gguf(
         &self,
         n_vocab: usize,
@@ -46,7 +45,7 @@ impl TokenizerFolder<'_> {
         let model = &json["model"];
         match model.get("type").and_then(Value::as_str) {
             Some("BPE") => {}
-            // Old files do not say.
+            // Old files do not name the type.
             None if model.get("merges").is_some() => {}
             Some("WordPiece") => return self.word_piece(&json, n_vocab),
             Some("Unigram") => return self.unigram(&json, n_vocab),
@@ -216,8 +215,8 @@ fn is_byte_level(json: &Value) -> bool {
 }
 
 impl Tokens {
-    /// Kinds and spellings of SentencePiece: bytes and the unknown token are kinds of their own,
-    /// and added words have plain spaces, because they are looked for before spaces are marked.
+    /// Kinds and spellings of SentencePiece. Bytes and the unknown token are separate kinds. Added
+    /// words have plain spaces, because they are looked for before spaces are marked.
     fn spell_as_sentence_piece(&mut self, unknown: Option<&str>) {
         for (text, token_kind) in self.texts.iter_mut().zip(&mut self.kinds) {
             if Some(text.as_str()) == unknown {

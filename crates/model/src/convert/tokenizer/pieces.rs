@@ -1,7 +1,7 @@
 //! Tokenizers of encoders: BERT's WordPiece and XLM-R's Unigram, as GGUF's kinds `bert` and `t5`.
 //!
 //! GGUF spells a WordPiece the other way around: tokens that begin a word have SentencePiece's mark, and those that go on
-//! have nothing. How text is normalised it does not spell out: the kind stands for one way, with a few switches.
+//! have nothing. It does not spell out how text is normalised: the kind implies one way, with a few switches.
 
 use millrace_text::{Tokenizer, added_tokens, charsmap_bytes};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) const WORD_PIECE: &str = "bert";
 /// `tokenizer.ggml.model` of Unigram.
 pub(super) const UNIGRAM: &str = "t5";
 
-/// What a WordPiece puts before tokens that go on with a word.
+/// WordPiece's prefix of tokens that continue a word.
 pub(super) const GOES_ON: &str = "##";
 
 impl TokenizerFolder<'_> {
@@ -56,7 +56,7 @@ impl TokenizerFolder<'_> {
         let vocab = self.vocab_by_text(json)?;
         let mut tokens = self.tokens(&vocab, &added, n_vocab)?;
         let mut out: MetadataEntries = vec![("tokenizer.ggml.model", WORD_PIECE.into())];
-        // The kind says how text is cut; llama.cpp asks for a name all the same.
+        // The kind determines how text is cut; llama.cpp asks for a name all the same.
         out.push(("tokenizer.ggml.pre", "jina-v2-en".into()));
         let lowercase = normalizer["lowercase"].as_bool().unwrap_or(true);
         out.push(("tokenizer.ggml.normalizer.lowercase", lowercase.into()));
@@ -70,7 +70,7 @@ impl TokenizerFolder<'_> {
         Ok((out, Vec::new()))
     }
 
-    /// A Unigram over words that SentencePiece's mark begins.
+    /// A Unigram over words that begin with SentencePiece's mark.
     ///
     /// # Errors
     /// [`Error::Tokenizer`] for one that is normalised or cut in another way.
@@ -136,7 +136,7 @@ impl TokenizerFolder<'_> {
             ("tokenizer.ggml.bos_token_id", Some(begin)),
             ("tokenizer.ggml.cls_token_id", Some(begin)),
             ("tokenizer.ggml.eos_token_id", Some(end)),
-            // Spelled so by its first writer, and by all since.
+            // The first writer spelled it so, and all others since.
             ("tokenizer.ggml.seperator_token_id", Some(end)),
             ("tokenizer.ggml.unknown_token_id", tokenizer.unknown()),
             ("tokenizer.ggml.padding_token_id", named("pad_token")),
@@ -211,7 +211,7 @@ impl UnigramRules {
         for step in steps(&json["pre_tokenizer"], "pretokenizers") {
             match step["type"].as_str() {
                 Some("WhitespaceSplit") => rules.merges_spaces = true,
-                // Files of before 2024 have a switch for what is a scheme now.
+                // Files from before 2024 have a switch where newer ones have a scheme.
                 Some("Metaspace")
                     if step["prepend_scheme"] == "always"
                         || step.get("prepend_scheme").is_none()

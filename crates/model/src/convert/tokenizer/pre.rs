@@ -31,8 +31,7 @@ const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}
 const SEED_CODER: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// `tokenizer.ggml.pre` and what it stands for. Of two names for the same rules the first is
-/// written.
+/// Values of `tokenizer.ggml.pre` and their rules. Of two names for the same rules the first is written.
 const TABLE: [(&str, Rules<'static>); 11] = [
     ("gpt-2", Rules { gpt2: true, ..NONE }),
     (
@@ -234,7 +233,7 @@ fn read(tokenizer: &Value) -> Result<Rules<'_>, String> {
     Ok(rules)
 }
 
-/// The steps of a `Sequence`, or the one step that stands alone.
+/// The steps of a `Sequence`, or the single step.
 fn steps<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     let (one, many) = match value.get(list).and_then(Value::as_array) {
         Some(many) => (None, many.as_slice()),

@@ -1,4 +1,4 @@
-//! Special tokens: which stand around a text, and which end one.
+//! Special tokens: which are put around a text, and which end one.
 
 use millrace_text::{AddedToken, Tokenizer};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::convert::metadata::MetadataEntries;
 impl TokenizerFolder<'_> {
     /// Numbers of special tokens, which of them are put around every text, and all that end one.
     ///
-    /// The tokenizer that reads the folder says it, so that both answer alike.
+    /// The tokenizer that reads the folder decides, so that both give the same answer.
     pub(super) fn put_special(
         &self,
         tokens: &Tokens,
@@ -26,7 +26,7 @@ impl TokenizerFolder<'_> {
         let ends: Vec<u32> = self.files.end_token_ids();
         let ends: Vec<u32> = ends.into_iter().filter(within).collect();
         let bos = tokenizer.bos().filter(within);
-        // Where no token is named, readers of GGUF take one of their own.
+        // Where no token is named, readers of GGUF take a default.
         let eos = tokenizer.eos().filter(within).or(ends.first().copied());
         let padding = config.and_then(|config| config.get("pad_token"));
         let padding = padding.and_then(|token| token.as_str().or(token["content"].as_str()));
@@ -64,8 +64,8 @@ impl TokenizerFolder<'_> {
     }
 }
 
-/// Tokens that end a text beside the one that has the name and those that are known by their texts.
-/// Other programs read two keys, this one a list as well.
+/// Tokens that end a text, besides the named one and those that are known by their texts. Other
+/// programs read two keys, this one a list as well.
 fn put_ends(ends: Vec<u32>, out: &mut MetadataEntries) {
     let keys = ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
     for (key, id) in keys.into_iter().zip(&ends) {
@@ -76,7 +76,7 @@ fn put_ends(ends: Vec<u32>, out: &mut MetadataEntries) {
     }
 }
 
-/// What GGUF cannot say of added tokens.
+/// Properties of added tokens that GGUF cannot express.
 pub(super) fn flags_lost(added: &[AddedToken], n_vocab: usize) -> Option<String> {
     let has_flags = |token: &&AddedToken| {
         (token.id as usize) < n_vocab && (token.lstrip || token.rstrip || token.single_word)

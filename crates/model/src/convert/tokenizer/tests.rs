@@ -314,7 +314,7 @@ fn a_unigram_without_a_mark_is_left_out() {
     );
 }
 
-/// Published vocabularies: what `tokenizer.json` says about them must come back as it was.
+/// Published vocabularies: the contents of `tokenizer.json` must come back as they were.
 #[test]
 fn published_vocabularies_survive_the_way_there_and_back() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/vocab");

@@ -10,10 +10,10 @@ use super::pieces::{UNIGRAM, WORD_PIECE};
 use super::{BYTE_LEVEL, SENTENCE_PIECE, SPACE_MARK, kind, pre, unigram, word_piece};
 use crate::convert::Error;
 
-/// What a folder says about its tokenizer.
+/// A folder's files about its tokenizer.
 #[derive(Debug, Default)]
 pub(in crate::convert) struct TokenizerParts {
-    /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then says.
+    /// `tokenizer.json`; `None` if it cannot be rebuilt, which a note then explains.
     pub(in crate::convert) tokenizer: Option<Value>,
     /// `tokenizer_config.json`.
     pub(in crate::convert) tokenizer_config: Map<String, Value>,
@@ -21,11 +21,11 @@ pub(in crate::convert) struct TokenizerParts {
     pub(in crate::convert) token_ids: Map<String, Value>,
     /// The chat template's text.
     pub(in crate::convert) chat_template: Option<String>,
-    /// What is missing, for the user.
+    /// Missing parts, for the user.
     pub(in crate::convert) notes: Vec<String>,
 }
 
-/// A vocabulary as GGUF has it.
+/// A vocabulary from GGUF metadata.
 pub(super) struct VocabEntries<'a> {
     /// For messages.
     file: &'a str,
@@ -37,7 +37,7 @@ pub(super) struct VocabEntries<'a> {
     pub(super) add_eos: bool,
 }
 
-/// Rebuilds what GGUF metadata say. `file` is for messages.
+/// Rebuilds the files from GGUF metadata. `file` is for messages.
 ///
 /// # Errors
 /// [`Error::Format`] for keys of a wrong type, [`Error::Tokenizer`] for lists of different lengths.
@@ -62,7 +62,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     let flag = |key: &str| metadata.get_bool(key);
     let id = |key: &str| token_id(metadata, key, tokens.len());
     let pre = metadata.get_str("tokenizer.ggml.pre")?;
-    // Numbers that hold in SentencePiece models where a file names none: of BPE, of Unigram.
+    // Numbers of SentencePiece models where a file names none: of BPE, of Unigram.
     let usual = |bpe: Option<usize>, unigram: Option<usize>| {
         let usual = match model {
             Some(SENTENCE_PIECE) => bpe,
@@ -99,7 +99,7 @@ pub(in crate::convert) fn build(metadata: &Metadata, file: &str) -> Result<Token
     Ok(parts)
 }
 
-/// `tokenizer.json` of a kind of vocabulary, or why there is none.
+/// `tokenizer.json` of a kind of vocabulary, or the reason why there is none.
 fn of_kind(
     model: Option<&str>,
     metadata: &Metadata,
@@ -118,7 +118,7 @@ fn of_kind(
     }
 }
 
-/// What each token is.
+/// The kind of each token.
 fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, Error> {
     let kinds = metadata.get_i32_array("tokenizer.ggml.token_type")?;
     let kinds = kinds.unwrap_or_else(|| vec![kind::NORMAL; n_tokens]);
@@ -131,7 +131,7 @@ fn kinds(metadata: &Metadata, n_tokens: usize, file: &str) -> Result<Vec<i32>, E
     })
 }
 
-/// A token that a key names, if there is one of that number.
+/// The token that a key names, if its number exists.
 pub(super) fn token_id(
     metadata: &Metadata,
     key: &str,
@@ -157,7 +157,7 @@ impl VocabEntries<'_> {
 }
 
 impl TokenizerParts {
-    /// Special tokens of encoders. The separator tells the texts of a pair apart.
+    /// Special tokens of encoders. The separator is put between the texts of a pair.
     fn name_encoders_tokens(
         &mut self,
         metadata: &Metadata,
@@ -224,7 +224,7 @@ impl VocabEntries<'_> {
     fn entries(&self) -> Map<String, Value> {
         let mut vocab = Map::new();
         for id in 0..self.tokens.len() {
-            // Of two tokens with one text only the first can be told from it.
+            // Of two tokens with one text, the text identifies only the first.
             vocab
                 .entry(self.tokens[id].as_str())
                 .or_insert_with(|| json!(id));
@@ -274,7 +274,7 @@ impl VocabEntries<'_> {
     }
 }
 
-/// `Err` says in words why the pre-tokenizer cannot be spelled out.
+/// `Err` gives, in words, the reason why the pre-tokenizer cannot be spelled out.
 fn byte_level(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,

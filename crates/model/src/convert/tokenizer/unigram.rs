@@ -8,7 +8,7 @@ use super::to_hf::VocabEntries;
 use super::{SPACE_MARK, kind};
 use crate::convert::Error;
 
-/// `Err` says in words what the file has that folders are not read with.
+/// `Err` names, in words, the part of the file that readers of folders do not support.
 pub(super) fn build(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,
@@ -51,7 +51,7 @@ pub(super) fn build(
     })))
 }
 
-/// Tokens with their scores, by number. Those that are not used score as little as any: what is unknown scores less than
+/// Tokens with their scores, by number. Unused ones get the least score of the used ones: unknown text scores less than
 /// the least of all.
 fn entries(vocab: &VocabEntries<'_>, scores: &[f32]) -> Vec<Value> {
     let all = || scores.iter().zip(&vocab.kinds);
@@ -88,7 +88,7 @@ fn around(vocab: &VocabEntries<'_>) -> Value {
     if tokens.is_empty() {
         return Value::Null;
     }
-    // RoBERTa's way: where one token begins a text, two that end one stand between texts.
+    // RoBERTa's way: where one token begins a text, two end tokens separate texts.
     let between = eos.filter(|_| bos.is_some());
     let pair = [sequence(bos, "A"), sequence(between, "B")].concat();
     json!({ "type": "TemplateProcessing", "single": sequence(bos, "A"), "pair": pair, "special_tokens": tokens })

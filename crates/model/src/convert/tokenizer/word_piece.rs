@@ -7,7 +7,7 @@ use super::to_hf::{VocabEntries, token_id};
 use super::{SPACE_MARK, kind, pieces::GOES_ON};
 use crate::convert::Error;
 
-/// `Err` says in words what the file lacks.
+/// `Err` names, in words, the part that the file lacks.
 pub(super) fn build(
     metadata: &Metadata,
     vocab: &VocabEntries<'_>,

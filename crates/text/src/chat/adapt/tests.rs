@@ -16,7 +16,7 @@ const PARTS_STRICT: &str = "{% for m in messages %}{% if m.role == 'system' %}{{
 fn rendered(source: &str, messages: &[Message]) -> Result<String, crate::Error> {
     let template = ChatTemplate::new("test", source, None, None)?;
     let first = template.render(messages, &RenderOptions::default());
-    // The second time, what the probe has found is known.
+    // The second time, the result of the probe is known.
     let second = template.render(messages, &RenderOptions::default());
     assert_eq!(first.as_ref().ok(), second.as_ref().ok(), "{source}");
     first
@@ -36,9 +36,9 @@ fn probes_find_the_form_that_comes_out() {
         (STRICT, Contents::Strings, false),
         (DROPS, Contents::Strings, false),
         (PARTS_STRICT, Contents::Parts, false),
-        // A list as JSON is no text.
+        // A list as JSON is not text.
         ("{{ messages | tojson }}", Contents::Strings, true),
-        // Nothing is known of what never comes out, and of what does not end.
+        // Nothing is known of a template that prints no content, or that does not end.
         ("fixed", Contents::AsGiven, true),
         ("{{ raise_exception('no') }}", Contents::AsGiven, true),
         (
@@ -93,7 +93,7 @@ fn messages_come_out_of_every_template() {
     ] {
         assert_eq!(rendered(source, messages).unwrap(), want, "{source}");
     }
-    // What the template refuses for another reason is still refused.
+    // A conversation that the template refuses for another reason is still refused.
     let two = [Message::user("a"), Message::user("b")];
     let refused = rendered(STRICT, &two);
     assert!(

@@ -5,7 +5,7 @@ use super::methods;
 use super::value::{Object, Value};
 use std::rc::Rc;
 
-/// `value.name`: an attribute, else what a dictionary has under the name.
+/// `value.name`: an attribute, else the entry of a dictionary under the name.
 pub(crate) fn attribute(value: &Value, name: &Rc<str>) -> Res<Value> {
     if value.is_undefined() {
         return Err(value.undefined_fault());
@@ -49,7 +49,7 @@ pub(crate) fn item(value: &Value, key: &Value) -> Res<Value> {
 }
 
 /// An attribute that values of the type have. Those that lead into the interpreter, or would change the
-/// value, are there and cannot be used.
+/// value, exist but cannot be used.
 pub(crate) fn own_attribute(value: &Value, name: &Rc<str>) -> Res<Option<Value>> {
     if name.starts_with("__") && name.ends_with("__") {
         return Ok(Some(Value::unsafe_attribute(value, name)));
@@ -127,7 +127,7 @@ fn object_attribute(object: &Object, name: &str) -> Res<Option<Value>> {
     })
 }
 
-/// The item of a sequence or dictionary; nothing where there is none, or the key is of no use.
+/// The item of a sequence or dictionary; nothing where there is none, or the key cannot be used.
 fn own_item(value: &Value, key: &Value) -> Res<Option<Value>> {
     match value {
         Value::Dict(dict) => Ok(dict.get(key).ok().flatten().cloned()),
@@ -237,7 +237,7 @@ fn places(
     })
 }
 
-/// What `|attribute` parameters of filters name: parts between dots, numbers among them.
+/// The path in `|attribute` parameters of filters: parts between dots, numbers among them.
 pub(crate) struct Path(Vec<Value>);
 
 impl Path {
@@ -280,7 +280,7 @@ impl Path {
     }
 }
 
-/// A value as sorting and comparing without regard to case see it.
+/// A value for sorting and comparing without regard to case.
 pub(crate) fn without_case(value: Value) -> Value {
     match &value {
         Value::Str(text) => Value::text(text.text.to_lowercase(), text.is_markup),

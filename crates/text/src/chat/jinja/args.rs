@@ -4,7 +4,7 @@ use super::fault::{Res, TemplateFault};
 use super::value::Value;
 use std::rc::Rc;
 
-/// The values that something is called with.
+/// The values in a call.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) positional: Vec<Value>,
@@ -18,8 +18,8 @@ pub(crate) struct BoundArgs {
 }
 
 impl Args {
-    /// The arguments for parameters of some names: so many are needed, and so many of the first can only
-    /// be given by their place.
+    /// Binds the arguments to parameters with the given names. A number of them is required, and a
+    /// number of the first can only be given by position.
     pub(crate) fn bind(
         self,
         function: &'static str,
@@ -61,7 +61,7 @@ impl Args {
         Ok(BoundArgs { function, values })
     }
 
-    /// The arguments of a method that takes none but by their place.
+    /// The arguments of a method that takes only positional ones.
     pub(crate) fn bind_unnamed(
         self,
         function: &'static str,
@@ -71,7 +71,7 @@ impl Args {
         self.bind(function, names, n_needed, names.len())
     }
 
-    /// No arguments.
+    /// Refuses any argument.
     pub(crate) fn none(self, function: &'static str) -> Res<()> {
         self.bind(function, &[], 0, 0).map(|_| ())
     }
@@ -82,7 +82,7 @@ impl BoundArgs {
         self.values[at].as_ref()
     }
 
-    /// The value, where one was given that is not `None`.
+    /// The value, if it was given and is not `None`.
     pub(crate) fn given(&self, at: usize) -> Option<&Value> {
         self.get(at).filter(|value| !value.is_none())
     }
@@ -115,7 +115,7 @@ impl BoundArgs {
         }
     }
 
-    /// A whole number, where one was given that is not `None`.
+    /// A whole number, if it was given and is not `None`.
     pub(crate) fn some_int(&self, at: usize) -> Res<Option<i128>> {
         match self.given(at) {
             None => Ok(None),
@@ -131,7 +131,7 @@ impl BoundArgs {
         }
     }
 
-    /// A text, where one was given that is not `None`.
+    /// A text, if it was given and is not `None`.
     pub(crate) fn some_str(&self, at: usize) -> Res<Option<&str>> {
         match self.given(at) {
             None => Ok(None),

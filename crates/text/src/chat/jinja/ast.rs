@@ -53,7 +53,7 @@ pub(crate) enum ExprKind {
     Item(Box<[Expr; 2]>),
     Slice(Box<[Option<Expr>; 3]>),
     Call(Box<Expr>, Box<CallArgs>),
-    /// Without an operand it is that of a block, whose text it takes.
+    /// Without an operand it is the filter of a block, and takes the block's text.
     Filter(Option<Box<Expr>>, Rc<str>, Box<CallArgs>),
     Test(Box<Expr>, Rc<str>, Box<CallArgs>),
 }
@@ -69,7 +69,7 @@ pub(crate) struct CallArgs {
     pub(crate) more_named: Option<Expr>,
 }
 
-/// What is assigned to.
+/// The target of an assignment.
 #[derive(Debug)]
 pub(crate) enum AssignTarget {
     Name(Rc<str>),
@@ -105,7 +105,7 @@ pub(crate) enum StmtKind {
     Block(Rc<BlockDef>),
     Break,
     Continue,
-    /// `include`, `import`, `from`, `extends`: there is nothing to load from.
+    /// `include`, `import`, `from`, `extends`: nothing can be loaded.
     Load(&'static str),
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct ForLoop {
 pub(crate) struct MacroDef {
     pub(crate) name: Option<Rc<str>>,
     pub(crate) params: Vec<Rc<str>>,
-    /// Of the last parameters.
+    /// Defaults of the last parameters.
     pub(crate) defaults: Vec<Expr>,
     pub(crate) body: Body,
     pub(crate) takes_caller: bool,

@@ -1,4 +1,4 @@
-//! What can be called: functions, macros, loops, methods.
+//! Callable values: functions, macros, loops, methods.
 
 use super::args::Args;
 use super::ast::{ForLoop, MacroDef};
@@ -25,7 +25,7 @@ pub(crate) enum BuiltinFunction {
     StrftimeNow,
 }
 
-/// What `range` may count: Jinja2's own bound.
+/// The most items of a `range`: Jinja2's own bound.
 const MAX_RANGE: usize = 100_000;
 
 impl BuiltinFunction {
@@ -113,7 +113,7 @@ fn range(args: Args) -> Res<Value> {
         _ => (bound.int(0, 0)?, bound.int(1, 0)?),
     };
     let step = bound.int(2, 1)?;
-    // Nothing here comes near what 128 bits hold.
+    // Nothing here comes near the bounds of 128 bits.
     let is_near = |n: i128| n.unsigned_abs() < 1 << 100;
     if step == 0 || ![start, stop, step].into_iter().all(is_near) {
         return Err(TemplateFault::value_error("range() arg 3 must not be zero"));
@@ -168,7 +168,7 @@ pub(crate) struct LoopState {
     pub(crate) level: usize,
     /// The variables around the loop.
     pub(crate) scope: Rc<Scope>,
-    /// What `changed` saw last.
+    /// The arguments of the last call of `changed`.
     pub(crate) seen: RefCell<Option<Vec<Value>>>,
     /// Levels of containers in the values.
     pub(crate) depth: u32,
@@ -196,7 +196,7 @@ impl LoopState {
         self.items.len()
     }
 
-    /// The values that are still to come.
+    /// The values that are still to come, in order.
     pub(crate) fn remaining(&self) -> Vec<Value> {
         self.items.iter().skip(self.at.get() + 1).cloned().collect()
     }
@@ -340,7 +340,7 @@ impl Interp {
                 None => absent.push((at, name)),
             }
         }
-        // After all others: a default may look at them.
+        // After all others, because a default may read them.
         for (at, name) in absent {
             let value = match at.checked_sub(first_default) {
                 Some(at) => self.eval(&def.defaults[at], &scope)?,

@@ -43,7 +43,7 @@ static CASED: Class = Class::new(r"\p{Cased}");
 static NAME_START: Class = Class::new(r"[\p{XID_Start}_]");
 static NAME_PART: Class = Class::new(r"\p{XID_Continue}");
 
-/// Digits that are no decimals: superscripts and circled ones.
+/// Digits that are not decimal: superscripts and circled ones.
 const MORE_DIGITS: [(char, char); 14] = [
     ('\u{b2}', '\u{b3}'),
     ('\u{b9}', '\u{b9}'),
@@ -61,7 +61,7 @@ const MORE_DIGITS: [(char, char); 14] = [
     ('\u{2776}', '\u{2793}'),
 ];
 
-/// Chinese characters that stand for numbers.
+/// Chinese characters with a numeric value.
 const NUMERALS: &str = "㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹壺弌弍弎弐拾捌柒玖百肆萬貮貳贰阡陆陌陸零〇";
 
 pub(crate) fn is_alpha(c: char) -> bool {
@@ -85,11 +85,11 @@ pub(crate) fn is_alnum(c: char) -> bool {
     is_alpha(c) || is_digit(c) || is_numeric(c)
 }
 
-/// Whether `repr` shows a character itself.
+/// Whether `repr` shows a character unescaped.
 pub(crate) fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
-        // Marks of a prompt's texts are taken out later.
+        // Marks of a prompt's texts are removed later.
         c if crate::chat::prompt::is_mark(c) => true,
         c => !HIDDEN.has(c),
     }

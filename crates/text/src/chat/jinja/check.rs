@@ -1,5 +1,5 @@
-//! What is seen in a tree before it runs: filters and tests that are not there, and the special names
-//! that the body of a macro uses.
+//! Checks of a tree before it runs: filters and tests that do not exist, and the special names that
+//! the body of a macro uses.
 
 use super::ast::{AssignTarget, Body, CallArgs, Expr, ExprKind, MacroDef, Stmt, StmtKind};
 use super::lexer::SyntaxFault;
@@ -15,7 +15,7 @@ impl CallArgs {
 }
 
 impl Expr {
-    /// The expressions that this one is made of, in the order of the source.
+    /// The direct subexpressions of this one, in the order of the source.
     fn each_child(&self, visit: &mut dyn FnMut(&Expr)) {
         match &self.kind {
             ExprKind::Const(_) | ExprKind::Name(_) => {}
@@ -57,8 +57,8 @@ impl Expr {
     }
 }
 
-/// Refuses filters and tests that are not there. Behind a condition they are only missed when they are
-/// reached, so that a template may ask for them first.
+/// Refuses filters and tests that do not exist. Behind a condition they are an error only when they
+/// are reached, so that a template may test for them first.
 pub(super) fn names_are_known(body: &Body) -> Result<(), SyntaxFault> {
     body.iter().try_for_each(|stmt| known_in(stmt, false))
 }
@@ -141,7 +141,7 @@ fn known(expr: &Expr, is_soft: bool) -> Result<(), SyntaxFault> {
     result
 }
 
-/// A macro that knows which special names its body reads.
+/// A macro with the special names that its body reads.
 pub(super) fn macro_def(
     name: Option<Rc<str>>,
     params: Vec<Rc<str>>,

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-/// `a == b`. It spends steps, and says no where they are used up: whoever asked fails at once.
+/// `a == b`. It spends steps, and returns false where they are used up: the caller then fails at once.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     if !fault::spend_quietly(1) {
         return false;
@@ -16,7 +16,7 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     }
     if let (Some(x), Some(y)) = (a.as_float(), b.as_float()) {
         return match (a.as_int(), b.as_int()) {
-            // A float is equal to the integer that it is, and not to those that round to it.
+            // A float equals only the integer with exactly its value, not those that round to it.
             (Some(n), None) => x == y && as_whole(y) == Some(n),
             (None, Some(n)) => x == y && as_whole(x) == Some(n),
             _ => x == y,
@@ -82,13 +82,13 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The integer that a float is.
+/// The integer with a float's value.
 pub(crate) fn as_whole(x: f64) -> Option<i128> {
     let is_whole = x.fract() == 0.0 && x.abs() < 1.7e38;
     is_whole.then_some(x as i128)
 }
 
-/// How two values are ordered; `None` where a float is no number.
+/// The order of two values; `None` where a float is NaN.
 pub(crate) fn order(a: &Value, b: &Value, op: &str) -> Res<Option<Ordering>> {
     fault::spend(1)?;
     if let (Some(a), Some(b)) = (a.as_int(), b.as_int()) {
@@ -127,7 +127,7 @@ pub(crate) fn sorted(mut items: Vec<(Value, Value)>, is_reverse: bool) -> Res<Ve
             Ordering::Equal
         }
     };
-    // The order of equal values is kept either way.
+    // Equal values keep their order either way.
     match is_reverse {
         true => items.sort_by(|a, b| compare(b, a)),
         false => items.sort_by(|a, b| compare(a, b)),
@@ -173,7 +173,7 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Res<bool> {
             )))
         }
         Value::Iter(items) => {
-            // What is looked at is gone.
+            // Items are taken out as they are compared.
             loop {
                 let Some(next) = items.borrow_mut().pop_front() else {
                     return Ok(false);

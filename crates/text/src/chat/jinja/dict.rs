@@ -5,7 +5,7 @@ use super::fault::Res;
 use super::value::{Value, depth_around};
 use std::collections::HashMap;
 
-/// Entries from which on an index is kept.
+/// Number of entries from which on an index is kept.
 const INDEX_FROM: usize = 9;
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Dict {
         }
     }
 
-    /// The value of a key; an error if nothing like it can be a key.
+    /// The value of a key; an error if such a value cannot be a key.
     pub(crate) fn get(&self, key: &Value) -> Res<Option<&Value>> {
         let key = DictKey::new(key.clone())?;
         Ok(self.place(&key).map(|at| &self.entries[at].1))

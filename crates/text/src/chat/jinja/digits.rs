@@ -1,12 +1,12 @@
-//! Numbers in digits: what `%` and `format` have in common.
+//! Digits of numbers: common code of `%` and `format`.
 
 use super::fault::{self, Res};
 
-/// A number's sign, digits and what stands behind them, to be padded.
+/// A number's sign, digits and the part behind them, to be padded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digits {
     pub(crate) is_negative: bool,
-    /// `0x` and its like.
+    /// `0x` and the like.
     pub(crate) prefix: &'static str,
     pub(crate) whole: String,
     /// The point, the fraction, the exponent.
@@ -32,7 +32,7 @@ impl Digits {
         }
     }
 
-    /// A float: `e`, `f` or `g` with so many digits. An alternative form keeps zeros and the point.
+    /// A float in the format `e`, `f` or `g` with a number of digits. An alternative form keeps zeros and the point.
     pub(crate) fn float(x: f64, kind: char, precision: usize, is_alternate: bool) -> Res<Digits> {
         fault::width(precision as i128)?;
         let is_negative = x.is_sign_negative() && !x.is_nan();
@@ -55,12 +55,12 @@ impl Digits {
         Ok(Digits::split(text, is_negative))
     }
 
-    /// A number that is written already.
+    /// A number that is already written.
     pub(crate) fn split(text: String, is_negative: bool) -> Digits {
         let end = text
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len());
-        // What is no number has no digits.
+        // Infinities and NaN have no digits.
         let end = if end == 0 { text.len() } else { end };
         Digits {
             is_negative,
@@ -103,7 +103,7 @@ fn scientific(x: f64, precision: usize, is_alternate: bool) -> String {
     format!("{digits}{point}e{sign}{exponent:0>2}")
 }
 
-/// The power of ten of a number that is rounded to so many digits.
+/// The power of ten of a number that is rounded to a number of digits.
 fn exponent(x: f64, precision: usize) -> i32 {
     let text = format!("{x:.*e}", precision - 1);
     text.split_once('e')

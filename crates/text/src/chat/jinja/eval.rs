@@ -205,7 +205,7 @@ impl Interp {
         Ok(values)
     }
 
-    /// A call with one more argument: the block behind it.
+    /// A call with an additional argument: the block behind it.
     pub(super) fn eval_call_block(
         &mut self,
         call: &Expr,

@@ -1,8 +1,8 @@
-//! How a rendering fails, and the bounds that it is kept within.
+//! Failures of a rendering, and its bounds.
 
 use std::cell::Cell;
 
-/// What kind of failure it is. Some filters answer to some of them, as Python's do to exceptions.
+/// Kind of a failure. Some filters catch some of them, as Python's catch exceptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
     /// `TypeError`
@@ -13,7 +13,7 @@ pub(crate) enum FaultKind {
     Lookup,
     /// `ZeroDivisionError` and `OverflowError`
     Arithmetic,
-    /// Something was done with an undefined value, or with one that templates may not touch.
+    /// An operation on an undefined value, or on one that templates may not use.
     Undefined,
     /// Jinja2's own errors.
     Template,
@@ -32,7 +32,7 @@ pub(crate) struct TemplateFault {
     pub(crate) line: u32,
 }
 
-/// What nearly everything here returns.
+/// Result of nearly every function here.
 pub(crate) type Res<T> = Result<T, TemplateFault>;
 
 impl TemplateFault {
@@ -64,7 +64,7 @@ impl TemplateFault {
         self
     }
 
-    /// Whether Python code would take it for `TypeError` or `ValueError`.
+    /// Whether Python code would catch it as `TypeError` or `ValueError`.
     pub(crate) fn is_type_or_value(&self) -> bool {
         matches!(self.kind, FaultKind::Type | FaultKind::Value)
     }
@@ -83,30 +83,30 @@ pub(crate) const ITEMS: usize = 1 << 20;
 /// Levels of lists in lists.
 pub(crate) const NESTING: u32 = 500;
 
-/// Bytes of text that are made for the price of a step.
+/// Bytes of text that may be made for one step.
 const BYTES_PER_STEP: usize = 64;
 
 thread_local! {
-    /// Steps that are left. Comparisons and hashes spend some where no failure can be returned, so that
-    /// the count belongs to the thread.
+    /// Remaining steps. Comparisons and hashes spend some where no failure can be returned, so the
+    /// count belongs to the thread.
     static LEFT: Cell<u64> = const { Cell::new(STEPS) };
     static ALLOWED: Cell<u64> = const { Cell::new(STEPS) };
 }
 
-/// Starts a rendering of so many steps.
+/// Starts a rendering with this number of steps.
 pub(crate) fn start(steps: u64) {
     LEFT.set(steps);
     ALLOWED.set(steps);
 }
 
-/// Takes steps without a word; whether there were so many.
+/// Spends steps without an error; whether enough were left.
 pub(crate) fn spend_quietly(steps: u64) -> bool {
     let left = LEFT.get();
     LEFT.set(left.saturating_sub(steps));
     left > steps
 }
 
-/// Takes steps.
+/// Spends steps.
 pub(crate) fn spend(steps: usize) -> Res<()> {
     match spend_quietly(steps as u64) {
         true => Ok(()),
@@ -117,7 +117,7 @@ pub(crate) fn spend(steps: usize) -> Res<()> {
     }
 }
 
-/// Asks for a text of so many bytes, before it is made.
+/// Checks the bound of a text, before it is made.
 pub(crate) fn text(n_bytes: usize) -> Res<()> {
     if n_bytes > TEXT_BYTES {
         return Err(TemplateFault::limit(format!(
@@ -127,7 +127,7 @@ pub(crate) fn text(n_bytes: usize) -> Res<()> {
     spend(n_bytes / BYTES_PER_STEP)
 }
 
-/// Asks for a list of so many values, before it is made.
+/// Checks the bound of a list, before it is made.
 pub(crate) fn items(n: usize) -> Res<()> {
     if n > ITEMS {
         return Err(TemplateFault::limit(format!(
@@ -137,7 +137,7 @@ pub(crate) fn items(n: usize) -> Res<()> {
     spend(n / 4)
 }
 
-/// Asks for a width that padding or indenting fills.
+/// Checks the bound of a width that padding or indenting fills.
 pub(crate) fn width(n: i128) -> Res<usize> {
     match usize::try_from(n.max(0)) {
         Ok(n) if n <= TEXT_BYTES => {

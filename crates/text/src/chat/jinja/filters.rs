@@ -1,4 +1,4 @@
-//! Filters: what may stand behind `|`.
+//! Filters: the operations behind `|`.
 
 mod number;
 mod pretty;
@@ -113,7 +113,7 @@ pub(crate) fn call(interp: &mut Interp, name: &str, value: Value, args: Args) ->
     }
 }
 
-/// A value as a text; markup stays what it is.
+/// A value as a text; markup stays markup.
 fn soft_str(value: &Value) -> Res<Value> {
     match value {
         Value::Str(_) => Ok(value.clone()),

@@ -11,10 +11,10 @@ use crate::chat::strftime::Moment;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Calls, statements and expressions in one another that may be at work.
+/// Bound of nested calls, statements and expressions.
 const LEVELS: u32 = 2000;
 
-/// Where a statement leads.
+/// Flow of control behind a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementFlow {
     Next,
@@ -22,12 +22,12 @@ pub(crate) enum StatementFlow {
     Continue,
 }
 
-/// A rendering at work.
+/// State of a rendering.
 pub(crate) struct Interp {
     out: String,
     level: u32,
     pub(super) is_escaping: bool,
-    /// What `strftime_now` tells.
+    /// The time of `strftime_now`.
     pub(super) now: Moment,
     blocks: HashMap<Rc<str>, Rc<BlockDef>>,
     /// Texts of filter blocks, which their filters have not taken yet.
@@ -80,7 +80,7 @@ impl Interp {
         }
     }
 
-    /// One level deeper: a step, and within the bound.
+    /// Enters a level: takes a step, and checks the bound.
     pub(super) fn enter(&mut self) -> Res<()> {
         fault::spend(1)?;
         if self.level == LEVELS {
@@ -122,7 +122,8 @@ impl Interp {
         }
     }
 
-    /// What a filter or a call made of a block: a text, as Jinja2 does not make one of other values here.
+    /// Prints the result of a filter or a call on a block: it must be a text, because Jinja2 does not
+    /// convert other values here.
     fn print_text(&mut self, value: &Value) -> Res<()> {
         match value {
             Value::Str(text) => self.write(&text.text),
@@ -133,7 +134,7 @@ impl Interp {
         }
     }
 
-    /// What something writes, as a value.
+    /// The output of `work`, as a value.
     pub(super) fn captured(&mut self, work: impl FnOnce(&mut Interp) -> Res<()>) -> Res<Value> {
         let outer = std::mem::take(&mut self.out);
         let result = work(self);
@@ -207,7 +208,7 @@ impl Interp {
         Ok(StatementFlow::Next)
     }
 
-    /// Statements with variables of their own inside.
+    /// Statements whose bodies have separate variables.
     fn framed(&mut self, stmt: &Stmt, scope: &Rc<Scope>) -> Res<StatementFlow> {
         match &stmt.kind {
             StmtKind::With(values, body) => {
@@ -241,7 +242,7 @@ impl Interp {
                     let reason = format!("the block \"{}\" is required", def.name);
                     return Err(TemplateFault::new(FaultKind::Template, reason));
                 }
-                // A block sees the template's variables, and those around it only if it says so.
+                // A block sees the template's variables, and those around it only if it is marked `scoped`.
                 let around = match def.is_scoped {
                     true => Rc::clone(scope),
                     false => scope.outermost(),

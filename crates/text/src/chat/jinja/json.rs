@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// The arguments of `json.dumps`.
 struct JsonStyle {
     ensure_ascii: bool,
-    /// What a level of nesting is indented by; `None` keeps everything on one line.
+    /// The indent of a level of nesting; `None` keeps everything on one line.
     indent: Option<String>,
     item_separator: String,
     key_separator: String,

@@ -19,7 +19,7 @@ pub(crate) enum Token {
     End,
 }
 
-/// Why a source is none, and where.
+/// Error in a source, and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct SyntaxFault {
     pub(crate) message: String,
@@ -62,7 +62,7 @@ struct Lexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
-    /// Whether what was read last ends in a line end.
+    /// Whether the last part that was read ends in a line end.
     line_starts: bool,
     tokens: Vec<(Token, u32)>,
 }
@@ -94,7 +94,7 @@ impl<'s> Lexer<'s> {
         })
     }
 
-    /// Goes on by so many bytes.
+    /// Skips bytes.
     fn skip(&mut self, n: usize) {
         let passed = &self.source[self.at..self.at + n];
         self.line += passed.bytes().filter(|byte| *byte == b'\n').count() as u32;
@@ -128,7 +128,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Text before a tag, without the spaces that the tag takes away.
+    /// Text before a tag, without the spaces that the tag strips.
     fn data(&mut self, text: &str, sign: Option<char>, is_block: bool) {
         let text = match sign {
             Some('-') => text.trim_end_matches(is_space),
@@ -181,7 +181,7 @@ impl<'s> Lexer<'s> {
         self.fault("a raw block has no end")
     }
 
-    /// What stands in a tag, up to its end.
+    /// Reads the contents of a tag, up to its end.
     fn tag(&mut self, len: usize, begin: Token, end: Token) -> Result<(), SyntaxFault> {
         self.push(begin);
         self.skip(len);
@@ -299,7 +299,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// The length of ` raw %}` at the start of a text, with what the end of the tag takes away.
+/// The length of ` raw %}` at the start of a text, with the white space that the end of the tag strips.
 fn raw_tag(text: &str, name: &str, is_end: bool) -> Option<usize> {
     let start = skip_spaces(text);
     let after = text[start..].strip_prefix(name)?;
@@ -315,7 +315,7 @@ fn raw_tag(text: &str, name: &str, is_end: bool) -> Option<usize> {
     Some(at + 2 + usize::from(is_end && after.starts_with('\n')))
 }
 
-/// The length of a tag's end with the white space that it takes away.
+/// The length of a tag's end with the white space that it strips.
 fn end_of_tag(rest: &str, is_block: bool) -> Option<usize> {
     let close = if is_block { "%}" } else { "}}" };
     if let Some(after) = rest.strip_prefix('-')

@@ -1,6 +1,6 @@
 //! Escapes of HTML.
 
-/// A text with the characters that mean something in HTML escaped.
+/// A text with the special characters of HTML escaped.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -16,7 +16,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// The characters that the usual names stand for.
+/// The characters of the usual names.
 const ENTITIES: [(&str, &str); 22] = [
     ("amp", "&"),
     ("lt", "<"),
@@ -65,7 +65,7 @@ pub(crate) fn unescaped(text: &str) -> String {
     out
 }
 
-/// What stands behind an ampersand: its text and its length.
+/// The entity behind an ampersand: its text and its length.
 fn entity(text: &str) -> Option<(String, usize)> {
     if let Some(number) = text.strip_prefix('#') {
         let (digits, radix) = match number.strip_prefix(['x', 'X']) {

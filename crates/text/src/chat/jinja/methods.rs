@@ -1,4 +1,4 @@
-//! Methods of Python's types, but for those that change a value.
+//! Methods of Python's types, except those that change a value.
 
 mod case;
 mod containers;
@@ -66,10 +66,10 @@ const STR: [&str; 47] = [
     "zfill",
 ];
 
-/// What markup has besides.
+/// Additional methods of markup.
 const MARKUP: [&str; 3] = ["unescape", "striptags", "escape"];
 
-/// Whether values of the type have a method, which leaves the value as it is.
+/// Whether values of the type have a method that leaves the value unchanged.
 pub(crate) fn has(value: &Value, name: &str) -> bool {
     let names: &[&str] = match value {
         Value::Str(text) if text.is_markup && MARKUP.contains(&name) => return true,
@@ -103,7 +103,7 @@ pub(crate) fn has(value: &Value, name: &str) -> bool {
     names.contains(&name)
 }
 
-/// Whether a method of the type would change the value. The sandbox keeps templates from those.
+/// Whether a method of the type would change the value. The sandbox does not allow these to templates.
 pub(crate) fn would_mutate(value: &Value, name: &str) -> bool {
     match value {
         Value::List(_) => matches!(

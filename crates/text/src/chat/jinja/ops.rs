@@ -74,7 +74,7 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value, Value::Str(_) | Value::List(_) | Value::Tuple(_))
 }
 
-/// Two texts as one; what is no markup is escaped where the other is.
+/// Two texts as one; if one is markup, the other is escaped.
 fn joined(a: &Text, b: &Text) -> Res<Value> {
     fault::text(a.text.len() + b.text.len())?;
     let is_markup = a.is_markup || b.is_markup;
@@ -90,7 +90,7 @@ fn repeated(sequence: &Value, n: i128) -> Res<Value> {
     match sequence {
         Value::Str(text) => {
             fault::text(text.text.len().saturating_mul(n))?;
-            // Of nothing there may be any number.
+            // An empty text may be repeated any number of times.
             let n = if text.text.is_empty() { 0 } else { n };
             Ok(Value::text(text.text.repeat(n), text.is_markup))
         }
@@ -177,7 +177,7 @@ fn floats(op: BinaryOp, x: f64, y: f64) -> Res<Value> {
     Ok(Value::Float(value))
 }
 
-/// The quotient rounded down, and what is left, which has the divisor's sign.
+/// The quotient rounded down, and the remainder, which has the divisor's sign.
 fn divided(x: f64, y: f64) -> (f64, f64) {
     let mut rest = x % y;
     let mut quotient = (x - rest) / y;

@@ -5,10 +5,10 @@ use super::lexer::{SyntaxFault, Token, tokens};
 use super::{check, targets};
 use std::rc::Rc;
 
-/// Levels of statements in statements. Python, which Jinja2 compiles to, has about as many.
+/// Levels of nested statements. Python, which Jinja2 compiles to, has about as many.
 const MAX_BLOCKS: u32 = 100;
 
-/// Levels of expressions in expressions.
+/// Levels of nested expressions.
 const MAX_LEVELS: u32 = 200;
 
 pub(crate) type ParseResult<T> = Result<T, SyntaxFault>;
@@ -134,7 +134,7 @@ impl TemplateParser {
         }
     }
 
-    /// One level deeper, up to a bound.
+    /// Enters a level, up to a bound.
     pub(super) fn deeper<T>(
         &mut self,
         inside: impl FnOnce(&mut Self) -> ParseResult<T>,
@@ -203,7 +203,7 @@ impl TemplateParser {
         Ok(body)
     }
 
-    /// A block that is compiled to a function: loops around it are none inside.
+    /// A block that is compiled to a function: loops around it do not count inside.
     fn function(&mut self, end: &str) -> ParseResult<Body> {
         let loops = std::mem::take(&mut self.loops);
         let body = self.closed(end);
@@ -392,7 +392,7 @@ impl TemplateParser {
         })))
     }
 
-    /// What would load another template: it parses, and fails when it is reached.
+    /// A statement that would load another template: it parses, and fails when it is reached.
     fn load(&mut self, name: &str) -> ParseResult<StmtKind> {
         self.expression()?;
         while *self.peek() != Token::BlockEnd {

@@ -1,4 +1,4 @@
-//! Tests: what may stand behind `is`.
+//! Tests: the predicates behind `is`.
 
 use super::args::Args;
 use super::ast::{BinaryOp, CompareOp};
@@ -93,7 +93,7 @@ pub(crate) fn call(name: &str, value: &Value, args: Args) -> Res<bool> {
     }
 }
 
-/// Whether a division leaves a rest.
+/// Whether a division leaves a given remainder.
 fn leaves(value: &Value, divisor: &Value, rest: i128) -> Res<bool> {
     let found = ops::binary(BinaryOp::Mod, value, divisor)?;
     Ok(equal(&found, &Value::Int(rest)))
@@ -148,7 +148,7 @@ fn unary(name: &str, value: &Value) -> Res<bool> {
     })
 }
 
-/// A text that may name something; other values that can be keys name nothing.
+/// A text that may be a name; other values that can be keys are never names.
 fn name_of(value: &Value) -> Res<Option<&str>> {
     super::compare::DictKey::new(value.clone())?;
     Ok(value.as_str())

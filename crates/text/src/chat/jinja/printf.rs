@@ -26,7 +26,7 @@ struct Directive {
 struct PrintfValues<'v> {
     all: Vec<Value>,
     taken: usize,
-    /// What keys in parentheses are looked up in.
+    /// The value that keys in parentheses are looked up in.
     mapping: Option<&'v Value>,
 }
 

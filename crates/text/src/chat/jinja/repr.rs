@@ -6,7 +6,7 @@ use super::fault::{self, Res, TemplateFault};
 use super::value::{Object, Value, ViewKind};
 use std::fmt::Write;
 
-/// Levels of values that are written in one another. A namespace can hold itself.
+/// Levels of nested values that are written. A namespace can hold itself.
 const MAX_LEVELS: u32 = fault::NESTING + 10;
 
 /// `str(value)`
@@ -157,7 +157,7 @@ fn sequence<'v>(
     Ok(())
 }
 
-/// A float with the fewest digits that tell it from others; `odd` are the names of what is no number.
+/// A float with the fewest digits that identify it; `odd` are the names of infinities and NaN.
 pub(crate) fn float(x: f64, odd: [&str; 3]) -> String {
     if x.is_nan() {
         return odd[0].to_owned();

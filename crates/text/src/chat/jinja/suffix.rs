@@ -1,4 +1,4 @@
-//! Tokens to trees: what may follow an expression: arguments, filters, tests.
+//! Tokens to trees: the parts that may follow an expression: arguments, filters, tests.
 
 use super::ast::{CallArgs, Expr, ExprKind};
 use super::lexer::Token;

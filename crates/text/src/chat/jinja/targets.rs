@@ -1,4 +1,4 @@
-//! Tokens to trees: what is assigned to, and the parameters of macros.
+//! Tokens to trees: targets of assignments, and the parameters of macros.
 
 use super::ast::{AssignTarget, Expr};
 use super::lexer::Token;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 #[derive(Clone)]
 pub(crate) enum Value {
-    /// What is not there, with why.
+    /// A value that does not exist, with the reason.
     Undefined(Rc<Missing>),
     None,
     Bool(bool),
@@ -24,19 +24,19 @@ pub(crate) enum Value {
     Range(Range),
     /// Keys, values or items of a dictionary.
     View(ViewKind, Rc<Dict>),
-    /// Values that are there once: what filters without an end of their own return.
+    /// Values that can be read once: the result of filters that return generators.
     Iter(Rc<RefCell<VecDeque<Value>>>),
     Object(Rc<Object>),
 }
 
-/// A text, and whether it is markup, of which no character needs an escape.
+/// A text, and whether it is markup, whose characters need no escapes.
 #[derive(Clone)]
 pub(crate) struct Text {
     pub(crate) text: Rc<str>,
     pub(crate) is_markup: bool,
 }
 
-/// Why a value is undefined: what doing something with it says.
+/// Why a value is undefined: the message of any operation on it.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) reason: String,
@@ -65,7 +65,7 @@ pub(crate) struct List {
     pub(crate) is_group: bool,
 }
 
-/// What has an identity.
+/// A value with an identity.
 pub(crate) enum Object {
     Namespace(Namespace),
     Macro(Macro),
@@ -212,7 +212,7 @@ impl Value {
         matches!(self, Value::Str(text) if text.is_markup)
     }
 
-    /// A whole number, as which `True` and `False` count.
+    /// A whole number; `True` and `False` count as such.
     pub(crate) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(n) => Some(*n),
@@ -304,7 +304,7 @@ impl Value {
         })
     }
 
-    /// The values that iterating gives, in order; those of an iterator are then gone.
+    /// The values of an iteration, in order; an iterator is then empty.
     pub(crate) fn iterate(&self) -> Res<Vec<Value>> {
         let items: Vec<Value> = match self {
             Value::Undefined(_) => Vec::new(),
@@ -342,7 +342,7 @@ impl Value {
         TemplateFault::type_error(format!("'{}' object is not iterable", self.type_name()))
     }
 
-    /// What doing something with an undefined value fails with.
+    /// The failure of an operation on an undefined value.
     pub(crate) fn undefined_fault(&self) -> TemplateFault {
         let reason = match self {
             Value::Undefined(missing) => missing.reason.clone(),
@@ -405,7 +405,7 @@ impl Namespace {
         found.map(|(_, value)| value.clone())
     }
 
-    /// Sets an attribute. Those with an underscore first are not for templates.
+    /// Sets an attribute. Templates may not set those that begin with an underscore.
     pub(crate) fn set(&self, name: Rc<str>, value: Value) -> Res<()> {
         if name.starts_with('_') {
             return Err(TemplateFault::new(

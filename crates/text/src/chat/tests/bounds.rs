@@ -1,4 +1,4 @@
-//! What templates may not exceed, and the places of errors.
+//! Bounds of templates, and the places of errors.
 
 use super::{render, render_source};
 use crate::Error;
@@ -67,7 +67,7 @@ fn the_deepest_sources_fit_the_stack() {
     );
 }
 
-/// Nothing that a template may write takes more time or memory than the bounds allow.
+/// Nothing in a template takes more time or memory than the bounds allow.
 #[test]
 fn sizes_are_bounded() {
     for source in [

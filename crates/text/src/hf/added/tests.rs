@@ -1,4 +1,4 @@
-//! What transformers 5.24 makes of the same folder, by a script that printed `added_tokens_decoder`.
+//! Results of transformers 5.24 for the same folder, from a script that printed `added_tokens_decoder`.
 
 use super::*;
 use crate::{EncodeOptions, TokenKind, Tokenizer};
@@ -42,7 +42,7 @@ fn tokens_that_only_the_configuration_declares() {
     let plain = ["9 <|bos|> s", "10 <u> "];
     let cases = [
         (json!({}), vec![]),
-        // The numbers that the configuration gives count for the order alone.
+        // The numbers that the configuration gives decide only the order.
         (
             json!({"added_tokens_decoder": {"300": token("<n1>", true, false, false),
                                             "260": token("<n2>", false, false, true)}}),
@@ -96,7 +96,7 @@ fn a_declared_token_is_found_ends_texts_and_is_no_text() {
     assert_eq!(tokenizer.n_vocab(), 13);
     assert!(tokenizer.is_end_of_generation(11));
     assert_eq!(tokenizer.token_kind(11), TokenKind::Control);
-    // What a user writes is text.
+    // A user's text is never a control token.
     let text = EncodeOptions::default();
     assert_eq!(tokenizer.encode("<n1>", text), [2, 6, 3]);
 }

@@ -1,4 +1,4 @@
-//! Merging by score against its definition.
+//! Merging by score against a reference implementation.
 
 use super::*;
 use crate::vocab::Reach;
@@ -27,7 +27,7 @@ impl Fixture {
         let model = Spm::new(&self.vocab, &self.scores, Some(0));
         let (mut out, mut scratch) = (Vec::new(), merge::MergeScratch::default());
         model.encode(&self.vocab, text, &mut scratch, &mut out);
-        // What was learnt must not change the answer.
+        // Remembered answers must not change the result.
         let first = out.len();
         model.encode(&self.vocab, text, &mut scratch, &mut out);
         assert_eq!(out[..first], out[first..]);
@@ -37,8 +37,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The definition: join the adjacent pair of highest score, leftmost first, until none is a
-    /// token.
+    /// The reference: join the adjacent pair of highest score, leftmost first, until no join is a token.
     fn oracle(&self, text: &str) -> Vec<String> {
         let mut parts: Vec<String> = text.chars().map(String::from).collect();
         loop {
@@ -86,7 +85,7 @@ fn bytes_and_unknown_stand_in() {
         ("<0xA9>", 0.0, TokenKind::Byte),
     ]);
     assert_eq!(f.encode("aéa"), ["a", "<0xC3>", "<0xA9>", "a"]);
-    // As of `tokenizers`: a character has all of its bytes or none; unknown ones stand together.
+    // As in `tokenizers`: a character has all of its bytes or none; unknown characters form runs.
     assert_eq!(f.encode("ä"), ["<unk>"]);
     assert_eq!(
         f.encode("aääéäa"),

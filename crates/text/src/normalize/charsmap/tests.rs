@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The bytes of a map. Each node of the trie gets 256 units of its own, which wastes space and needs no search.
+/// The bytes of a map. Each node of the trie gets 256 separate units, which wastes space and needs no search.
 pub(crate) fn charsmap(entries: &[(&str, &str)]) -> Vec<u8> {
     struct TrieNode {
         children: Vec<(u8, usize)>,
@@ -85,10 +85,10 @@ fn the_longest_match_counts_at_each_place() {
 fn clusters_are_mapped_by_their_shortest_match() {
     let map = map();
     for (text, want) in [
-        // No cluster of two characters, so that `ab` is none.
+        // Not a cluster of two characters, so `ab` does not match.
         ("abc", "xbc"),
         ("e\u{301}q.", "E."),
-        // The whole cluster becomes what its first character becomes.
+        // The whole cluster becomes the replacement of its first character.
         ("\r\na", " x"),
         ("éa\u{301}", "ex"),
         // Six bytes and more: character by character.
@@ -110,7 +110,7 @@ fn maps_of_another_shape_are_refused() {
         let error = Charsmap::new(bytes).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     }
-    // Nothing replaces anything where the array or the replacements are cut off.
+    // Nothing is replaced where the array or the replacements are cut off.
     let empty = Charsmap::new(&[0; 4]).unwrap();
     assert_eq!(empty.map_clusters("abc"), "abc");
     let cut = Charsmap::new(&whole[..whole.len() - 2]).unwrap();

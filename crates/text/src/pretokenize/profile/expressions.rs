@@ -1,4 +1,4 @@
-//! The expressions of the pre-tokenizers that no scanner knows.
+//! The expressions of the pre-tokenizers that have no scanner.
 //!
 //! Sources: the `tokenizer.json` of the models that the names were given for, as llama.cpp's
 //! `llama-vocab.cpp` quotes them.
@@ -21,7 +21,7 @@ const THREE_DIGITS: StepRule = Regex(r"\p{N}{1,3}");
 /// Lines, and runs of line ends.
 const LINES_STEP: StepRule = Regex(r"[^\n]+|\n+");
 
-/// What llama.cpp does when a file names nothing.
+/// llama.cpp's rules when a file names none.
 pub(super) const DEFAULT: &[StepRule] = &[
     Regex(r"[\p{P}\$\+<=>\^~\|]+"),
     Regex(GPT2_PATTERN),
@@ -80,12 +80,12 @@ pub(super) const DEEPSEEK_LLM: &[StepRule] = &[
     Regex(r"\p{N}+"),
 ];
 
-/// Seed-Coder: as Qwen 2, but line ends behind punctuation are pieces of their own.
+/// Seed-Coder: as Qwen 2, but line ends behind punctuation are separate pieces.
 pub(super) const SEED_CODER: &[StepRule] = &[Regex(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
 )];
 
-/// BLOOM: what stands between white space and the usual punctuation.
+/// BLOOM: the texts between white space and the usual punctuation.
 pub(super) const BLOOM: &[StepRule] = &[BLOOM_STEP];
 
 const BLOOM_STEP: StepRule = Regex(r" ?[^(\s|.,!?…。，、।۔،)]+");
@@ -93,7 +93,7 @@ const BLOOM_STEP: StepRule = Regex(r" ?[^(\s|.,!?…。，、।۔،)]+");
 /// Viking: as BLOOM, with single digits.
 pub(super) const VIKING: &[StepRule] = &[BLOOM_STEP, Regex(r"\p{N}")];
 
-/// MiniCPM 5: Llama 3's expression on what three digits leave.
+/// MiniCPM 5: three digits at a time, then Llama 3's expression on the rest.
 pub(super) const MINICPM5: &[StepRule] = &[THREE_DIGITS, Scan(Scanner::LLAMA3)];
 
 /// Laguna: Qwen 2's expression line by line.
@@ -102,7 +102,7 @@ pub(super) const LAGUNA: &[StepRule] = &[LINES_STEP, Scan(Scanner::QWEN2)];
 /// Vocabularies without a byte alphabet that have line ends as tokens (Gemma 4, Sarvam).
 pub(super) const LINES: &[StepRule] = &[LINES_STEP];
 
-/// Words alone: white space is no part of any piece.
+/// Words alone: white space is not part of any piece.
 pub(super) const WORDS: &[StepRule] = &[Drop(r"\s")];
 
 /// Tiny Aya: o200k's expression, and digits in threes from the right.

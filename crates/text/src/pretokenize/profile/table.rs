@@ -1,4 +1,4 @@
-//! Every name, with what it stands for: one row for all names of the same rules.
+//! Every name, with its rules: one row for all names of the same rules.
 
 use super::StepRule::{self, Scan};
 use super::{PretokenizerProfile, Spelling, expressions as by};
@@ -78,7 +78,7 @@ pub(super) const TABLE: &[PretokenizerProfile] = &[
         ignore_merges: true,
         ..PLAIN
     },
-    // The tokenizer of Qwen composes its input; the files do not say so.
+    // The tokenizer of Qwen composes its input; the files do not record it.
     PretokenizerProfile {
         names: &["qwen2"],
         rules: QWEN2,

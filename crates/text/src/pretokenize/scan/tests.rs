@@ -1,4 +1,4 @@
-//! The scanners against the regular expressions they stand for.
+//! The scanners against the regular expressions that they implement.
 
 use super::*;
 use proptest::prelude::*;

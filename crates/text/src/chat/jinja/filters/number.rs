@@ -127,7 +127,7 @@ fn parsed_int(text: &str, base: i128) -> Res<Option<i128>> {
 }
 
 fn to_int(value: &Value, base: i128, default: Value) -> Res<Value> {
-    // What is a number, but too large for here, is no reason for the default.
+    // A number that is too large for 128 bits is no reason for the default.
     let whole = |x: f64| match as_whole(x.trunc()) {
         Some(n) => Ok(Value::Int(n)),
         None if x.is_finite() => Err(ops::beyond_128_bits()),
@@ -190,13 +190,13 @@ fn round(value: &Value, args: Args) -> Res<Value> {
     }
 }
 
-/// To so many decimals, halves to the even side.
+/// Rounds to a number of decimals, halves to even.
 fn rounded(x: f64, precision: i128) -> Res<f64> {
     if !x.is_finite() {
         return Ok(x);
     }
     let rounded = match precision {
-        // No float has as many decimals.
+        // No float has this many decimals.
         330.. => x,
         0.. => format!("{x:.*}", precision as usize).parse().unwrap_or(x),
         -330..=-1 => {

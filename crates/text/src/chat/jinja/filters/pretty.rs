@@ -155,7 +155,7 @@ fn string(text: &str, out: &mut String, indent: usize, after: usize, level: u32)
         }
     }
     if let [_] = &chunks[..] {
-        // One piece is written as the line that it is.
+        // A single piece is written as a plain line.
         out.push_str(&quoted(lines.last().unwrap_or(&""))?);
         return Ok(());
     }

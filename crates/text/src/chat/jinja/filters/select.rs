@@ -43,7 +43,7 @@ pub(super) fn map(interp: &mut Interp, value: &Value, args: Args) -> Res<Value> 
     Ok(Value::iter(out))
 }
 
-/// Arguments without the first so many.
+/// Arguments without the first `n`.
 fn rest_of(args: &Args, n: usize) -> Args {
     let named = args.named.iter();
     Args {

@@ -80,7 +80,7 @@ fn plain(name: &str, value: &Value) -> Res<Value> {
     }
 }
 
-/// The filter `title`, which knows words by what stands before them.
+/// The filter `title`, which finds words by the characters before them.
 fn title(text: &str) -> String {
     let is_before = |c: char| chars::is_space(c) || "-({[<".contains(c);
     let lower = methods::lowered(text);
@@ -98,7 +98,7 @@ fn title(text: &str) -> String {
     out
 }
 
-/// What needs a text, and no other value.
+/// Refuses any value other than a text.
 fn needs_text(value: &Value) -> Res<&Text> {
     match value {
         Value::Str(text) => Ok(text),

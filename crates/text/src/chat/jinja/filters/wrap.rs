@@ -49,7 +49,7 @@ pub(super) fn filter(value: &Value, args: Args) -> Res<Value> {
     Ok(Value::text(out.join(between), text.is_markup))
 }
 
-/// The spaces that part words here.
+/// The spaces that separate words here.
 fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
 }
@@ -113,7 +113,7 @@ impl Wrap {
         }
     }
 
-    /// Words and what is between them, in turn.
+    /// Words and the characters between them, in turn.
     fn chunks<'t>(&self, text: &'t [char]) -> Vec<&'t [char]> {
         let mut out = Vec::new();
         let mut start = 0;

@@ -38,7 +38,7 @@ pub(crate) fn capitalized(text: &str) -> String {
     let mut rest = text.chars();
     if let Some(first) = rest.next() {
         chars::to_title(first, &mut out);
-        // A sigma at the end of a word looks back to the whole of it.
+        // A sigma at the end of a word depends on the whole word.
         let lower = lowered(text);
         let n = lowered(&text[..first.len_utf8()]).len();
         out.push_str(&lower[n..]);

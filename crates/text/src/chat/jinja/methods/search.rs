@@ -100,7 +100,7 @@ fn replace(text: &Text, args: Args) -> Res<Value> {
     replaced(&text.text, old, &new, count).map(|out| Value::text(out, text.is_markup))
 }
 
-/// A text with so many parts replaced; all of them if the number is negative.
+/// A text with a number of parts replaced; all of them if the number is negative.
 pub(crate) fn replaced(text: &str, old: &str, new: &str, count: i128) -> Res<String> {
     let n = match old.is_empty() {
         true => text.chars().count() + 1,

@@ -64,7 +64,7 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
     }
 }
 
-/// A text without some characters at its ends; without spaces if none are named.
+/// A text without some characters at its ends; without spaces if no characters are given.
 pub(crate) fn stripped<'t>(text: &'t str, chars: Option<&str>, start: bool, end: bool) -> &'t str {
     let is_out = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
     let text = if start {
@@ -96,7 +96,7 @@ fn by_separator<'t>(
     }
 }
 
-/// Words between spaces; behind so many of them the rest as it is.
+/// Words between spaces; after `n` of them the unchanged rest.
 fn words(text: &str, n: Option<usize>) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = text.trim_start_matches(is_space);

@@ -1,4 +1,4 @@
-//! Methods of strings that ask, pad and format.
+//! Methods of strings that test, pad and format.
 
 use crate::chat::jinja::args::Args;
 use crate::chat::jinja::chars;
@@ -9,7 +9,7 @@ use crate::chat::jinja::strformat;
 use crate::chat::jinja::value::{Text, Value};
 use std::rc::Rc;
 
-/// On which sides padding goes.
+/// The sides on which padding goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PadSide {
     Left,
@@ -61,7 +61,7 @@ pub(super) fn call(text: &Text, name: &str, args: Args) -> Res<Value> {
     }
 }
 
-/// `isalpha` and its like.
+/// `isalpha` and the like.
 fn is(t: &str, name: &str) -> bool {
     let all = |is: fn(char) -> bool| !t.is_empty() && t.chars().all(is);
     match name {
