@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p millrace-kernels --example recurrent_bench -- [m=1,512] [threads=1,2] [level=avx512] [ms=300]`
 //!
-//! With one thread, time is that of the thread on a processor: other processes count less. Printed are the fastest of
-//! all repetitions, of one layer.
+//! With one thread, time is the thread's time on a processor, so other processes matter less. The output is the
+//! fastest of all repetitions, for one layer.
 
 use millrace_kernels::{
     ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape,

@@ -1,5 +1,5 @@
-//! Ops whose value behind a token follows from that of the token before: convolutions over tokens, gated delta nets,
-//! selective scans.
+//! Ops whose value after a token follows from the value after the previous token: convolutions over tokens, gated
+//! delta nets, selective scans.
 //!
 //! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt: bits do
 //! not depend on how a prompt is cut. Threads share out heads or channels, never tokens.
@@ -35,7 +35,7 @@ pub use ssm::{SsmInput, SsmShape, ssm_scan};
 use crate::pool::DisjointMut;
 use std::ops::Range;
 
-/// Elements that lie together: columns of a head's matrix, channels of a convolution.
+/// Elements stored together: columns of a head's matrix, channels of a convolution.
 pub const LANES: usize = 16;
 
 /// Most tokens that a convolution reads.

@@ -110,7 +110,7 @@ impl RopeTable {
         }
     }
 
-    /// Cosines and sines of a position; `spare` holds those that are not kept.
+    /// Cosines and sines of a position; `spare` holds them if the table does not keep them.
     fn rotation<'a>(&'a self, pos: usize, spare: &'a mut [f32; 2 * MAX_PAIRS]) -> Rotation<'a> {
         let n_rot = self.n_rot();
         let row: &[f32] = if pos < KEPT_POSITIONS {

@@ -12,25 +12,25 @@ const ALIGN_BYTES: usize = 2 << 20;
 /// Alignment of buffers too small to fill a huge page: one cache line.
 const SMALL_ALIGN_BYTES: usize = 64;
 
-/// Alignment asked of the allocator. Beyond it an allocator clears memory by writing zeros, and a
-/// cache sized for a long context would be resident before its first token; up to it, large blocks
-/// come from the system already zero and untouched.
+/// Alignment requested from the allocator. Above it an allocator clears memory by writing zeros,
+/// and a cache sized for a long context would be resident before its first token. Up to it, large
+/// blocks come from the system already zero and untouched.
 const ALLOCATION_ALIGN_BYTES: usize = 16;
 
 /// Bytes of KV pages (or any kernel operand): zeroed, aligned to a cache line at least. The system
 /// commits memory when it is first written, so a generous size costs nothing until it is used.
 pub struct KvBuffer {
-    /// What the allocator gave.
+    /// Start of the allocation.
     allocation: NonNull<u8>,
     layout: Layout,
-    /// The first aligned byte of it.
+    /// Its first aligned byte.
     start: NonNull<u8>,
     n_bytes: usize,
 }
 
 // SAFETY: the buffer owns its bytes, as a `Vec<u8>` does.
 unsafe impl Send for KvBuffer {}
-// SAFETY: a shared reference only gives `&[u8]`.
+// SAFETY: a shared reference only returns `&[u8]`.
 unsafe impl Sync for KvBuffer {}
 
 impl KvBuffer {

@@ -1,4 +1,4 @@
-//! What the elementwise ops mean, in f64.
+//! Definitions of the elementwise ops, in f64.
 
 use crate::elementwise::{Activation, RopeTable};
 

@@ -1,7 +1,7 @@
 //! The k-quants: levels times integer scales, as two planes of signed bytes that need no scale within a superblock.
 //!
 //! A product `v` of level and scale is at most 32 · 128 in magnitude. It becomes `64·h + l` with `l` in −32…31 and `h` in −64…64, and
-//! Σ v·q is `64 · Σ h·q + Σ l·q`: two sums over all of a superblock, exact as the one they make.
+//! Σ v·q is `64 · Σ h·q + Σ l·q`: two sums over the whole superblock, as exact as the single sum.
 
 use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TileUnit,
@@ -52,7 +52,7 @@ const fn layout(from: PanelLayout) -> PanelLayout {
     }
 }
 
-/// Where AVX-512's panel of one superblock lies meanwhile.
+/// AVX-512's panel of one superblock, as an intermediate.
 #[repr(align(64))]
 struct SuperblockPanel(MaybeUninit<[u8; MOST_LINES * LINE_BYTES]>);
 
