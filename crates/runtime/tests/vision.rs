@@ -148,8 +148,8 @@ fn all_spellings_of_names_are_read() {
     );
 }
 
-/// The golden's vision encoder with as many heads as divide its width, 144 or 48: those that kernels take and those that are padded for them
-/// agree with the formulas.
+/// The golden's vision encoder with any number of heads that divides its width, 144 or 48: heads that kernels support and heads that are
+/// padded for them agree with the formulas.
 #[test]
 fn heads_of_any_width_are_those_of_the_formulas() {
     for golden in VisionGolden::all() {
@@ -271,7 +271,7 @@ fn chunks_batches_and_prefixes_change_no_bit() {
             "{}",
             golden.name
         );
-        // In company, and again after what was kept of it.
+        // In company, and again after cached parts of it.
         let [seq, other] = [0; 2].map(|_| engine.create().unwrap());
         let batch = [
             BatchItem::new(other, &[1, 2, 3], LogitsFor::Last),

@@ -1,4 +1,4 @@
-//! What pages on disk are called, and what they are of.
+//! Names of pages on disk, and the tokens they belong to.
 
 use super::file::FileContents;
 use super::identity::hex;
@@ -57,7 +57,7 @@ impl PageName {
             depth: parts.next()?.parse().ok()?,
             group: parts.next()?.parse().ok()?,
         };
-        // What would be written otherwise is not ours.
+        // A name that would be written differently is not of this program.
         (found.file_name() == name).then_some(found)
     }
 }

@@ -23,7 +23,7 @@ impl Embedder {
         })
     }
 
-    /// The same with what was pooled, before it is brought to length 1.
+    /// The same with the pooled rows, before they are scaled to length 1.
     ///
     /// # Errors
     /// As [`embed_all`](Embedder::embed_all).
@@ -91,7 +91,7 @@ impl Embedder {
     }
 }
 
-/// How many of the first texts share a pass: at least one, and no more tokens than a pass takes.
+/// How many of the first texts share a pass: at least one, and no more tokens than fit a pass.
 fn fitting(order: &[usize], texts: &[Vec<u32>], (max_texts, max_tokens): (usize, usize)) -> usize {
     let mut n_tokens = 0usize;
     let fits = |index: &&usize| {

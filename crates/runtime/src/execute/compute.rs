@@ -31,7 +31,7 @@ pub(super) struct Compute<'a> {
 }
 
 impl Compute<'_> {
-    /// An op that has a kernel for itself, or else the graph's definition of it.
+    /// An op with its own kernel, or otherwise the graph's definition of it.
     pub(super) fn run(
         &self,
         buffers: &mut PassBuffers,
@@ -89,7 +89,7 @@ impl Compute<'_> {
             for (rows, input) in inputs.iter_mut().zip(self.inputs) {
                 *rows = buffers.rows(*input, self.m);
             }
-            // Two spans of a sequence are two runs of the kernel, which knows no order among those of one.
+            // Two spans of a sequence are two runs of the kernel, which defines no order among the runs of one.
             for is_replay in [true, false] {
                 let spans = self
                     .chunk

@@ -1,4 +1,4 @@
-//! Ops that read what a sequence keeps, by their definition: a token after the other.
+//! Ops that read a sequence's memory, by their definition: one token after the other.
 
 use super::ops::Ops;
 use super::recurrent::{has_state_kernel, state_run};
@@ -9,7 +9,7 @@ use millrace_graph::{
 };
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
 
-/// What a sequence keeps, with room for the tokens that are computed.
+/// The memory of a sequence, with room for the tokens to be computed.
 pub(crate) struct Past<'a> {
     layers: &'a mut [LayerCache],
     states: &'a mut StateSlab,
@@ -94,7 +94,7 @@ impl Ops<'_> {
             .over_keys(node, (tokens, &span), inputs, keys, out);
     }
 
-    /// Every token sees the others of its span.
+    /// Every token sees the other tokens of its span.
     fn over_all(
         &self,
         node: &Node,

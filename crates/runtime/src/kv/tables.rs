@@ -3,7 +3,7 @@
 use super::{KvCache, KvSequence, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::{SeqId, Sequences};
 
-/// What sequences keep, to be read and added to.
+/// The memory of sequences, to be read and extended.
 pub(crate) struct CacheParts<'a> {
     /// Keys and values, by layer.
     pub(crate) layers: &'a mut [LayerCache],
@@ -63,7 +63,7 @@ impl<'a> PageTables<'a> {
         (pages, first * PAGE_TOKENS)
     }
 
-    /// The pages of `seq` whose slots hold its states, and the number of the first page in the sequence.
+    /// The pages of `seq` whose slots hold its states, and the index of the first page in the sequence.
     pub(crate) fn state_pages(&self, seq: SeqId) -> (&'a [u32], usize) {
         self.table(seq, self.state_group)
     }

@@ -1,8 +1,8 @@
 //! Experts that tokens take instead of their own choice.
 //!
-//! Scores that are nearly equal are ranked one way by one arithmetic and another way by the next, and the experts
-//! behind them are functions that have nothing in common. So who compares two sides has both take the same experts,
-//! as both go on with the same tokens, and counts where a side would have chosen others.
+//! One arithmetic may rank nearly equal scores one way and the next another way, and the chosen experts are
+//! functions that have nothing in common. A comparison of two sides therefore gives both the same experts, as it
+//! gives both the same tokens. It counts where a side would have chosen others.
 
 use super::NpuError;
 use super::pass::Pass;
@@ -49,7 +49,7 @@ impl GivenExperts {
 }
 
 impl Pass<'_> {
-    /// Where the node chose experts and others are given, those, with the weights that the token's scores give them.
+    /// If the node chose experts and others are given, replaces them, with the weights from the token's scores.
     pub(super) fn give_experts(&mut self, number: usize) -> Result<(), NpuError> {
         let node = &self.npu.model.model().graph.nodes[number];
         let (Some(given), Op::Route(route)) = (self.given, &node.op) else {

@@ -38,7 +38,7 @@ pub(super) fn apply(
 /// Those shorter than `least` are left out.
 fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, usize> {
     let mut longest: HashMap<u32, usize> = HashMap::new();
-    // The text backwards: what agrees with its beginning agreed with the text's end.
+    // The text backwards: agreement with its beginning is agreement with the text's end.
     let backwards: Vec<u32> = tokens.iter().rev().copied().collect();
     for (at, n_common) in common_prefixes(&backwards).into_iter().enumerate().skip(1) {
         let n_repeated = n_common.min(reach);
@@ -54,7 +54,7 @@ fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, u
 fn common_prefixes(values: &[u32]) -> Vec<usize> {
     let n = values.len();
     let mut z = vec![0; n];
-    // The stretch, of those found, that reaches furthest.
+    // The stretch found so far that reaches furthest.
     let (mut start, mut end) = (0, 0);
     for at in 1..n {
         let mut common = match at < end {

@@ -64,7 +64,7 @@ impl StageKind {
         row.map_or("", |row| row.1)
     }
 
-    /// Whether it changes logits by what came before, and drops nothing.
+    /// Whether it changes logits by earlier tokens, and drops nothing.
     pub(super) fn is_penalty(self) -> bool {
         matches!(self, StageKind::Penalties | StageKind::Dry)
     }

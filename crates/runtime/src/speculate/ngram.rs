@@ -1,4 +1,4 @@
-//! What followed the last tokens when they were seen before (prompt lookup decoding, Saxena 2023).
+//! Tokens that followed the last tokens at earlier occurrences (prompt lookup decoding, Saxena 2023).
 
 use std::collections::HashMap;
 
@@ -19,9 +19,9 @@ const MOST_PLACES: usize = 16;
 pub(super) struct Repeats {
     /// The position behind the last place of a pair.
     last: HashMap<[u32; LEAST], u32>,
-    /// By position: the position behind the place before, of the pair that ends there; 0 for none.
+    /// By position: the position after the previous occurrence of the pair that ends there; 0 for none.
     before: Vec<u32>,
-    /// What was read, to see where another text begins.
+    /// The tokens read, to see where another text begins.
     read: Vec<u32>,
 }
 

@@ -32,7 +32,7 @@ fn sampler(seed: u64) -> Sampler {
 /// Whether a draft that was not drawn is taken all the same; the right rule says never.
 type AcceptanceRule = fn(p: f64, q: f64) -> bool;
 
-/// A text that begins behind token 0, written with drafts, and how many of them were drawn.
+/// A text that begins after token 0, written with drafts, and the number of drafts drawn.
 fn write(seed: u64, rule: AcceptanceRule) -> (Vec<u32>, usize) {
     let [target, draft] = models();
     let mut sampler = sampler(seed);
@@ -104,7 +104,7 @@ fn drafts_keep_the_distribution() {
     );
 }
 
-/// The test above can fail: by rules that take drafts too often.
+/// The test above can fail: it does with rules that accept drafts too often.
 #[test]
 fn wrong_rules_are_found() {
     for (what, rule) in [

@@ -1,4 +1,4 @@
-//! What tokens become: thoughts, and the text of the answer up to a stop text.
+//! From tokens to text: thoughts, and the text of the answer up to a stop text.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct ThoughtState {
     n_tokens: usize,
     /// Where the model was before its last token.
     before: Phase,
-    /// What its last token wrote of the answer behind a thought that it ended.
+    /// Text of the answer in its last token, after a thought that the token ended.
     begun: String,
 }
 
@@ -48,7 +48,7 @@ impl Turn {
         thoughts.map_or(Phase::Answer, |thoughts| thoughts.scanner.phase())
     }
 
-    /// What the last token wrote of the answer, if it ended a thought as well.
+    /// Text of the answer in the last token, if that token also ended a thought.
     pub fn begun(&self) -> &str {
         let thoughts = self.thoughts.as_ref();
         thoughts.map_or("", |thoughts| &thoughts.begun)
@@ -61,8 +61,8 @@ impl Turn {
             .map_or(0, |thoughts| thoughts.n_tokens)
     }
 
-    /// Thoughts and text that were added since this was last called, in order; the text as [`next_text`](Turn::next_text)
-    /// has it, which then gives nothing of it.
+    /// Thoughts and text added since the last call, in order. The text is that of [`next_text`](Turn::next_text), which
+    /// then returns none of it.
     pub fn next_pieces(&mut self) -> Vec<TurnPiece> {
         if self.thoughts.is_some() {
             self.n_given = self.text.len();
@@ -79,7 +79,7 @@ impl Turn {
         self.stop_text.as_deref()
     }
 
-    /// Adds to the text what is no beginning of a stop text; true if one is complete.
+    /// Adds a piece to the text, except for a possible beginning of a stop text; true if a stop text is complete.
     pub(super) fn show(&mut self, piece: &str) -> bool {
         let Some(thoughts) = &mut self.thoughts else {
             return self.scan(piece);

@@ -29,7 +29,7 @@ pub(crate) fn small_tokenizer(prefix: bool, merges: bool) -> Value {
     })
 }
 
-/// What is tried, the files beside `config.json`, and the end tokens that folder and GGUF must have.
+/// The case, the files beside `config.json`, and the end tokens that folder and GGUF must have.
 type Variant = (&'static str, Vec<(&'static str, Value)>, Vec<u32>);
 
 /// Folders that say things in every way.

@@ -1,4 +1,4 @@
-//! LoRA adapters: beside the model that they are merged into, from either kind of file, on either layout, several in a batch.
+//! LoRA adapters: compared with the model that they are merged into, from either kind of file, on either layout, several in a batch.
 
 mod fixture;
 mod formats;
@@ -51,7 +51,7 @@ fn logits_are_those_of_peft() {
     }
 }
 
-/// The factor multiplies what the adapter adds, too: the adapter's own factor makes up for that.
+/// The factor multiplies the adapter's contribution, too: the adapter's own factor makes up for that.
 #[test]
 fn an_adapter_adds_the_same_beside_a_weight_with_a_scale() {
     let plain = Golden::named("llama-llama3").gguf().unwrap();
@@ -229,7 +229,7 @@ fn a_prefix_is_found_by_those_with_the_same_adapters() {
         engine
             .compute(&[BatchItem::last(seq, &text[n_held..])])
             .unwrap();
-        // A fork has them as well, and a change gives up what is held.
+        // A fork has the same adapters, and changing them gives up the tokens held.
         let fork = engine.fork(seq).unwrap();
         engine.set_adapters(fork, adapters).unwrap();
         assert_eq!(engine.len(fork).unwrap(), text.len());

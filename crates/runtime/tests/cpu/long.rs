@@ -1,4 +1,4 @@
-//! A conversation of 20,000 tokens with a recurrent model: what its second turn computes, in the same process and in another.
+//! A conversation of 20,000 tokens with a recurrent model: the cost of its second turn, in the same process and in another.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use millrace_runtime::{
 };
 use millrace_testkit::golden::Golden;
 
-/// Tokens of the first turn: what was asked, and what was written.
+/// Tokens of the first turn: question and answer.
 const PROMPT: usize = 19_900;
 const ANSWER: usize = 100;
 /// Tokens of the second question.

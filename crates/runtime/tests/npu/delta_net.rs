@@ -27,7 +27,7 @@ fn tokens(n: usize) -> Vec<u32> {
     (0..n).map(|i| (i * 29 % 509) as u32).collect()
 }
 
-/// Logits behind each of these tokens, one by one.
+/// Logits after each of these tokens, one by one.
 fn one_by_one(engine: &mut PlannedEngine, seq: SeqId, tokens: &[u32]) -> Vec<Vec<f32>> {
     let rows = tokens.iter().map(|token| append(engine, seq, &[*token]));
     rows.collect()
@@ -118,7 +118,7 @@ fn forks_cuts_and_company_change_no_bit() {
             );
         }
     }
-    // What one writes alone the other does not see.
+    // Each sequence sees only its own tokens.
     let fork = fork.unwrap();
     let written = append(&mut engine, fork, &[500]);
     assert!(written != append(&mut engine, seq, &[501]));

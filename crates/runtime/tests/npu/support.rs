@@ -1,4 +1,4 @@
-//! What tests of models on the virtual NPU share.
+//! Helpers for tests of models on the virtual NPU.
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::recipe::Recipe;

@@ -78,7 +78,7 @@ fn a_breaker_may_reach_over_several_tokens() {
         (&[0, 1, 5, 4, 0, 1][..], 4),
         // x yz ends in the midst of the repetition.
         (&[2, 3, 0, 5, 4, 2, 3, 0], 5),
-        // x y is no breaker.
+        // x y is not a breaker.
         (&[2, 4, 0, 5, 4, 2, 4, 0], 4),
     ] {
         let mut sampler = Sampler::new(&params, texts.as_ref()).unwrap();
@@ -105,7 +105,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         ..warm()
     };
     let mut sampler = Sampler::new(&params, texts.as_ref()).unwrap();
-    // What the prompt ends with is not the answer's.
+    // The end of the prompt does not count as part of the answer.
     sampler.read([0, 1]);
     let row = [0.3_f32, 0.2, 0.1, 0.0, 0.4, -0.3, 0.1];
     let (mut text, mut counts) = (String::new(), [0; 7]);
@@ -124,7 +124,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         counts[..6].iter().all(|n| *n > 100) && counts[6] == 0,
         "{counts:?}"
     );
-    // Behind `a` the others keep their shares.
+    // After `a` the others keep their shares.
     let found = drawn(&params, words(vocabulary), [&[], &[0]], &row);
     let weight = |i: usize| {
         if [4, 6].contains(&i) {
@@ -138,7 +138,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         &normal(&(0..7).map(weight).collect::<Vec<f64>>()),
         "behind a",
     );
-    // A grammar that leaves nothing else wins.
+    // A grammar that allows nothing else wins.
     let mut masked = [f32::MIN; 7];
     masked[6] = 1.0;
     assert!(drawn(&params, words(vocabulary), [&[], &[]], &masked)[6] > 0.999);
