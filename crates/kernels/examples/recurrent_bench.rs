@@ -189,7 +189,7 @@ fn channels(cpu: &Cpu, m: usize, time: Duration) -> f64 {
 /// Computes tokens of a sequence with these slots.
 type Compute<'a> = &'a mut dyn FnMut(StateSlots<'_>, &[StateRun<'_>], &mut [f32]);
 
-/// Seconds of the fastest repetition, on a state of so many elements, of rows of so many results.
+/// Seconds of the fastest repetition, on a state of `n_state` elements and result rows of `width`.
 fn measure(
     m: usize,
     (n_state, width): (usize, usize),
@@ -223,7 +223,7 @@ fn measure(
     best
 }
 
-/// Of this thread on a processor.
+/// Time of this thread on a processor.
 fn seconds() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9

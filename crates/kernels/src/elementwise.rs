@@ -198,7 +198,7 @@ pub fn multiply(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
 /// A part of each head: `out[head] = x[head][range]`, of heads of `head_dim` elements.
 ///
 /// # Panics
-/// If the range leaves a head, `x` has no whole heads, or `out` has other heads than `x`.
+/// If the range leaves a head, `x` does not have whole heads, or `out` and `x` have different numbers of heads.
 pub fn slice_heads(cpu: &Cpu, x: &[f32], head_dim: usize, range: Range<usize>, out: &mut [f32]) {
     assert!(
         range.end <= head_dim && !range.is_empty(),

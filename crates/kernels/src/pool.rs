@@ -1,9 +1,8 @@
 //! The thread pool: persistent workers that share the chunks of one parallel region at a time.
 //!
-//! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the
-//! calling thread and to every worker that arrives while the region is open. Idle workers spin for
-//! a short declared time, seldom where that is in vain, then park. A hand-over therefore costs about a microsecond inside a
-//! step and nothing between steps.
+//! [`Pool::run`] opens a region. An atomic counter hands its chunks out to the calling thread and to every worker that
+//! arrives while the region is open. Idle workers spin for a short declared time, seldom where that is in vain, then park.
+//! A hand-over therefore costs about a microsecond inside a step and nothing between steps.
 //!
 //! # Why no worker touches a region that has ended
 //!
@@ -125,7 +124,7 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Threads that work on a region, the caller included.
     n_threads: usize,
-    /// Whose threads they are, where they are not the workers.
+    /// The team that provides the threads, if they are not workers.
     team: Option<Arc<dyn Team>>,
     /// True while a region is open; a second one (nested, or from another thread) runs on its own
     /// thread instead.
@@ -253,7 +252,7 @@ impl Pool {
         // of `Chunks::work`.
         let f: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
         let job = PoolJob { f, n_chunks };
-        // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps
+        // SAFETY: the gate is closed and empty (the previous region left it so) and `busy` keeps
         // other callers out.
         unsafe { *shared.job.get() = Some(job) };
         shared.chunks.begin();

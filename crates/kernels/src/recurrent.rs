@@ -44,7 +44,7 @@ pub const MAX_TAPS: usize = 8;
 /// Most elements of a key head.
 pub const MAX_KEY_DIM: usize = 256;
 
-/// The slots of states: each holds the states of a sequence behind the tokens of a page.
+/// The slots of states: each holds the states of a sequence after the tokens of a page.
 #[derive(Debug)]
 pub struct StateSlots<'a> {
     /// All slots.

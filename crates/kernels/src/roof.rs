@@ -112,7 +112,7 @@ fn at_level(cpu: &Cpu, level: Level, read_bytes_per_s: f64, time: Duration) -> R
 /// Arithmetic on registers, over and over.
 #[derive(Clone, Copy)]
 pub(crate) struct RegisterLoop {
-    /// Runs so many rounds. The CPU must have the level's instructions.
+    /// Runs that many rounds. The CPU must have the level's instructions.
     pub(crate) run: unsafe fn(rounds: usize),
     /// Multiplications and additions of one round.
     pub(crate) ops_a_round: usize,
@@ -215,7 +215,7 @@ pub(crate) struct ReadArgs<'a> {
 /// Reads every byte. The CPU must have the level's instructions.
 type ReadFn = unsafe fn(&ReadArgs<'_>);
 
-/// Bytes that a leaf reads of a stream before it turns to the next.
+/// Bytes that a leaf reads of a stream before it switches to the next.
 pub(crate) const READ_STEP: usize = 4 * LINE_BYTES;
 
 /// Numbers of streams and distances (bytes) to try: the fastest differs between processors. A distance of 0 leaves fetching to the

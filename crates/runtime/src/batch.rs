@@ -129,7 +129,7 @@ fn drive(
     }
 }
 
-/// Begins turns as far as there are sequences, the next first that does not wait for another's prompt.
+/// Begins turns while there are free sequences: next is the first that does not wait for another's prompt.
 fn admit(
     engine: &mut dyn Engine,
     waiting: &mut Vec<(usize, Turn)>,

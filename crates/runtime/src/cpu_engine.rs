@@ -151,7 +151,7 @@ impl CpuEngine {
         })
     }
 
-    /// The other ranks, where there are some.
+    /// The other ranks, if any.
     pub(crate) fn ranks_mut(&mut self) -> Option<&mut Communicator> {
         self.compute.ranks.as_mut()
     }
@@ -216,7 +216,7 @@ impl CpuEngine {
             ..
         } = &mut self.shell;
         for span in &chunk.spans {
-            // Of two spans of a sequence the first is not counted yet.
+            // The first of two spans of a sequence is not counted yet.
             let end = span.first_pos + span.rows.len();
             cache.reserve(span.seq, end - cache.len(span.seq)?)?;
             if span.takes_snapshot {
@@ -418,7 +418,7 @@ impl<'a> Chunker<'a> {
                 && taken.start == 0
                 && cache.has_states()
                 && may_be_cut_back(item)
-                // The states behind a page's end stay anyway.
+                // The states after a page's end are kept anyway.
                 && !first_pos.is_multiple_of(PAGE_TOKENS),
         });
         Ok(())

@@ -56,7 +56,7 @@ impl Pooling {
             None | Some(0) => Ok(None),
             Some(1) => Ok(Some(Pooling::Mean)),
             Some(2) => Ok(Some(Pooling::First)),
-            // Of a head for ranking, which reads the last token where tokens see those before them alone.
+            // For a ranking head, which reads the last token in models that only look back.
             Some(POOLING_RANK) => match model.model().config.encoder {
                 Some(_) => Ok(Some(Pooling::First)),
                 None => Ok(Some(Pooling::Last)),
@@ -92,7 +92,7 @@ pub struct Embedder {
     /// The final norm; an encoder may end without one.
     norm: Option<FinalNorm>,
     state: usize,
-    /// Layers behind the pooled row.
+    /// Layers after the pooled row.
     dense: Arc<[DenseLayer]>,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct FinalNorm {
     pub(crate) weight: Vec<f32>,
     /// `[d_model]`.
     pub(crate) bias: Vec<f32>,
-    /// Whether the mean is taken away first, as LayerNorm does.
+    /// Whether the mean is subtracted first, as LayerNorm does.
     pub(crate) centered: bool,
     pub(crate) eps: f32,
 }
@@ -358,7 +358,7 @@ impl Embedding {
     /// The embedding, [`width`](Embedder::width) elements of Euclidean length 1, so that cosines are dot products.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if it has no direction.
+    /// [`Error::EmptyPrompt`] for no tokens; [`Error::NotFinite`] if it has no direction.
     pub fn finish(&self) -> Result<Vec<f32>, Error> {
         let position = self.n_tokens.checked_sub(1).ok_or(Error::EmptyPrompt)?;
         let row = match self.dense.is_empty() {

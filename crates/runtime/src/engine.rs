@@ -86,7 +86,7 @@ pub trait Engine: Send {
     /// [`Error::NoSequence`].
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error>;
 
-    /// Forgets a sequence. Its name is never given out again.
+    /// Forgets a sequence. Its name is never reused.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
@@ -356,9 +356,9 @@ pub struct EngineLimits {
 /// Bytes of cached keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvUsage {
-    /// Of live sequences.
+    /// Bytes of live sequences.
     pub used_bytes: usize,
-    /// Of released ones, kept for prompts that begin the same until the room is needed.
+    /// Bytes of released sequences, kept for prompts with the same beginning until the room is needed.
     pub idle_bytes: usize,
     /// The most there can be.
     pub capacity_bytes: usize,
@@ -380,7 +380,7 @@ pub struct EngineCounters {
     pub n_logit_rows: u64,
     /// Time inside steps on this computer, measured. On a virtual device that is its simulation's.
     pub host_ns: u64,
-    /// Time on a device, as [`Engine::device_time`] says; 0 without one.
+    /// Time on a device, from the source in [`Engine::device_time`]; 0 without one.
     pub device_ns: u64,
     /// Counters of cached prefixes.
     pub prefix: PrefixCounters,

@@ -171,7 +171,7 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
-    /// A draft model that speaks of other tokens.
+    /// A draft model with another vocabulary.
     #[error(
         "{draft} cannot draft for {target}: its vocabulary is another one ({n_draft} tokens; the \
          model has {n_target}). Token {token} is {in_draft} there and {in_target} in the model; \
@@ -235,7 +235,7 @@ pub enum Error {
         model: String,
         /// The text model's family.
         found: String,
-        /// Those that the vision encoder is for.
+        /// The families that the vision encoder is for.
         expected: String,
     },
     /// The model computed a logit that is not a number.

@@ -307,7 +307,7 @@ pub(crate) fn tell_prefill(turn: &Turn, on_event: &mut dyn FnMut(GenerationEvent
     on_event(GenerationEvent::Prefill { done, total });
 }
 
-/// Tells the text that a turn has added.
+/// Sends the text that a turn has added.
 pub(crate) fn tell_text(turn: &mut Turn, on_event: &mut dyn FnMut(GenerationEvent<'_>)) {
     let text = turn.next_text();
     if !text.is_empty() {

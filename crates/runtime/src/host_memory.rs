@@ -7,7 +7,7 @@ use std::path::Path;
 /// Memory of the machine, and a container's limit on it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HostMemory {
-    /// Of the machine.
+    /// Memory of the machine.
     pub total_bytes: Option<u64>,
     /// Memory that new work can use without swapping.
     pub available_bytes: Option<u64>,

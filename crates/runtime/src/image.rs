@@ -28,7 +28,7 @@ const FIRST_GRID_ID: u32 = 3 << 30;
 /// The id of a row of an image not yet made, in prompts that [`place`] completes.
 pub const PLACEHOLDER: u32 = u32::MAX;
 
-/// The next id that was not given out.
+/// The next unused id.
 static NEXT_ID: AtomicU32 = AtomicU32::new(FIRST_ID);
 
 /// An image's rows, ready for a text model.
@@ -121,7 +121,7 @@ impl Image {
         }))
     }
 
-    /// Layers of the text model, the first ones, behind which something is added to its rows.
+    /// Number of leading layers of the text model after which something is added to its rows.
     pub fn n_layers_added(&self) -> usize {
         self.summands.len()
     }

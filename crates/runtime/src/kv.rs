@@ -36,8 +36,8 @@ pub(crate) use tables::{CacheParts, PageTables};
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
 
-/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep so
-/// many positions more than the next token sees.
+/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep
+/// that many positions more than the next token sees.
 pub const ROLLBACK_TOKENS: usize = PAGE_TOKENS;
 
 /// K and V of one layer.
@@ -74,7 +74,7 @@ struct KvSequence {
     scope: u64,
     /// Tokens up to which its states are computed; less than all of them if a cut left no later states.
     state_len: usize,
-    /// Tokens behind which its slot for snapshots has a copy of its states.
+    /// Tokens up to which its slot for snapshots has a copy of its states.
     snapshot: Option<usize>,
     /// Whether the states after `state_len` tokens are that copy, while the page's slot holds other states.
     is_rolled_back: bool,

@@ -210,7 +210,7 @@ impl LoadedModel {
             WeightSource::Rows { first, n_rows } => {
                 let tensor = self.checkpoint.tensor(&weight.name)?;
                 let at = match tensor.info.shape.len() {
-                    // Of a vector, elements.
+                    // For a vector, elements.
                     1 => of(1, *first)?,
                     _ => of(expert * n_rows + first, weight.k)?,
                 };

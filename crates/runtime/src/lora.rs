@@ -181,7 +181,7 @@ impl fmt::Debug for AdapterSet {
 /// useful only to sequences with the same adapters.
 #[derive(Default)]
 pub(crate) struct SequenceAdapters {
-    /// Of sequences that are made.
+    /// Adapters of new sequences.
     pub(crate) default: AdapterSet,
     /// For sequences with adapters, or in a scope other than 0.
     of: Vec<(SeqId, u64, AdapterSet)>,

@@ -270,7 +270,7 @@ fn rows_of_head(model: &LoadedModel, tokens: [u32; 2]) -> Result<Layer, Error> {
     })
 }
 
-/// The classifier behind an encoder: of one label.
+/// The classifier after an encoder, with one label.
 fn classifier(model: &LoadedModel) -> Result<Head, Error> {
     let checkpoint = model.checkpoint();
     let d_model = model.model().config.d_model;

@@ -89,11 +89,11 @@ pub enum RankError {
 pub struct RankTraffic {
     /// Tokens that were computed.
     pub n_tokens: u64,
-    /// Values that were put together.
+    /// Values assembled from all ranks.
     pub n_gathers: u64,
-    /// Bytes given, once for each other rank.
+    /// Bytes sent, once for each other rank.
     pub sent_bytes: u64,
-    /// Bytes taken from other ranks.
+    /// Bytes received from other ranks.
     pub received_bytes: u64,
     /// Time in these exchanges, waiting for slower ranks included.
     pub wait_ns: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Communicator {
     failed: Option<RankError>,
     /// The own elements of all pieces.
     packed: Vec<f32>,
-    /// Those of all ranks, one rank after the other.
+    /// The parts of all ranks, one rank after the other.
     blocks: Vec<f32>,
     block_lens: Vec<usize>,
 }

@@ -22,7 +22,6 @@
 //!
 //! # Number of drafts
 //! The number of drafts is chosen by their expected gain ([`plan`]). If there is none, no drafts are made except for a probe now and then.
-//! are made but for a probe now and then.
 
 mod acceptance;
 mod costs;
@@ -328,7 +327,7 @@ impl Speculator {
         walk: DraftOutcome,
     ) -> Result<(), Error> {
         let n_accepted = walk.n_accepted;
-        // The token that ended the turn is held only if one was taken behind it, as in plain decoding.
+        // The token that ended the turn is held only if another followed it, as in plain decoding.
         let n_taken = turn.context().len() - walk.n_before;
         let ended_with_one = turn.finish().is_some() && n_taken == walk.n_drawn;
         turn.fed(n_accepted.min(n_taken.saturating_sub(usize::from(ended_with_one))));
@@ -380,8 +379,8 @@ impl Speculator {
         }
     }
 
-    /// A step over `n_rows` tokens, one of each sequence, and `n_drafts` behind them took so long and gave `n_drawn`,
-    /// drafting not included.
+    /// Records that a step over `n_rows` tokens, one of each sequence, and `n_drafts` more took this long and drew
+    /// `n_drawn`, without the time of drafting.
     pub fn took(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, step_ns: u64) {
         self.pace.stepped(n_rows, n_drafts, n_drawn, step_ns);
     }
@@ -421,7 +420,7 @@ pub fn follow<E>(
     Ok(drafts.len())
 }
 
-/// Time that an engine's steps took, as its device says where it has one.
+/// Time of an engine's steps, from its device if it has one.
 pub fn clock_ns(engine: &dyn Engine) -> u64 {
     let counters = engine.counters();
     match engine.device_time() {

@@ -61,14 +61,14 @@ pub struct Turn {
     /// The prompt, then the tokens drawn.
     tokens: Vec<u32>,
     n_prompt: usize,
-    /// Those that tokens of the prompt are rows of.
+    /// Images that tokens of the prompt are rows of.
     images: Vec<Arc<Image>>,
-    /// Of the sequences that it runs on.
+    /// Scope of the sequences that it runs on.
     scope: u64,
     /// How many of `tokens` the engine holds.
     n_fed: usize,
     text: String,
-    /// Bytes of `text` that [`Turn::next_text`] has given out.
+    /// Bytes of `text` that [`Turn::next_text`] has returned.
     n_given: usize,
     /// For a turn that separates thoughts: the pieces that [`Turn::next_pieces`] has not returned yet.
     pieces: Vec<TurnPiece>,
@@ -157,8 +157,8 @@ impl Turn {
         self.scope
     }
 
-    /// The turn with a text that is already known: these tokens are taken in place of the first that are
-    /// drawn. To measure, and to follow a reference.
+    /// The turn with a text that is already known: these tokens replace the first ones drawn. For
+    /// measurements, and to follow a reference.
     #[must_use]
     pub fn forcing(self, tokens: &[u32]) -> Turn {
         let forced = tokens.iter().rev().copied().collect();
@@ -218,8 +218,8 @@ impl Turn {
         model_end || self.stop_tokens.contains(&token)
     }
 
-    /// The engine already holds the first `n_cached` tokens of the prompt, as
-    /// [`reuse_prefix`](crate::Engine::reuse_prefix) says. At least the last is fed all the same.
+    /// Reports that the engine already holds the first `n_cached` tokens of the prompt, as from
+    /// [`reuse_prefix`](crate::Engine::reuse_prefix). At least the last token is fed all the same.
     pub fn resume(&mut self, n_cached: usize) {
         self.n_fed = n_cached.min(self.n_prompt - 1);
         self.timings.n_cached = self.n_fed;
@@ -371,7 +371,7 @@ impl Turn {
         &self.tokens[self.n_prompt..]
     }
 
-    /// Counts and times so far. Times are set when the turn ends; they run from its making.
+    /// Counts and times so far. Times are set when the turn ends; they run from its creation.
     pub fn timings(&self) -> &Timings {
         &self.timings
     }

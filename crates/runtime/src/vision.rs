@@ -47,7 +47,7 @@ pub struct VisionEncoder {
     vectors: Vectors,
     /// Matrices that are not as in the file.
     own: OwnMatrices,
-    /// Turns by rows and by columns, where heads turn.
+    /// Rotations by rows and by columns, if heads rotate.
     turns: Vec<AxialTurn>,
     preprocess: Preprocess,
     /// The part of their image that rows see in the text model.
@@ -96,7 +96,7 @@ struct Vectors {
     deepstack: Vec<MergerVectors>,
 }
 
-/// Those of a block. A norm is its weight and its bias.
+/// Vectors of a block. A norm is its weight and its bias.
 struct LayerVectors {
     norm1: [Vec<f32>; 2],
     qkv: [LinearVectors; 3],
@@ -108,15 +108,15 @@ struct LayerVectors {
     inner: Option<InnerVectors>,
 }
 
-/// Those of norms within a block.
+/// Vectors of norms within a block.
 struct InnerVectors {
-    /// Of heads of queries, keys and values, `[head_dim]` each.
+    /// Norms of heads of queries, keys and values, `[head_dim]` each.
     heads: [Vec<f32>; 3],
     attention: [Vec<f32>; 2],
     feed_forward: [Vec<f32>; 2],
 }
 
-/// Those of the projector.
+/// Vectors of the projector.
 enum ProjectorVectors {
     /// The norm's weight.
     Pooled(Vec<f32>),
@@ -131,7 +131,7 @@ enum ProjectorVectors {
     },
 }
 
-/// Those of a network over merged patches.
+/// Vectors of a network over merged patches.
 struct MergerVectors {
     norm: [Vec<f32>; 2],
     up_bias: Vec<f32>,
@@ -190,7 +190,7 @@ impl VisionEncoder {
         self.placeholder
     }
 
-    /// Rows that pixels of so many columns and rows become.
+    /// Number of rows for that many columns and rows of pixels.
     pub fn n_rows(&self, width: usize, height: usize) -> usize {
         let config = self.config();
         match &config.grid {
@@ -232,7 +232,7 @@ fn bytes<'a>(checkpoint: &'a Checkpoint, weight: &Weight) -> &'a [u8] {
     let WeightSource::Rows { first, n_rows } = weight.source else {
         return bytes;
     };
-    // Of a vector the rows are its elements.
+    // The rows of a vector are its elements.
     let n = if weight.n == 1 { weight.k } else { weight.n };
     let row_bytes = bytes.len() / n_rows.max(1);
     &bytes[first * row_bytes..(first + n) * row_bytes]

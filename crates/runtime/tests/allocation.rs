@@ -111,7 +111,7 @@ fn decode(
     counts
 }
 
-/// One test, so that no other allocates meanwhile.
+/// A single test, so that no other test allocates meanwhile.
 #[test]
 fn a_decode_step_allocates_nothing() {
     let before = CALLS.load(Ordering::Relaxed);

@@ -136,7 +136,7 @@ fn all_spellings_of_names_are_read() {
         let encoder = VisionEncoder::open(&model, None).unwrap();
         check_encoder(&encoder, Level::preferred(), &golden.images(), "renamed");
     }
-    // A vision encoder without one of its weights says which.
+    // The error for a missing weight of a vision encoder names it.
     let gap = renamed(golden.hf(), |name| match hub(name) {
         name if name.contains("layers.1.layer_norm2.bias") => "other".into(),
         name => name,
@@ -299,7 +299,7 @@ fn chunks_batches_and_prefixes_change_no_bit() {
     }
 }
 
-/// Two images have the same tokens in a text's eyes, and are not taken for each other.
+/// Two images in the same text are not mistaken for each other.
 #[test]
 fn another_image_is_not_a_kept_prefix() {
     let golden = &VisionGolden::all()[0];

@@ -5,7 +5,7 @@ use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext};
 
-/// `square · x² + linear · x` above zero, else `exponential · (e^min(x, bound) - 1 - x) + linear · x`.
+/// `square · x² + linear · x` above zero, otherwise `exponential · (e^min(x, bound) - 1 - x) + linear · x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Xielu {
     /// Factor on the square.

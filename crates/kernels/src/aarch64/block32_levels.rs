@@ -1,4 +1,4 @@
-//! Formats of 32-column blocks: levels and scales. Levels are signed bytes, offsets taken away.
+//! Formats of 32-column blocks: levels and scales. Levels are signed bytes, with offsets subtracted.
 
 use super::lines::{load_f16, map};
 use millrace_quant::DType;

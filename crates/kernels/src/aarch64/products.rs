@@ -119,7 +119,7 @@ impl ByteProducts for I8mm {
         let pairs = T.div_ceil(2);
         // SAFETY: forwarded; a last odd token is its own partner.
         unsafe {
-            // Of each pair of tokens, four pairs of rows.
+            // Four pairs of rows for each pair of tokens.
             let mut sums = [[vdupq_n_s32(0); 4]; T];
             for c in 0..sixteens {
                 let mut q = [[vdupq_n_s8(0); 2]; T];

@@ -1,4 +1,4 @@
-//! The k-quants Q4_K, Q5_K and Q6_K: levels, scales and minimums of four rows. Levels are signed bytes, offsets taken away.
+//! The k-quants Q4_K, Q5_K and Q6_K: levels, scales and minimums of four rows. Levels are signed bytes, with offsets subtracted.
 
 use super::lines::{load_f16, map, transpose, widen_f16};
 use millrace_quant::DType;

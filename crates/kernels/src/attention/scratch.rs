@@ -221,7 +221,7 @@ impl<'a> Partial<'a> {
         }
     }
 
-    /// The result of no span.
+    /// Resets to the result of no span.
     pub(super) fn clear(&mut self) {
         self.max.fill(super::NO_SCORE);
         self.sum.fill(0.0);

@@ -438,7 +438,7 @@ fn with_sink(max: f32, sum: f32, sink: f32) -> f32 {
 /// next span. Each comes with the position of its first tile.
 #[derive(Default)]
 pub(super) struct Road<'a> {
-    /// Those from `len` to `end` are empty, those beyond are left from earlier spans.
+    /// Strips from `len` to `end` are empty; strips beyond are left from earlier spans.
     strips: [(usize, TileStrip<'a>); 2 * STRIPS + AHEAD],
     len: usize,
     /// Where the strips end that may be used or fetched.

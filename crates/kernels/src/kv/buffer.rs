@@ -50,7 +50,7 @@ impl KvBuffer {
             Layout::from_size_align(size, ALLOCATION_ALIGN_BYTES).map_err(|_| refused())?;
         // SAFETY: the layout's size is not zero: `align` is not.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
-        // SAFETY: skips fewer than `align` bytes, and `n_bytes` remain behind them.
+        // SAFETY: skips fewer than `align` bytes, and `n_bytes` remain after them.
         let start = unsafe { allocation.add(allocation.align_offset(align)) };
         let buffer = KvBuffer {
             allocation,

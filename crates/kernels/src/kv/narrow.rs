@@ -176,8 +176,8 @@ pub(super) fn read_row(
     rotate(out);
 }
 
-/// Rounds the numbers of a block to `bits`; returns the scale. Of a few ranges the one with the least sum of squared errors is
-/// taken, each with the scale that fits its values best.
+/// Rounds the numbers of a block to `bits`; returns the scale. Tries a few ranges, each with the scale that fits its values
+/// best, and keeps the one with the least sum of squared errors.
 fn round_block(numbers: &[f32], bits: usize, out: &mut [u8; Q8_DIMS]) -> f16 {
     let zero = (1i32 << (bits - 1)) as f32;
     let largest = numbers.iter().fold(
@@ -297,7 +297,7 @@ mod tests {
             };
             row.chunks(Q8_DIMS).flat_map(block).collect()
         };
-        // Of the other dimensions of its block, which queries meet as well.
+        // Loss in the other dimensions of its block, which queries meet as well.
         let loss = |found: &[f32]| -> f32 {
             let others = (32..64).filter(|dim| *dim != 40);
             others.map(|dim| (found[dim] - row[dim]).powi(2)).sum()
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn blocks_are_rounded_to_the_range_that_fits() {
-        // Of a block of normal numbers 4 bits keep all but 1 % of the energy, and each bit more quarters that.
+        // For a block of normal numbers 4 bits keep all but 1 % of the energy; each further bit quarters the loss.
         let numbers: Vec<f32> = (0..32 * 64)
             .map(|i| {
                 let uniform = |k: usize| ((i * 12 + k) * 7919 % 10_007) as f32 / 10_007.0;

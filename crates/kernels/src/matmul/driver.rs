@@ -69,8 +69,8 @@ pub(super) fn run(
     run_jobs(cpu, &jobs, n_groups, m);
 }
 
-/// Runs jobs of `n_groups` groups in all and `m` tokens together, in one parallel region. Jobs are in the order of
-/// their groups, `None` behind them.
+/// Runs jobs with `n_groups` groups in all and `m` tokens together, in one parallel region. Jobs are in the order
+/// of their groups, followed by `None`.
 pub(super) fn run_jobs(cpu: &Cpu, jobs: &[Option<MatmulJob<'_>>], n_groups: usize, m: usize) {
     let n_threads = cpu.pool().n_threads();
     let groups_a_chunk = if m >= MANY_TOKENS {
@@ -356,13 +356,13 @@ fn store(group: &RowGroup<'_>, tokens: Range<usize>, acc: &[f32]) {
     }
     for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
         let at = job.out_row(t) * n;
-        // SAFETY: groups have disjoint rows, tokens rows of the result of their own, and each group runs once.
+        // SAFETY: groups have disjoint rows, tokens separate rows of the result, and each group runs once.
         let out = unsafe { job.out.slice(at + rows.start..at + rows.end) };
         for (p, out) in out.chunks_mut(PANEL_ROWS).enumerate() {
             // A panel that was moved back to fit holds the group's rows at its end.
             let skip = rows.start + p * PANEL_ROWS - starts[p];
             let sums = &acc[p * PANEL_ROWS + skip..][..out.len()];
-            // Of a known size, a copy is two instructions and no call.
+            // With a known size, a copy is two instructions and no call.
             match (out.as_chunks_mut(), sums.as_chunks()) {
                 (([out], []), ([sums], [])) => *out = *sums as [f32; PANEL_ROWS],
                 _ => out.copy_from_slice(sums),

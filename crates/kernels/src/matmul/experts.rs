@@ -167,7 +167,7 @@ impl GatherScratch {
         uses: &[RowUse],
     ) {
         let stride = row_stride(k, form);
-        // Of f32 rows the last has no padding behind it.
+        // The last of f32 rows has no padding after it.
         let len = match form {
             Input::F32 => k * size_of::<f32>(),
             _ => stride,

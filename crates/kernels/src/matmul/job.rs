@@ -178,7 +178,7 @@ pub(super) struct RowGroup<'a> {
 }
 
 impl<'a> RowGroup<'a> {
-    /// Group `index` of all jobs' groups, if there are so many.
+    /// Group `index` of all jobs' groups, if it exists.
     pub(super) fn find(jobs: &'a [Option<MatmulJob<'a>>], index: usize) -> Option<RowGroup<'a>> {
         let job = MatmulJob::of_group(jobs, index)?;
         let n = job.weight.n;

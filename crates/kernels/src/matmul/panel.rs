@@ -66,7 +66,7 @@ pub enum PanelLayout {
     Planes,
     /// The same for [`PanelLayout::Super16Min`], whose lines from the f32 scales on follow.
     Planes16Min,
-    /// The same of [`PanelLayout::Super32Min`].
+    /// The same for [`PanelLayout::Super32Min`].
     Planes32Min,
     /// Groups of 32 columns for AMX: 16 lines of bf16 pairs. Fused multiply-adds from zero sum the products of a group's even columns,
     /// and those of its odd columns. The sum of both is added to the output. Activations bf16.

@@ -18,7 +18,7 @@ const LOOKS: usize = 16;
 /// Times in a row that a thread spins in vain before it seldom spins.
 const FAILURES: u32 = 2;
 
-/// Of so many times that it then waits, a thread spins once, to see whether the machine is its own again.
+/// After that a thread spins once in this many waits, to see whether the machine is its own again.
 const TRIAL: u32 = 16;
 
 /// The waiting policy of a pool.

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct DeltaShape {
     /// Heads of queries and keys.
     pub n_k_heads: usize,
-    /// Heads of values; a multiple of the other.
+    /// Heads of values; a multiple of `n_k_heads`.
     pub n_v_heads: usize,
     /// Elements of a key head.
     pub k_dim: usize,

@@ -27,13 +27,13 @@ pub struct Rwkv7Input<'a> {
     pub v: &'a [f32],
     /// Rows of rates of learning, 0 to 1.
     pub rate: &'a [f32],
-    /// `[n_heads · head_dim]`: factors on keys for the direction that is taken away.
+    /// `[n_heads · head_dim]`: factors on keys for the removed direction.
     pub removal: &'a [f32],
     /// `[n_heads · head_dim]`: how far the rate weakens the keys that are added.
     pub weakening: &'a [f32],
 }
 
-/// Of the largest decay's logarithm, negated: `1 / √e`.
+/// Negated logarithm of the strongest decay: `1 / √e`.
 const FADE: f32 = 0.606_530_66;
 
 /// Added to the sum of squares of a direction: the square of the least length in the published code.

@@ -59,7 +59,7 @@ fn in_parts(
     let mut out = vec![0.0; n_tokens * width_out];
     let mut first = 0;
     for end in cuts.iter().copied().chain([n_tokens]) {
-        // A page behind them is enough to begin from.
+        // One page after them is enough to begin from.
         let first_page = (first / PAGE).saturating_sub(1);
         let state_run = StateRun {
             rows: 0..end - first,

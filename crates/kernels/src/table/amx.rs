@@ -56,7 +56,7 @@ macro_rules! rows_of_unit {
     };
 }
 
-/// Those of the processor's unit.
+/// The rows of the processor's unit.
 pub(super) const AMX: &[MatmulKernel] = rows_of_unit!(Amx Level::Amx, "amx/matmul");
 
 /// The rows of the emulated unit, for tests: the rest of their instructions is AVX-512.

@@ -143,7 +143,7 @@ fn sixteen(w: &Q4nxBlock, at: usize, group: usize, first: usize) -> [f32; HALF] 
     std::array::from_fn(|i| f32::from_le_bytes([0, 0, bytes[2 * i], bytes[2 * i + 1]]))
 }
 
-/// Levels of the columns in sixteen rows: a byte has those of an even row and of the odd one behind it.
+/// Levels of the columns in sixteen rows: a byte has those of an even row and of the odd row after it.
 #[inline(always)]
 fn levels(w: &Q4nxBlock, half: usize) -> &[[u8; COLUMN_BYTES]] {
     let columns = w[LEVELS..].as_chunks::<COLUMN_BYTES>().0;

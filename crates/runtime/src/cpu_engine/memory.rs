@@ -14,7 +14,7 @@ pub struct EngineMemory {
     pub n_ctx: usize,
     /// Bytes of the full cache of keys and values; saturates.
     pub kv_bytes: usize,
-    /// Slots for states of recurrent layers, part of the cache: each keeps those of a sequence behind a page's end.
+    /// Slots for states of recurrent layers, part of the cache: each keeps those of a sequence after a page's end.
     pub n_state_slots: usize,
     /// Bytes of a slot; 0 for a model without such layers.
     pub state_slot_bytes: usize,
@@ -34,7 +34,7 @@ impl CpuEngine {
 }
 
 impl EngineMemory {
-    /// Of a model without its weights.
+    /// Memory for a model without its weights.
     pub(crate) fn of(model: &Model, options: &EngineOptions) -> Result<EngineMemory, Error> {
         let sizes = sizes(&model.config, options)?;
         let (n_state_slots, state_slot_bytes) = KvCache::slots_of(&model.graph, sizes)?;

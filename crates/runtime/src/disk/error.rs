@@ -38,7 +38,7 @@ pub enum DiskError {
         /// The version of this build.
         expected: u32,
     },
-    /// The file is shorter or longer than it says.
+    /// The file is shorter or longer than its header states.
     #[error(
         "{}: expected {expected_bytes} bytes, found {found_bytes}: it was cut or written over; remove it to begin anew",
         path.display()
@@ -46,7 +46,7 @@ pub enum DiskError {
     Length {
         /// The file.
         path: PathBuf,
-        /// Bytes that it says it has.
+        /// Bytes according to its header.
         expected_bytes: u64,
         /// Bytes that it has.
         found_bytes: u64,

@@ -1,13 +1,13 @@
-//! The form of a file of cached keys and values.
+//! Format of a file of cached keys and values.
 //!
 //! | bytes | contents |
 //! |---|---|
 //! | 8 | `MILLRKV` and a zero |
-//! | 4 | version, as all numbers with the least byte first |
+//! | 4 | version, little-endian like all numbers |
 //! | 4 | length of the header |
-//! | so many | the header: JSON of [`FileHeader`] |
+//! | its length | the header: JSON of [`FileHeader`] |
 //! | 4 | CRC-32 of all bytes before |
-//! | as the header says | contents |
+//! | in the header | contents |
 //! | 4 | CRC-32 of the contents |
 //!
 //! Nothing follows. A CRC-32 finds every change within 32 bits, and all but one in 2³² of the others. It guards against accidents
@@ -37,7 +37,7 @@ const MAX_HEADER_BYTES: u32 = 1 << 16;
 /// Header of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileHeader {
-    /// Who wrote it.
+    /// Identity of the writer.
     pub(crate) identity: CacheIdentity,
     /// Description of its contents.
     pub(crate) contents: FileContents,

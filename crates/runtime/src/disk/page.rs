@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 pub(crate) struct PageKey([u8; 16]);
 
 impl PageKey {
-    /// The key of a page behind another.
+    /// The key of a page after `parent`.
     pub(crate) fn of(scope: u64, parent: Option<PageKey>, tokens: &[u32]) -> PageKey {
         let mut hasher = Sha256::new();
         hasher.update(scope.to_le_bytes());

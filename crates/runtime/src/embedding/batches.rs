@@ -6,11 +6,11 @@ use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::sequences::SeqId;
 
 impl Embedder {
-    /// Embeddings of the tokens of texts, as [`embed`](Embedder::embed) makes each. `done` gets the number of a text and
+    /// Embeddings of the tokens of texts, each as from [`embed`](Embedder::embed). `done` gets the index of a text and
     /// its embedding, the longest text first.
     ///
     /// # Errors
-    /// Before any work: a text of no tokens, or of more than the context holds. Those of a step, and of `done`.
+    /// Before any work: a text without tokens, or with more than the context holds. The errors of a step, and of `done`.
     pub fn embed_all(
         &self,
         engine: &mut dyn Engine,

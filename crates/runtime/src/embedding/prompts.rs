@@ -13,7 +13,7 @@ pub struct EmbeddingPrompts {
 }
 
 impl EmbeddingPrompts {
-    /// Those of its folder, or of a GGUF file that was made of one here.
+    /// Prompts of its folder, or of a GGUF file that was converted from one here.
     ///
     /// # Errors
     /// As [`sentence::config_of`].

@@ -109,7 +109,7 @@ impl Compute<'_> {
         *memory = recycle(runs);
     }
 
-    /// Copies the state of this op before a span, while it is near, if the span is to leave it behind.
+    /// Copies the state of this op before a span into the snapshot, while it is in the cache, if the span takes one.
     fn take_snapshot(&self, cache: &mut CacheParts<'_>, span: &RunSpan) {
         if let (true, SequenceMemory::State(state)) = (span.takes_snapshot, self.node.op.memory()) {
             let from = cache.tables.state_slot(span.seq, span.first_pos);

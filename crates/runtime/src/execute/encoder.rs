@@ -18,7 +18,7 @@ pub(super) struct TextPages {
 }
 
 impl TextPages {
-    /// Slabs of at least so many pages. `None` without the memory for them.
+    /// Slabs of at least that many pages. `None` if there is no memory for them.
     fn fit(&mut self, layout: &KvLayout, n_pages: usize) -> Option<&mut (KvBuffer, KvBuffer)> {
         let needed = n_pages.checked_mul(layout.page_bytes())?;
         if needed > self.slab_bytes || self.slabs.is_none() {

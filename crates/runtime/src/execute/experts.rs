@@ -117,7 +117,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Applies experts' scales, and the biases behind them.
+    /// Applies experts' scales, then the biases.
     fn scale(&self, op: &ExpertLinear, uses: &[(usize, RowUse)], out: &mut [f32]) {
         let Some(scales) = op.scale.map(|scale| &self.vectors[scale.0]) else {
             return;
@@ -132,7 +132,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Choices of a few tokens, one after the other: `scores` has a row for each, and so has `out`.
+    /// Choices of a few tokens, one after the other: `scores` and `out` have a row for each.
     pub(super) fn choices(
         &self,
         op: &Route,

@@ -52,7 +52,7 @@ pub(crate) struct Ops<'a> {
     pub(crate) vectors: &'a [Vec<f32>],
     /// By the graph's tables.
     pub(crate) ropes: &'a [RopeTable],
-    /// Of rows with positions on three axes.
+    /// For rows with positions on three axes.
     pub(crate) planes: Planes<'a>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Who computes ops by their definitions, rows side by side.
+    /// The executor of ops by their definitions, rows side by side.
     pub(super) fn executor(&self) -> Executor<'_, f32> {
         Executor {
             graph: self.graph(),

@@ -34,7 +34,7 @@ pub(crate) struct Executor {
     activations: Activations,
     experts: ExpertScratch,
     attention: AttentionScratch,
-    /// Of encoders.
+    /// Pages for encoders.
     text_pages: TextPages,
     /// Empty between steps; kept for its memory.
     runs: Vec<KvRun<'static>>,

@@ -38,8 +38,7 @@ pub(crate) struct ExpertPart {
 /// Work of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StepKind {
-    /// A node by its op's kernel or definition. Where the op works in place one of the inputs is `out`, and no
-    /// other is.
+    /// A node by its op's kernel or definition. If the op works in place, exactly one of the inputs is `out`.
     Op {
         /// Index in the graph's nodes.
         node: usize,
@@ -89,7 +88,7 @@ pub(crate) struct Head {
     pub(crate) x: Register,
     pub(crate) weight: WeightId,
     pub(crate) bias: Option<WeightId>,
-    /// Nodes behind it that change logits in place, by number.
+    /// Nodes after it that change logits in place, by index.
     pub(crate) tail: Vec<usize>,
     /// The node after those that assembles the logits of several ranks, by index.
     pub(crate) gather: Option<usize>,

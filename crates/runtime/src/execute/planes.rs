@@ -33,7 +33,7 @@ impl PlaneTables {
     }
 }
 
-/// Rows with positions on three axes, and how they turn.
+/// Rows with positions on three axes, and their rotations.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Planes<'a> {
     /// One for each of the graph's tables; none in a model without such positions.

@@ -2,7 +2,7 @@
 
 use crate::kv::prefix::NodeId;
 
-/// Of so many pages in a row one keeps its states longest.
+/// One of this many consecutive pages keeps its states longest.
 pub(super) const CHECKPOINT_PAGES: usize = 16;
 
 /// Layers that share a window, and their page allocator.

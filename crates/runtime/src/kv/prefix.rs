@@ -283,7 +283,7 @@ impl PrefixIndex {
         };
         self.forget(groups, group, node, page);
         if groups[group].window.is_none() {
-            // Every beginning that reaches so far needed that page: the other groups' are useless.
+            // Every beginning of that length needed the page: the other groups' pages are useless.
             for other in 0..self.n_groups {
                 if let Some(page) = self.page(node, other) {
                     self.forget(groups, other, node, page);

@@ -17,7 +17,7 @@ use millrace_graph::{Graph, SequenceMemory, StateShape};
 use millrace_kernels::{KvBuffer, StateSlots};
 use std::ops::Range;
 
-/// The window of the group of states: a token reads the state behind the last page's end at the farthest.
+/// The window of the group of states: a token reads at most as far back as the state after the last page's end.
 pub(super) const STATE_WINDOW: usize = PAGE_TOKENS + 1;
 
 /// Slots kept for released sequences. They are expensive: a slot may take as much as thousands of keys.
@@ -60,7 +60,7 @@ impl StateSlab {
         cast_slice::<u8, f32>(&self.data).get(self.at(index, page))
     }
 
-    /// The same, to be written.
+    /// The same, mutable.
     fn of_page_mut(&mut self, index: usize, page: u32) -> Option<&mut [f32]> {
         self.ranges.get(index)?;
         let at = self.at(index, page);
@@ -200,13 +200,13 @@ impl KvCache {
         state.map(Some).ok_or_else(missing)
     }
 
-    /// The state behind it.
+    /// The state after the token at `position`.
     pub(crate) fn state_behind(&self, seq: SeqId, index: usize, position: usize) -> Option<&[f32]> {
         let page = self.shared().1.page_of_state(seq, position)?;
         self.states.of_page(index, page)
     }
 
-    /// The same, to be written: behind the last token of a page it stays in that page's slot, and the next page's is another.
+    /// The same, mutable: after the last token of a page it stays in that page's slot, and the next page has another.
     pub(crate) fn state_behind_mut(
         &mut self,
         seq: SeqId,
@@ -224,7 +224,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// A sequence's slot for snapshots has its states behind `len` tokens.
+    /// Records that a sequence's slot for snapshots has its states after `len` tokens.
     pub(crate) fn set_snapshot(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         self.sequences.get_mut(seq)?.snapshot = Some(len);
         Ok(())

@@ -74,7 +74,7 @@ impl<'a> PageTables<'a> {
         pages[position / PAGE_TOKENS - first]
     }
 
-    /// The same, where the sequence has such a page.
+    /// The same, if the sequence has such a page.
     pub(crate) fn page_of_state(&self, seq: SeqId, position: usize) -> Option<u32> {
         let (pages, first) = self.state_pages(seq);
         let at = (position / PAGE_TOKENS).checked_sub(first)?;

@@ -135,7 +135,7 @@ fn state(tokens: &[u32]) -> [f32; 2] {
     tokens.iter().fold([0.0; 2], next)
 }
 
-/// Writes the state behind each token as an engine does, from the one before.
+/// Writes the state after each token as an engine does, from the previous one.
 fn advance(cache: &mut KvCache, seq: SeqId, first: usize, tokens: &[u32]) {
     let CacheParts { states, tables, .. } = cache.parts();
     let (pages, first_page) = tables.state_pages(seq);

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::execute::PlanError;
 
 impl LoadedModel {
-    /// The model of one rank: its graph, over the same files. Of weights that were derived it has copies of its parts.
+    /// The model of one rank: its graph, over the same files. It has copies of its parts of derived weights.
     pub(crate) fn for_rank(model: &LoadedModel, place: RankPlace) -> Result<LoadedModel, Error> {
         let RankGraph { graph, parts } = shard(&model.model.graph, place);
         let used = graph.nodes.iter().flat_map(|node| node.op.weights());

@@ -185,7 +185,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Probabilities of the scores that the call before gave.
+    /// Probabilities of the scores from the previous call.
     pub(super) fn softmax(&mut self, node: usize, n_keys: usize) -> Result<(), NpuError> {
         let wrong = |problem: &str| NpuError::plan("softmax", problem);
         let graph = &self.npu.model.model().graph;

@@ -30,7 +30,7 @@ impl fmt::Debug for SequencePages<'_> {
 }
 
 impl<'a> SequencePages<'a> {
-    /// Of that sequence.
+    /// The pages of that sequence.
     pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> SequencePages<'a> {
         let (layers, tables) = cache.shared();
         SequencePages {
@@ -41,7 +41,7 @@ impl<'a> SequencePages<'a> {
         }
     }
 
-    /// The state behind a position.
+    /// The state after the token at a position.
     pub(super) fn state(&self, index: usize, position: usize) -> Option<&'a [f32]> {
         self.cache.state_behind(self.seq, index, position)
     }

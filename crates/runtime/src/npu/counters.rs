@@ -17,7 +17,7 @@ pub struct PhaseCounters {
     pub n_dispatches: u64,
     /// Bytes that crossed buffers; weights that were loaded before the first call are not in it.
     pub traffic: Traffic,
-    /// Time on the device, as the device says; modelled on a virtual one.
+    /// Time on the device, from the device itself; modelled on a virtual one.
     pub device_ns: u64,
     /// Time of the host's steps and of moving values, measured on this computer.
     pub host_ns: u64,

@@ -17,7 +17,7 @@ use millrace_plan::{Binding, CachePart, KeyRange, cache_element};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Whose rows the device has.
+/// The rows on the device, and the sequence they belong to.
 #[derive(Default)]
 pub(super) struct DeviceCache(Mutex<CacheCopy>);
 
@@ -80,7 +80,7 @@ impl DeviceCache {
         self.set_in(layer, n_rows, usize::MAX);
     }
 
-    /// The same where the device has room for so many rows, one behind the other in a ring.
+    /// The same if the device has room for `room` rows, as a ring.
     fn set_in(&self, layer: usize, n_rows: usize, room: usize) {
         let mut copied = lock(&self.0);
         if copied.layers.len() <= layer {

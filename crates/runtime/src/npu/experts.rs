@@ -22,7 +22,7 @@ use std::time::Instant;
 pub struct ExpertDispatch<'a> {
     /// The expert: a matrix of the weight.
     pub expert: usize,
-    /// Its rows of the dispatch, in their order; those of padding behind them are zeros.
+    /// Its rows of the dispatch, in their order; rows of padding after them are zeros.
     pub rows: &'a [ExpertUse],
 }
 
@@ -207,7 +207,7 @@ impl Pass<'_> {
         Ok(all)
     }
 
-    /// The dispatch's rows of x, zeros behind them.
+    /// The dispatch's rows of x, padded with zeros.
     fn gathered(
         &self,
         at: &ExpertPass<'_>,

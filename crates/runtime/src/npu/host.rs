@@ -204,9 +204,9 @@ impl HostContext<'_> {
         Ok(())
     }
 
-    /// Any op but those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
-    /// row of its inputs has position `first`. Definitions are computed of the rows before `n_real`, as those behind
-    /// it are padding; their results are zeros.
+    /// Any op except those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
+    /// row of its inputs has position `first`. Definitions are computed for the rows before `n_real`; later rows are
+    /// padding, and their results are zeros.
     pub(super) fn op(
         &self,
         node: &Node,

@@ -33,7 +33,7 @@ fn programs(device: Arc<dyn Device>, options: &NpuOptions) -> ProgramCache {
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
     pub(super) planner: Arc<dyn Planner>,
-    /// Who makes the plans of passes that somebody looks at.
+    /// The planner for observed passes.
     observed: Option<Arc<dyn Planner>>,
     pub(super) options: NpuOptions,
     pub(super) cpu: Cpu,
@@ -149,7 +149,7 @@ impl NpuModel {
         &self.model
     }
 
-    /// Who makes its plans.
+    /// The planner of its plans.
     pub fn planner(&self) -> &Arc<dyn Planner> {
         &self.planner
     }
@@ -226,8 +226,8 @@ impl NpuModel {
         *lock(&self.loaded)
     }
 
-    /// Passes a result on. Where it says that the device was lost, programs and buffers are let go,
-    /// so that the next call makes them anew.
+    /// Passes a result on. If it says that the device was lost, programs and buffers are dropped,
+    /// so that the next call makes them again.
     pub(crate) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
         let error = result.as_ref().err().and_then(NpuError::device);
         if error.is_some_and(DeviceError::is_loss) {
@@ -346,7 +346,7 @@ impl NpuModel {
             .clone())
     }
 
-    /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
+    /// Allocates a plan's buffers and fills static slots: once, and tables again for other positions.
     pub(super) fn fill(&self, prepared: &PreparedPlan, first: usize) -> Result<(), NpuError> {
         let mut filled = lock(&prepared.filled);
         if *filled && !prepared.has_tables() {
@@ -396,7 +396,7 @@ impl NpuModel {
         Ok(())
     }
 
-    /// Fills the tables of a call that begin at another position than `first`, which `tables` says of each by its name.
+    /// Fills the tables of a call that begin at another position than `first`; `tables` has the position of each by name.
     fn refill_tables(
         &self,
         (prepared, call, index): (&PreparedPlan, &Call, usize),

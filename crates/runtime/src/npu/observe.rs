@@ -31,9 +31,9 @@ pub struct Observation<'a> {
     pub first: usize,
     /// Number of tokens without padding.
     pub n_real: usize,
-    /// The pass's tokens, padding behind them.
+    /// The pass's tokens, followed by padding.
     pub tokens: &'a [u32],
-    /// Of a call of experts, the dispatch: the host's rows of its result are in place, those of experts behind it not yet.
+    /// For a call of experts, the dispatch: the host's rows of its result are in place, those of later experts not yet.
     pub expert: Option<ExpertDispatch<'a>>,
     pub(super) uses: &'a [SlotUse],
     pub(super) values: &'a HostValues,

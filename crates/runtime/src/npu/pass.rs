@@ -48,7 +48,7 @@ pub(super) struct Pass<'a> {
     /// By buffer, the scales that the planner keeps for the host's writes in this pass.
     pub(super) scales: Vec<Scales>,
     pub(super) values: &'a mut HostValues,
-    /// Of the key-value head at work: its scores, then their probabilities.
+    /// Scores of the present key-value head, then their probabilities.
     pub(super) scores: Vec<f32>,
     /// A token's rows for the heads of the last gated delta net, and the net's node.
     pub(super) delta_rows: Option<(usize, Vec<f32>)>,

@@ -18,7 +18,7 @@ pub(super) struct PreparedPlan {
     keys: Vec<String>,
     /// By step: values whose host copies are not needed afterwards.
     spent: Vec<Vec<ValueId>>,
-    /// By layer and part of its cache, a call and its slot that have it.
+    /// By layer and part of its cache, a call and the slot that holds it.
     caches: HashMap<(usize, CachePart), (usize, usize)>,
     /// Whether its static slots have content.
     pub(super) filled: Mutex<bool>,

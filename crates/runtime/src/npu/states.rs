@@ -47,7 +47,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Keeps the state behind it.
+    /// Keeps the state after the token.
     pub(super) fn keep_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), String> {
         let state = self.cache.state_behind_mut(self.seq, index, self.first)?;
         let to: &mut [u8] = cast_slice_mut(state);

@@ -18,7 +18,7 @@ const SAMPLE_BYTES: usize = 64;
 pub(super) struct RankSetup(Vec<(String, String)>);
 
 impl RankSetup {
-    /// Of a whole model and the options of its engine.
+    /// Setup of a whole model and the options of its engine.
     pub(super) fn of(model: &LoadedModel, options: &EngineOptions) -> Result<RankSetup, Error> {
         let cpu = Cpu::new(CpuOptions {
             n_threads: Some(1),

@@ -27,7 +27,7 @@ pub struct LinkMeasurement {
     pub n_ranks: usize,
     /// Gathers by ascending size.
     pub gathers: Vec<GatherTime>,
-    /// Nanoseconds in which rank 0 hands one small message over, not waiting until it arrives.
+    /// Nanoseconds in which rank 0 sends one small message, without waiting for its arrival.
     pub message_ns: f64,
 }
 

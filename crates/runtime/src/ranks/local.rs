@@ -7,7 +7,7 @@ use millrace_graph::RankPlace;
 
 use super::{RankError, Ranks};
 
-/// A rank among threads of one process: a channel to and from each other one.
+/// A rank among threads of one process, with a channel to and from each other rank.
 pub struct LocalRanks {
     place: RankPlace,
     timeout: Duration,

@@ -11,8 +11,8 @@ use crate::cpu_engine::{EngineMemory, EngineOptions};
 /// Memory and traffic of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankPlan {
-    /// Bytes of weights that it multiplies with, in the file's formats. Of tables it reads the rows of its tokens alone,
-    /// so they are not counted.
+    /// Bytes of weights that it multiplies with, in the file's formats. Tables are not counted, because it reads only
+    /// the rows of its tokens.
     pub weight_bytes: u64,
     /// Bytes of weights that one token reads: less where it uses some experts of many.
     pub read_bytes: u64,
@@ -20,7 +20,7 @@ pub struct RankPlan {
     pub kv_bytes: u64,
     /// Bytes of scratch for activations; saturates.
     pub scratch_bytes: u64,
-    /// Values that are put together a pass.
+    /// Values assembled from all ranks in a pass.
     pub n_gathers: usize,
     /// Bytes that it sends to all other ranks together, for each token of a pass whose logits are needed.
     pub sent_bytes: u64,
@@ -76,7 +76,7 @@ fn read_bytes(graph: &Graph) -> u64 {
     costs.map(|cost| cost.weight_bytes).sum::<f64>() as u64
 }
 
-/// Given and taken, a token.
+/// Bytes sent and received for a token.
 fn exchanged_bytes(graph: &Graph) -> (u64, u64) {
     let (mut sent, mut received) = (0, 0);
     for node in &graph.nodes {

@@ -10,7 +10,7 @@ mod texts;
 
 const N_DRAWS: usize = 20_000;
 
-/// A vocabulary of so many words.
+/// A vocabulary of these words.
 #[derive(Debug)]
 struct WordTexts(&'static [&'static str]);
 
@@ -303,7 +303,7 @@ fn the_order_of_stages_matters_and_can_be_said() {
         let weight = |i: usize| if i < n { p[i].powf(0.25) } else { 0.0 };
         normal(&(0..4).map(weight).collect::<Vec<f64>>())
     };
-    // Before the temperature two reach 0.7; behind it three do.
+    // Before the temperature two tokens reach 0.7; after it three do.
     for (order, expected) in [
         ("top_p;temperature", flat(2)),
         ("temperature;top_p", flat(3)),

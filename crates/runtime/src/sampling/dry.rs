@@ -34,8 +34,8 @@ pub(super) fn apply(
     }
 }
 
-/// Of each token that followed an earlier occurrence of the text's end: how long that occurrence was, at most `reach` tokens.
-/// Those shorter than `least` are left out.
+/// Length of the longest earlier occurrence of the text's end, at most `reach` tokens, for each token that followed one.
+/// Occurrences shorter than `least` are left out.
 fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, usize> {
     let mut longest: HashMap<u32, usize> = HashMap::new();
     // The text backwards: agreement with its beginning is agreement with the text's end.

@@ -51,7 +51,7 @@ pub enum BuiltinStage {
     MinP(f32),
     /// Penalises repeated sequences.
     Dry(Dry, Breakers),
-    /// Keeps logits within so many standard deviations of the largest (Tang et al. 2024).
+    /// Keeps logits within this many standard deviations of the largest (Tang et al. 2024).
     TopNSigma(f32),
     /// Excludes top choices.
     Xtc(Xtc),
@@ -161,7 +161,7 @@ fn penalties(candidates: &mut [TokenCandidate], recent: &[u32], factors: [f32; 3
     }
 }
 
-/// Up to so many are found without sorting all.
+/// Up to this many are found without sorting all.
 pub(super) const FEW: usize = 256;
 
 /// As [`BuiltinStage::TopK`] of all, the largest first.

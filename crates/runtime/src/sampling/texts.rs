@@ -53,7 +53,7 @@ impl Breakers {
         }
     }
 
-    /// The number of tokens behind the last one in which a breaker ends.
+    /// The number of tokens after the last one in which a breaker ends.
     pub(super) fn reach(&self, tokens: &[u32]) -> usize {
         let Some(texts) = &self.texts else {
             return tokens.len();
@@ -91,7 +91,7 @@ impl Breakers {
     }
 }
 
-/// Whether `part` occurs in `text` with an end behind `from`.
+/// Whether `part` occurs in `text` and ends after `from`.
 fn ends_behind(text: &[u8], part: &str, from: usize) -> bool {
     let start = (from + 1).saturating_sub(part.len());
     contains(&text[start..], part.as_bytes())

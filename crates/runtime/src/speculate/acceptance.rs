@@ -3,7 +3,7 @@
 /// Classes of sureness.
 pub(super) const N_CLASSES: usize = 8;
 
-/// Drafts back after which a draft counts a third: texts change.
+/// Number of drafts after which an older draft counts a third: texts change.
 const MEMORY: f64 = 100.0;
 
 /// Number of drafts that the experience of other texts is worth to a new one.
@@ -54,7 +54,7 @@ impl Rate {
         self.accepted = self.accepted * fade + f64::from(u8::from(accepted));
     }
 
-    /// The same rate, known from so many drafts at most.
+    /// The same rate, with the weight of at most that many drafts.
     fn at_most(self, tried: f64) -> Rate {
         let share = tried / self.tried.max(tried);
         Rate {
@@ -96,7 +96,7 @@ impl Acceptance {
         self.classes[class].estimate(BY_PROBABILITY[class].1)
     }
 
-    /// The same of a draft that is yet to be made.
+    /// The same for a draft that is yet to be made.
     pub(super) fn of_next(&self) -> f64 {
         self.all.estimate(0.7)
     }

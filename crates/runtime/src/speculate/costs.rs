@@ -5,13 +5,13 @@ use super::plan::Outlook;
 use super::writing::Drafting;
 use super::{Guess, MAX_DRAFTS};
 
-/// The newest sample counts an eighth.
+/// Weight of the newest sample.
 const NEWEST: f64 = 1.0 / 8.0;
 
 /// Assumed cost of each row beyond those measured, as a share of the step, until it is tried.
 const UNSEEN_ROW: f64 = 0.03;
 
-/// Steps back after which a step counts a third in the rate of tokens.
+/// Number of steps after which an older step counts a third in the rate of tokens.
 const RATE_MEMORY: f64 = 64.0;
 
 /// Share of the time that may go into trying drafts that do not seem to pay.
@@ -55,9 +55,9 @@ struct RecentDraws {
 /// token each.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Of steps, by the number of their rows; 0 is never used.
+    /// Time of a step, by the number of its rows; 0 is never used.
     steps: Vec<Mean>,
-    /// Of one drafted token.
+    /// Time of one drafted token.
     draft: Mean,
     /// By rows without drafts: many sequences together reach more tokens than one alone.
     reached: Vec<RecentDraws>,
@@ -155,7 +155,7 @@ impl Pace {
         least
     }
 
-    /// Whether to draft another token behind these.
+    /// Whether to draft another token after these.
     pub(super) fn goes_on(
         &self,
         acceptance: &Acceptance,
@@ -185,7 +185,7 @@ impl Pace {
         best.map_or(0, |(n, _)| n)
     }
 
-    /// The step under way has so many drafts more.
+    /// The step under way has that many more drafts.
     pub(super) fn added(&mut self, n_drafts: usize) {
         self.n_drafted += n_drafts;
     }
@@ -204,7 +204,7 @@ impl Pace {
         }
     }
 
-    /// A step over `n_rows` and `n_drafts` gave so many tokens.
+    /// Records that a step over `n_rows` and `n_drafts` drew that many tokens.
     pub(super) fn stepped(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, ns: u64) {
         let (ns, n_all) = (ns as f64, n_rows + n_drafts);
         if self.steps.len() <= n_all {

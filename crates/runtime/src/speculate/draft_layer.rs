@@ -37,7 +37,7 @@ struct LayerSequence {
     own: SeqId,
     /// The position in the text of its own first token.
     first: usize,
-    /// Tokens that are to be computed behind its own, and the states before them, `[tokens, d_model]`.
+    /// Tokens to be computed after its own, and the states before them, `[tokens, d_model]`.
     tokens: Vec<u32>,
     states: Vec<f32>,
     /// Tokens of the text that the target computed.
@@ -225,8 +225,8 @@ impl DraftLayer {
         Ok(Drafting::new(total_ns, (n_read, read_ns), out.len()))
     }
 
-    /// Writes behind `token`, the only one that the target has not computed. Returns how many tokens were read first, and
-    /// the time of that.
+    /// Continues after `token`, the only one that the target has not computed. Returns how many tokens were read first,
+    /// and the time of that.
     fn draft_behind(
         &mut self,
         state: &mut LayerSequence,

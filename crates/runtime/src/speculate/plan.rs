@@ -11,7 +11,7 @@
 pub struct Outlook<'a> {
     /// Probability of each draft already made to be drawn if those before it are.
     pub made: &'a [f64],
-    /// The same of drafts yet to be made.
+    /// The same for drafts yet to be made.
     pub next: f64,
     /// Time of each draft yet to be made, in nanoseconds.
     pub draft_ns: f64,

@@ -21,7 +21,7 @@ pub(super) struct Drafting {
 const MUCH: usize = 8;
 
 impl Drafting {
-    /// Of `n_drafts` behind `n_read` tokens that were read first, which took `read_ns` of the whole.
+    /// The time of `n_drafts` after `n_read` tokens that were read first, which took `read_ns` of the whole.
     pub(super) fn new(total_ns: u64, (n_read, read_ns): (usize, u64), n_drafts: usize) -> Drafting {
         // Another draft will not cost that reading; the first draft came with it.
         let (drafts_ns, n_drafts) = match n_read > MUCH {
@@ -72,7 +72,7 @@ impl GuessWriter {
             }
             let class = of_probability(probability(row, token));
             out.push(Guess { token, class });
-            // Nothing is drawn behind an end.
+            // Nothing is drawn after an end.
             if out.len() >= most || turn.ends_with(token) || !goes_on(out) {
                 return Ok(());
             }

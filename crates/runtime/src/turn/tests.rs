@@ -83,7 +83,7 @@ fn drafted_tokens_that_agree_are_not_fed_again() {
     let mut turn = turn(&model, GenerateParams::default());
     feed(&mut turn, 99);
     turn.push_token(20);
-    // Fed with two drafts behind the token; the first is right, the second is not.
+    // Fed with two drafts after the token; the first is right, the second is not.
     let n_fed = 1 + 1;
     turn.push_token(21);
     turn.push_token(22);
@@ -242,7 +242,7 @@ fn what_cannot_begin_is_refused() {
     ));
 }
 
-/// Thoughts in brackets behind each other, then the answer.
+/// Thoughts in brackets one after the other, then the answer.
 fn thought_and_text(turn: &mut Turn, tokens: &[u32]) -> (String, String) {
     let (mut thought, mut text) = (String::new(), String::new());
     for token in tokens {

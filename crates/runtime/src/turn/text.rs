@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Turn;
 use super::thoughts::{Phase, Thinking, ThoughtScanner, TurnPiece};
 
-/// How far a turn has thought.
+/// Progress of a turn's thoughts.
 #[derive(Debug)]
 pub(super) struct ThoughtState {
     pub(super) scanner: ThoughtScanner,
@@ -19,8 +19,8 @@ pub(super) struct ThoughtState {
 }
 
 impl Turn {
-    /// The turn of a model that thinks: its text and its stop texts are the answer's, and thoughts come apart, in
-    /// [`next_pieces`](Turn::next_pieces).
+    /// The turn of a model that thinks: its text and its stop texts are the answer's, and thoughts are returned
+    /// separately, by [`next_pieces`](Turn::next_pieces).
     #[must_use]
     pub fn with_thinking(mut self, thinking: &Thinking) -> Turn {
         let scanner = ThoughtScanner::new(thinking);

@@ -36,7 +36,7 @@ impl Thinking {
 /// A new piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnPiece {
-    /// Of the answer.
+    /// Part of the answer.
     Answer(String),
     /// Part of a thought, without the marks around it and the white space beside them.
     Thought(String),

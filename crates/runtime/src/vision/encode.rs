@@ -115,7 +115,7 @@ impl VisionEncoder {
         self.encode_by(cpu, &mut OnCpu, pixels, watch)
     }
 
-    /// The same with the stages computed by somebody.
+    /// The same with given stages.
     pub(super) fn encode_by<E: From<Error>>(
         &self,
         cpu: &Cpu,

@@ -75,7 +75,7 @@ struct VisionProduct<'a> {
     bias: &'a [f32],
 }
 
-/// The vision encoder's matrix of that kind; of block `index`, where blocks have it.
+/// The vision encoder's matrix of that kind; of block `index`, if blocks have it.
 fn stored<'t>(
     encoder: &'t VisionEncoder,
     projection: &'t Weight,
@@ -165,7 +165,7 @@ impl OnDevice<'_> {
         let container = &*program.program.container;
         let key = format!("{}_L{index}", container.name());
         let slots = container.slots();
-        // All but matrices is shared by the blocks, which run one after the other.
+        // The blocks run one after the other and share everything but matrices.
         let name = |slot: usize| match program.slots.get(slot)? {
             VisionSlot::Matrix { .. } => None,
             _ => Some(format!("{}:{}", container.name(), slots[slot].name)),
@@ -297,7 +297,7 @@ impl VisionProduct<'_> {
             bytes,
             bias,
         } = self;
-        // Of the projection rows and columns have changed places.
+        // The projection has rows and columns exchanged.
         let (own_n, own_k) = match bias.len() {
             0 => (weight.k, weight.n),
             _ => (weight.n, weight.k),

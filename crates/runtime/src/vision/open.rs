@@ -140,7 +140,7 @@ fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
         }
     }
     found.sort();
-    // The one that is named after the model, before any other.
+    // The file named after the model comes first.
     let own = file.and_then(|file| file.file_name()).map(|name| {
         let name = format!("mmproj-{}", name.to_string_lossy());
         folder.join(name)

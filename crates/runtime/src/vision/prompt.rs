@@ -7,7 +7,7 @@ use crate::Error;
 use crate::image::PLACEHOLDER;
 use millrace_model::vision::{ImageMarks, RowsAt};
 
-/// Whose way of putting images into prompts.
+/// Convention for putting images into prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStyle {
     /// transformers' processor: an image that becomes a square is stretched, with two line ends before and after it for Gemma 3.
@@ -168,7 +168,7 @@ mod tests {
             place: 8,
             end: Some(9),
         };
-        // A place without its end is a token as any other.
+        // A place without its end is an ordinary token.
         let tokens = [1, 8, 9, 8, 2, 8, 9];
         let found = between.with_rows(&tokens, &[2, 1]).unwrap();
         assert_eq!(found, [1, 8, P, P, 9, 8, 2, 8, P, 9]);

@@ -14,7 +14,7 @@ use crate::{Engine, Error, LoadedModel};
 /// How images are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whose way of preparing images and of putting them into prompts.
+    /// Convention for preparing images and putting them into prompts.
     pub style: ImageStyle,
     /// Also read parts of long images, up to four.
     pub pan_and_scan: bool,

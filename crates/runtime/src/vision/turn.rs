@@ -1,4 +1,4 @@
-//! Rotary positions of patches: which pairs of a head turn by rows and which by columns.
+//! Rotary positions of patches: which pairs of a head rotate by rows and which by columns.
 
 use millrace_kernels::{Cpu, RopeTable, rope_from};
 use millrace_model::VisionConfig;
@@ -9,7 +9,7 @@ use super::order::PatchOrder;
 /// Rotation of pairs by one axis.
 pub(super) struct AxialTurn {
     by_rows: bool,
-    /// The first element of a head that turns.
+    /// The first element of a head that rotates.
     first: usize,
     table: RopeTable,
 }

@@ -71,7 +71,7 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
             text[key] = json!(n_vocab);
         }
     }
-    // Tokens of the class's own vocabulary: here the tokenizer says which end a text.
+    // Tokens of the class's own vocabulary: here the tokenizer determines which end a text.
     for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
         text[key] = Value::Null;
     }

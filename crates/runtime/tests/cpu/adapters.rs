@@ -138,7 +138,7 @@ fn factors_are_those_of_the_configuration() {
             &own("alpha", "lora_alpha", (ALPHA / 2.0).into())
         ) < NEAR
     );
-    // Of some modules.
+    // For some modules.
     let patterns = json!({"q_proj": 0.5 * ALPHA, "layers.1.mlp.up_proj": 3});
     let pattern = own("pattern", "alpha_pattern", patterns);
     assert!(distance(&times(1.0), &pattern) > 1e-3);

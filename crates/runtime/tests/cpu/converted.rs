@@ -90,7 +90,7 @@ fn has_experts(path: &Path) -> bool {
         .is_some()
 }
 
-/// Of a mixture one row in ten may be another sum: where scores nearly tie, rounding turns a choice of experts over.
+/// In a mixture one row in ten may be a different sum: where scores nearly tie, rounding changes the choice of experts.
 fn assert_most_rows(n_beyond: usize, found: &GoldenMatrix, what: &str) {
     let n_rows = found.n();
     assert!(

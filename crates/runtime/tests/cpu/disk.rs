@@ -121,7 +121,7 @@ fn a_sequence_that_was_cut_is_saved_as_far_as_it_is_whole() {
         let seq = other.create().unwrap();
         other.load_sequence(seq, &path).unwrap().unwrap();
         let held = other.len(seq).unwrap();
-        // States are those behind the end of a page.
+        // States exist at the end of a page.
         assert!(held == 140 || held == 128, "{name}: {held}");
         let expected = computed(name, options(), &tokens, tokens.len() - held);
         assert!(
@@ -218,7 +218,7 @@ fn every_flip_and_every_cut_is_refused() {
         fs::write(&path, [&whole[..], &vec![0; extra]].concat()).unwrap();
         refusal(&mut engine, &path);
     }
-    // Nothing that was refused has left anything behind.
+    // Refused files have left nothing behind.
     assert_eq!(engine.kv_usage().used_bytes, 0);
     fs::write(&path, &whole).unwrap();
     let seq = engine.create().unwrap();

@@ -20,7 +20,7 @@ fn engine(path: &Path, level: Option<Level>, n_threads: usize) -> CpuEngine {
     let options = EngineOptions {
         level,
         n_threads: Some(n_threads),
-        // Of a judge, which has a cache.
+        // For a judge, which has a cache.
         kv_type: KvType::F32,
         max_sequences: 4,
         max_chunk: 3,

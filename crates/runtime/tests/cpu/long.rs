@@ -31,13 +31,13 @@ fn text() -> Vec<u32> {
     (0..PROMPT + ANSWER + QUESTION).map(token).collect()
 }
 
-/// Reads tokens; the logits behind the last.
+/// Reads tokens; returns the logits after the last.
 fn read(engine: &mut CpuEngine, seq: SeqId, tokens: &[u32]) -> Vec<f32> {
     let item = BatchItem::new(seq, tokens, LogitsFor::Last);
     engine.compute(&[item]).unwrap().logits(0).to_vec()
 }
 
-/// The second turn: the tokens that it found, and the logits behind it.
+/// The second turn: the tokens that it found cached, and the logits after it.
 fn second_turn(engine: &mut CpuEngine) -> (usize, Vec<f32>) {
     let text = text();
     let seq = engine.create().unwrap();

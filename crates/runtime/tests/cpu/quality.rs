@@ -29,7 +29,7 @@ struct Budget {
     /// Normalised mean square error of the logits of models with random weights. This is the hardest
     /// case, since errors of layers add up and the models were not trained to tolerate them.
     random_nmse: f64,
-    /// The same of the demo model on a text of its kind.
+    /// The same for the demo model on a text of its kind.
     demo_nmse: f64,
     /// Change of the demo model's mean negative log-likelihood, in nats a token, either way. Its
     /// exponential is the change of the perplexity.

@@ -85,7 +85,7 @@ fn same(
     same_forced(engine, prompt, params, speculator, &[], what)
 }
 
-/// The same of a text whose first tokens are given.
+/// The same for a text whose first tokens are given.
 fn same_forced(
     engine: &mut dyn Engine,
     prompt: &[u32],
@@ -228,7 +228,7 @@ fn sliding_windows_are_rolled_back() {
     are_rolled_back("gemma-tiny", 6);
 }
 
-/// The same of layers that keep a state, over the ends of pages.
+/// The same for layers that keep a state, over the ends of pages.
 #[test]
 fn states_are_rolled_back() {
     are_rolled_back("qwen35-tiny", 4);

@@ -127,7 +127,7 @@ const WITH_STATES: [&str; 12] = [
     "qwen3next",
 ];
 
-/// Within a page, at its end and behind a cut, both sides of a fork go on as if they were alone.
+/// Within a page, at its end and after a cut, both sides of a fork go on as if they were alone.
 #[test]
 fn forks_of_every_family_go_their_own_way() {
     for name in WITH_STATES {
@@ -165,7 +165,7 @@ fn forks_of_every_family_go_their_own_way() {
             engine.truncate(seq, at).unwrap();
             let fork = engine.fork(seq).unwrap();
             let second = engine.fork(fork).unwrap();
-            // Both in one step, then one behind the other.
+            // Both in one step, then one after the other.
             let items = [(seq, &all[at..at + 30]), (fork, &other[at..at + 30])];
             let items = items.map(|(seq, tokens)| BatchItem::new(seq, tokens, LogitsFor::All));
             let output = engine.compute(&items).unwrap();

@@ -94,7 +94,7 @@ fn forks_cuts_and_company_change_no_bit() {
     let again = one_by_one(&mut engine, alone, &text[PAGE..]);
     assert!(again == expected[PAGE - start..]);
     engine.release(alone).unwrap();
-    // In the slots of one that is gone, taking turns with another and forked within a page and at its end.
+    // In the slots of a released sequence, taking turns with another and forked within a page and at its end.
     let (seq, other) = (engine.create().unwrap(), engine.create().unwrap());
     append(&mut engine, seq, &text[..start]);
     append(&mut engine, other, &text[7..30]);

@@ -48,7 +48,7 @@ pub(crate) fn device() -> Arc<VirtualDevice> {
     Arc::new(planner(Features::NONE).device(cpu))
 }
 
-/// Every prompt padded to so many tokens.
+/// Every prompt padded to that many tokens.
 pub(crate) fn padded_to(n_tokens: u64) -> NpuOptions {
     NpuOptions {
         prefill_tokens: Some(n_tokens),

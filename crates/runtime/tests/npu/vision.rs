@@ -64,7 +64,7 @@ fn blocks_on_the_array_give_what_transformers_does() {
     assert!(worst < BOUND, "{worst}");
 }
 
-/// Every tensor reaches its slot, or the host: with other numbers in half of one the result is another.
+/// Every tensor reaches its slot, or the host: other numbers in half of one change the result.
 #[test]
 fn every_tensor_counts() {
     let golden = VisionGolden::all().remove(0);

@@ -145,7 +145,7 @@ fn cuts_forks_and_prefixes_change_no_bit() {
             golden.name
         );
         forks_agree(&mut engine, (&tokens, inside), &images, &whole);
-        // A prefix that other sequences left, in company of text.
+        // A prefix that other sequences left, together with text.
         for n_kept in [tokens.len() - 1, 33, 17, inside] {
             let [seq, other] = [0; 2].map(|_| engine.create().unwrap());
             let held = engine.reuse_prefix(seq, &tokens[..n_kept + 1]).unwrap();
@@ -192,7 +192,7 @@ fn forks_agree(
             let found = engine.compute(&[item]).unwrap();
             assert!(found.logits(0) == &whole.data[last * width..]);
         }
-        // States behind rows of images are not computed again.
+        // States after rows of images are not computed again.
         Err(error) => {
             let is_recurrent = engine.model().model().config.recurrent.is_some();
             assert!(
@@ -206,7 +206,7 @@ fn forks_agree(
     }
 }
 
-/// Rows of the same numbers on another grid turn otherwise, and so does text behind them.
+/// Rows of the same numbers on another grid rotate differently, and so does text after them.
 #[test]
 fn places_are_seen() {
     let golden = VisionGolden::named("qwen3vl-vision");

@@ -210,7 +210,7 @@ fn lengths_around_every_edge() {
         for window in [None, Some(64), Some(270)] {
             let shape = shape(2, 1, 16, window);
             for length in [15, 16, 17, 63, 64, 65, 255, 256, 257, 513] {
-                // The last rows suffice: the earlier ones are other lengths.
+                // The last rows suffice: the earlier rows are covered by other lengths.
                 let steps = [vec![(0, length - 3..length)], vec![(0, length..length + 1)]];
                 compare(&cpu, shape, (KvType::F16, 32), &steps);
             }

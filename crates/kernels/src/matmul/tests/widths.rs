@@ -94,7 +94,7 @@ struct WidthExpectation {
     allowed: Vec<f32>,
 }
 
-/// Of layouts that multiply whole numbers.
+/// For layouts that multiply whole numbers.
 fn of_integers(x: &[f32], weight: &WeightMatrix<'_>) -> Option<WidthExpectation> {
     let out = oracle::matmul::matmul_i8(x, TOKENS, weight)?;
     // Scales moved by a power of two underflow elsewhere.
@@ -197,7 +197,7 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
     (n_cases, of_dtype.len() * widths.len() * MOST_TOKENS)
 }
 
-/// Checks formats, and says how many cases of how many that was.
+/// Checks formats, and prints the number of cases run and of all cases.
 fn check_formats(dtypes: impl Iterator<Item = DType>) {
     let all = sample::is_whole();
     let (mut done, mut of) = (0, 0);

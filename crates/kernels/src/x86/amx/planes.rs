@@ -153,7 +153,7 @@ tile_of_layout!(
 /// Sums of a tile of tokens with a plane of a panel.
 type PlaneTotals = [[i32; PANEL_ROWS]; TILE_ROWS];
 
-/// Those of both planes of each panel.
+/// Totals of both planes of each panel.
 #[repr(align(64))]
 struct PlaneSums([[PlaneTotals; 2]; GROUP_PANELS]);
 
@@ -180,7 +180,7 @@ unsafe fn tile_all<U: TileUnit, const SUB: usize, const MIN: bool>(
                 multiply(&mut unit, args, x, panel, &mut sums);
                 for p in 0..args.n_panels {
                     let lines = panel.add(p * args.panel_stride + 2 * PLANE_LINES * LINE_BYTES);
-                    // `add_superblock` counts from the scales, which planes have no more.
+                    // `add_superblock` counts from the scales, which planes do not have.
                     let tail = lines.wrapping_sub(256 / SUB * LINE_BYTES);
                     let [high, low] = &sums.0[p];
                     for (t, (high, low)) in high.iter().zip(low).enumerate().take(n_tokens) {

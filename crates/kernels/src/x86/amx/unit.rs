@@ -81,7 +81,7 @@ impl Shapes {
 /// Every function needs the unit's instructions, and all but the first two shapes that were set and not released; registers that take part
 /// in a product have the shapes that [`Shapes::new`] gives them.
 pub(crate) trait TileUnit {
-    /// A unit of no shapes.
+    /// A unit without shapes.
     fn new() -> Self;
 
     /// Sets all shapes, which zeroes all registers.
@@ -103,7 +103,7 @@ pub(crate) trait TileUnit {
     /// `4j..4j + 4` of sixteen rows of weights, four each.
     unsafe fn dot_signed_unsigned<const C: usize, const A: usize, const B: usize>(&mut self);
 
-    /// The same of signed with signed bytes (`TDPBSSD`).
+    /// The same for signed with signed bytes (`TDPBSSD`).
     unsafe fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
 
     /// The same for bf16, two in place of four, in f32 (`TDPBF16PS`). Fused multiply-adds from zero sum the products of the even

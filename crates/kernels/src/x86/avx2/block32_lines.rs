@@ -288,8 +288,8 @@ unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m256 {
     times_six_bits(with_d, lower, _mm256_set1_epi32(j as i32))
 }
 
-/// IQ4_XS: d times the six-bit scale of block `j`, 32 taken away. `with_d`: the f16 with the upper two bits of all blocks above it,
-/// `lower`: the lower four bits of each.
+/// IQ4_XS: d times the six-bit scale of block `j`, minus 32. `with_d` is the f16 with the upper two bits of all blocks above it,
+/// `lower` the lower four bits of each.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn times_six_bits(with_d: __m256i, lower: __m256i, j: __m256i) -> __m256 {

@@ -96,7 +96,7 @@ unsafe fn weights<const FORMAT: u8>(at: *const u8) -> __m256 {
     }
 }
 
-/// The last columns of a row, fewer than a vector, with zeros behind.
+/// The last columns of a row, fewer than a vector, padded with zeros.
 #[repr(align(32))]
 struct LastColumns([u8; VECTOR * size_of::<f32>()]);
 
@@ -309,7 +309,7 @@ struct RowBlock {
     row_stride: usize,
     /// Columns.
     k: usize,
-    /// Whether rows have zeros behind the last column, to the end of its vector.
+    /// Whether rows are padded with zeros after the last column, to the end of its vector.
     is_padded: bool,
 }
 

@@ -68,7 +68,7 @@ pub(crate) struct BlockLevels {
 }
 
 impl BlockLevels {
-    /// Of a format with an offset.
+    /// Levels of a format with an offset.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn unsigned(bytes: __m256i) -> BlockLevels {
@@ -151,7 +151,7 @@ pub(crate) unsafe fn pack<F: Unpack, const OFFSET: u8>(args: &PackArgs) {
     }
 }
 
-/// The layout of a format with so many scales for 32 columns.
+/// The layout of a format with that many scales for 32 columns.
 pub(crate) const fn layout(scales: usize) -> PanelLayout {
     if scales == 1 {
         PanelLayout::Block32

@@ -250,7 +250,7 @@ unsafe fn scales_of_x<const N: usize>(x: *const X256) -> __m256 {
     _mm256_set_m128(of(1), of(0))
 }
 
-/// The f16 `from` bytes behind the start of `N` superblocks of four rows: a half is a superblock, each of its elements a row.
+/// The f16 at byte `from` of `N` superblocks of four rows: a half is a superblock, each of its elements a row.
 ///
 /// # Safety
 /// They are readable.

@@ -238,7 +238,7 @@ fn spread_fifth(bits: __m512i, i: usize) -> __m512i {
     _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(0x10))
 }
 
-/// IQ4_XS: d times the six-bit scale of block `j` of eight, 32 taken away. Beside the f16 are upper two bits, then come lower four.
+/// IQ4_XS: d times the six-bit scale of block `j` of eight, minus 32. The upper two bits follow the f16, then the lower four.
 ///
 /// # Safety
 /// All sixteen rows have 8 readable bytes; `j` is below 8.

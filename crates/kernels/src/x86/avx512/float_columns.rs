@@ -438,7 +438,7 @@ unsafe fn four_rows<const FORMAT: u8, const T: usize>(
         };
     }
     let units = block.k / vector_k(FORMAT);
-    // SAFETY: forwarded: so many columns from the unit's first.
+    // SAFETY: forwarded: that many columns from the unit's first.
     unsafe {
         for unit in 0..units {
             add_vector!(unit, vector_k(FORMAT));

@@ -220,7 +220,7 @@ unsafe fn sums_of_two<P: Points>(rows: [*const u8; 2], planes: &[__m512i; 8]) ->
         if P::ELEMENTS == 8 {
             return products::<P>(P::indices(rows), planes);
         }
-        // Of points of four, a lane has 16 columns.
+        // For points of four, a lane has 16 columns.
         let [a, b] = rows.map(|row| products::<P>(P::indices([row; 2]), planes)[0]);
         let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));

@@ -305,7 +305,7 @@ unsafe fn nibble_products<const FORMAT: u8>(
                 let x = _mm512_load_si512(x[2 * half + odd].as_ptr().cast());
                 *part = _mm512_dpbusd_epi32(_mm512_setzero_si512(), *part, x);
             }
-            // In each lane, four sums of an even group and four of the odd one behind it.
+            // In each lane, four sums of an even group and four of the odd group after it.
             let sums = _mm512_packs_epi32(parts[0], parts[1]);
             sum = add_word_products(sum, sums, _mm512_shuffle_epi8(scales, pairs_of(4 * half)));
         }
@@ -390,7 +390,7 @@ unsafe fn six_bit_products(block: *const u8, x: &X256, offsets: __m512i) -> __m5
                 let x = _mm512_loadu_si512(x.q.as_ptr().add(64 * (2 * half + i)).cast());
                 sums[i] = _mm512_dpbusd_epi32(sums[i], v, x);
             }
-            // In each lane, the scale of its 16 columns four times, and that of the 16 columns a vector behind them.
+            // In each lane, the scale of its 16 columns four times, and that of the 16 columns one vector later.
             let first = |lane: i32| 8 * half as i32 + lane;
             let order = |from: i32| i64::from(first(from)) * 0x0001_0001_0001_0001;
             let order = _mm512_setr_epi64(

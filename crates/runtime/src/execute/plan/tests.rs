@@ -291,7 +291,7 @@ fn a_value_read_after_an_in_place_step_is_copied_first() {
     assert_same(&graph);
 }
 
-/// An op from outside that says that it shares its input.
+/// A user-defined op that claims to share its input.
 #[derive(Debug)]
 struct Identity;
 

@@ -23,7 +23,7 @@ pub(in crate::npu) struct ExpertSets {
 struct ExpertMatrix {
     bytes: u64,
     last_use: u64,
-    /// Buffer sets that have it: a plan's each.
+    /// Buffer sets that have it: one for each plan.
     keys: Vec<String>,
     /// Names of its buffers.
     names: Vec<String>,

@@ -48,7 +48,7 @@ impl Pass<'_> {
         Ok(position_and_image(first, image, n_elems))
     }
 
-    /// Elements of a value, and zeros behind them.
+    /// Elements of a value, padded with zeros.
     fn part_elements(
         &self,
         value: ValueId,

@@ -73,7 +73,7 @@ fn a_breaker_may_reach_over_several_tokens() {
         ..SamplingParams::default()
     };
     let texts = words(&["a", "b", "x", "yz", "y", "c"]);
-    // `a b c` stood before; behind `a b` the next `c` goes on with two tokens.
+    // `a b c` occurred before; after `a b` a further `c` continues with two tokens.
     for (history, drawn) in [
         (&[0, 1, 5, 4, 0, 1][..], 4),
         // x yz ends in the midst of the repetition.

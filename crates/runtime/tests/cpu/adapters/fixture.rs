@@ -1,4 +1,4 @@
-//! Adapters made of numbers, written as either kind of file, and a small model for them.
+//! Adapters from numbers, written as either kind of file, and a small model for them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

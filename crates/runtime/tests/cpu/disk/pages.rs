@@ -176,7 +176,7 @@ fn pages_keep_to_their_bytes_and_the_newest_stay() {
     assert_eq!(read(&mut engine, &b).0, 192);
     drop(engine);
     let mut engine = kept("llama-llama3", &bounded);
-    // Of the older text the beginning was kept.
+    // The beginning of the older text was kept.
     assert_eq!(read(&mut engine, &a).0, 64);
     assert!(warned.lock().unwrap().is_empty());
     // Files left incomplete by a killed process are removed; other files stay.

@@ -77,7 +77,7 @@ static EVEN: [u8; 128] = {
     signs
 };
 
-/// Each of so many bytes `times` times.
+/// Bytes 0, 1, 2 and so on, each repeated `times` times.
 const fn repeated(times: usize) -> [u8; 64] {
     let mut bytes = [0; 64];
     let mut i = 0;
@@ -206,7 +206,7 @@ impl Points for Iq2Xxs {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
     unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: eight times four indices and a word of signs and scale behind the block's scale.
+        // SAFETY: forwarded: eight times four indices and a word of signs and scale after the block's scale.
         let [a, b] = rows.map(|row| unsafe { _mm512_loadu_si512(row.add(2).cast()) });
         let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
