@@ -85,7 +85,7 @@ struct PoolJob {
 struct Berth {
     /// Set by the worker before it parks, cleared by the thread that wakes it.
     parked: AtomicBool,
-    /// Whom to wake; set by the worker before its first sleep.
+    /// The thread to wake; set by the worker before its first sleep.
     thread: OnceLock<Thread>,
     patience: SpinWait,
 }

@@ -80,9 +80,9 @@ struct PageTokens {
 
 /// The state before the tokens.
 enum Before {
-    /// That in the slot.
+    /// The state in the slot itself.
     Same,
-    /// That in the slot of the page before, which begins there.
+    /// The state in the slot of the previous page, which begins there.
     Slot(usize),
     /// Zeros: a sequence begins.
     Zeros,

@@ -9,12 +9,12 @@
 //! # Drafts do not change the result
 //! Only the turn's own sampler draws tokens, from the logits after the tokens before. Drafts only decide how
 //! many rows a step computes, so with the same seed the tokens are those of plain decoding, greedy or not, with
-//! penalties, stop texts and grammars. Leviathan et al. (2023) accept a draft `x` with probability `min(1,
-//! p(x)/q(x))` and draw from the rest otherwise. That keeps the distribution too, but consumes random numbers
-//! depending on where the drafts begin. Their number follows the clock, so a seed would no longer determine a
-//! text. Here a draft model draws with a copy of the turn's sampler, and so with the random number that the
-//! turn will draw with. If the two models agree on the order and the weight of tokens, they draw the same one.
-//! For a drafter that is sure of its guess both rules accept with probability `p(x)`.
+//! penalties, stop texts and grammars. Leviathan et al. (2023) accept a draft `x` with probability
+//! `min(1, p(x)/q(x))` and draw from the rest otherwise. That keeps the distribution too, but consumes random
+//! numbers depending on where the drafts begin. Their number follows the clock, so a seed would no longer
+//! determine a text. Here a draft model draws with a copy of the turn's sampler, and so with the random number
+//! that the turn will draw with. If the two models agree on the order and the weight of tokens, they draw the
+//! same one. For a drafter that is sure of its guess both rules accept with probability `p(x)`.
 //!
 //! Engines that add in another order in passes of another length ([`crate::npu`]) may distinguish two tokens
 //! that are within a rounding of each other. There, as with prompts cut elsewhere, a near tie may go the other
@@ -399,9 +399,9 @@ impl Speculator {
     }
 }
 
-/// Draws row by row, as long as the draws equal the drafts; returns the number of drafts drawn. `logits` is `[1 +
-/// drafts.len(), vocab]`. `draw` is called at least once; its token from the row that ends the walk is a token
-/// like any other. It returns `None` when no more tokens are to be drawn.
+/// Draws row by row, as long as the draws equal the drafts; returns the number of drafts drawn. `logits` is
+/// `[1 + drafts.len(), vocab]`. `draw` is called at least once; its token from the row that ends the walk is a
+/// token like any other. It returns `None` when no more tokens are to be drawn.
 ///
 /// # Errors
 /// The errors of `draw`.

@@ -102,9 +102,9 @@ impl DeltaNet {
         2 * self.k_dim + self.v_dim + GATES
     }
 
-    /// The token's input to the states, for devices that compute the rest. Returns a row for each value head, `[n_v_heads, 2 k_dim
-    /// + v_dim + 16]`: query and key of unit length, the query divided by `sqrt(k_dim)`, values, decay, strength, zeros. Computed
-    /// from the op's three inputs and its rates and shifts; `None` where their lengths do not fit.
+    /// The token's input to the states, for devices that compute the rest. Returns a row for each value head,
+    /// `[n_v_heads, 2 k_dim + v_dim + 16]`: query and key of unit length, the query divided by `sqrt(k_dim)`, values, decay,
+    /// strength, zeros. Computed from the op's three inputs and its rates and shifts; `None` where their lengths do not fit.
     pub fn token_rows<R: Real>(&self, inputs: [&[R]; 3], vectors: [&[R]; 2]) -> Option<Vec<R>> {
         let [qkv, alpha, beta] = inputs.map(<[R]>::len);
         let mut numbers = vectors.map(<[R]>::len).into_iter().chain([alpha, beta]);

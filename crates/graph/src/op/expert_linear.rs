@@ -1,5 +1,5 @@
-//! Products with the matrices of the experts that [`Route`](super::Route) chose: `weight[expert] · x (+
-//! bias[expert])`, the results side by side in the order of the choice. Inputs: x, the choice.
+//! Products with the matrices of the experts that [`Route`](super::Route) chose:
+//! `weight[expert] · x (+ bias[expert])`, the results side by side in the order of the choice. Inputs: x, the choice.
 
 use super::route::chosen_experts;
 use super::{Companion, MatrixProduct, Operation, WeightKind, WeightUse, by_definition};

@@ -21,8 +21,8 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// Bounds and constants of a clamped gated activation: `g · sigmoid(alpha · g) · (u + 1)` with `g =
-/// min(gate, limit)` and `u = up` bounded by `-limit` and `limit` (gpt-oss).
+/// Bounds and constants of a clamped gated activation: `g · sigmoid(alpha · g) · (u + 1)` with
+/// `g = min(gate, limit)` and `u = up` bounded by `-limit` and `limit` (gpt-oss).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GluClamp {
     /// Factor in the sigmoid.

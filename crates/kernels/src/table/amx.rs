@@ -9,8 +9,8 @@ use crate::x86::amx::EmulatedUnit;
 use crate::x86::amx::{Amx, bf16, planes};
 use millrace_quant::DType;
 
-/// Minimum number of tokens for tiles of bytes: below it, unpacking to tiles costs more than all of AVX-512's work. `millrace hwbench -m
-/// 16,32,64` measures it; on an Emerald Rapids AVX-512 was 7 % faster for 32 tokens, tiles 4 to 10 % for 64.
+/// Minimum number of tokens for tiles of bytes: below it, unpacking to tiles costs more than all of AVX-512's work.
+/// `millrace hwbench -m 16,32,64` measures it; on an Emerald Rapids AVX-512 was 7 % faster for 32 tokens, tiles 4 to 10 % for 64.
 const LEAST_TOKENS: usize = 64;
 
 /// The rows of a unit, as if at a level.

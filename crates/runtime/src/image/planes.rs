@@ -81,7 +81,7 @@ pub(crate) struct PlaneRows {
 /// Walks a sequence and tells its positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Positions {
-    /// That of the next token of text.
+    /// Position of the next token of text.
     next: u32,
     /// The image under way, and the position at which it began.
     image: Option<(Grid, u32)>,

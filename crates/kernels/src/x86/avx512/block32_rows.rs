@@ -58,7 +58,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn segments<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
-    // Of IQ4_XS, a block's share of the superblock: sets come in pairs.
+    // For IQ4_XS, a block's share of the superblock: sets come in pairs.
     let block_bytes = const { dtype(FORMAT).block_bytes() * 32 / dtype(FORMAT).block_elems() };
     let blocks = args.k / 32;
     let mut first = 0;

@@ -275,7 +275,7 @@ fn products<P: Points>(indices: Indices, planes: &[__m512i; 8]) -> [__m512i; 2] 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn look_up<P: Points>(codes: *const u8, indices: &Indices, eighth: __mmask64) -> __m512i {
-    // Of 256 points from `first` on.
+    // For 256 points from `first` on.
     // SAFETY: forwarded.
     let of_256 = |first: usize| unsafe {
         let line = |i: usize| _mm512_load_si512(codes.add(first + 64 * i).cast());
