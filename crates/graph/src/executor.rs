@@ -124,7 +124,7 @@ impl<R: Real> Executor<'_, R> {
 pub struct InputRows<'i, R> {
     few: [&'i [R]; FEW_INPUTS],
     n: usize,
-    /// All rows, where there are more than [`FEW_INPUTS`].
+    /// All rows, if there are more than [`FEW_INPUTS`].
     many: Vec<&'i [R]>,
 }
 

@@ -1,4 +1,4 @@
-//! The graph of one rank of several: tensor parallelism that keeps every bit.
+//! The graph of one rank of several: tensor parallelism with the same bits as a single rank.
 //!
 //! Ranks divide rows of matrices and heads of attention. Each number is computed by one rank, whole and in the order of a
 //! single rank: no sum is divided. Where an op reads all of a value, an [`AllGather`](crate::AllGather) assembles the

@@ -205,7 +205,7 @@ fn measure(
     while begin.elapsed() < time {
         let run = StateRun {
             rows: 0..m,
-            // A state that is there already.
+            // An existing state.
             first_pos: 1,
             slots: &slots,
             first_page: 0,

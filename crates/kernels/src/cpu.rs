@@ -37,7 +37,7 @@ impl Cpu {
         Ok(Cpu { pool, level })
     }
 
-    /// Takes a pool that is there already; checks the level.
+    /// Uses an existing pool; checks the level.
     ///
     /// # Errors
     /// [`Error::UnsupportedLevel`].

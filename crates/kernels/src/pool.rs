@@ -144,7 +144,7 @@ impl Pool {
         })
     }
 
-    /// Starts a pool with every knob given.
+    /// Starts a pool with all options given.
     ///
     /// # Errors
     /// As [`Pool::new`].

@@ -231,7 +231,7 @@ fn exchange(
     Ok(())
 }
 
-/// Brings blocks of ranks, each of all rows, into rows: row by row the elements of every rank.
+/// Rearranges blocks of ranks, each with all rows, into rows: row by row the elements of every rank.
 fn spread(blocks: &[f32], lens: &[usize], out: &mut [f32]) {
     let width: usize = lens.iter().sum();
     let n_rows = out.len() / width.max(1);

@@ -310,7 +310,7 @@ impl Speculator {
         followed
     }
 
-    /// The drafts of the step under way of a sequence.
+    /// The drafts of a sequence in the present step.
     pub fn drafts(&self, seq: SeqId) -> &[u32] {
         self.sequences.get(&seq).map_or(&[], |state| &state.tokens)
     }

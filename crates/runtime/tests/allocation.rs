@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Steps before counting: every buffer has then met its largest use.
+/// Steps before counting, after which every buffer has met its largest use.
 const WARM_UP: usize = 4;
 
 /// Steps that are counted; a page boundary lies in the middle.

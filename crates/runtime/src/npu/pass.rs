@@ -222,7 +222,7 @@ impl Pass<'_> {
             };
             if !outputs.iter().any(|(other, _)| *other == value) {
                 let rows = match binding {
-                    // Other heads' parts are there.
+                    // It holds the parts of other heads.
                     Binding::AttentionProduct { .. } => self.values.keep(value, n_rows),
                     _ => self.values.take(value, n_rows),
                 };

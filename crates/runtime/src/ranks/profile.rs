@@ -128,7 +128,7 @@ pub(crate) enum RankWork {
     Attention,
 }
 
-/// The time of one step, where there are ranks to tell it.
+/// The time of one step, if there are ranks to report it to.
 pub(crate) struct StepTimer(Option<Instant>);
 
 impl StepTimer {

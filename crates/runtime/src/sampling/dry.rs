@@ -50,7 +50,7 @@ fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, u
     longest
 }
 
-/// For every place: how many values from there on are those from the beginning on (the Z function, Gusfield 1997).
+/// For every position, the number of values from there on that equal those from the beginning (the Z function, Gusfield 1997).
 fn common_prefixes(values: &[u32]) -> Vec<usize> {
     let n = values.len();
     let mut z = vec![0; n];

@@ -61,11 +61,11 @@ pub(super) struct Pace {
     draft: Mean,
     /// By rows without drafts: many sequences together reach more tokens than one alone.
     reached: Vec<RecentDraws>,
-    /// Drafts that the step under way has already, for other sequences.
+    /// Drafts that the present step already has, for other sequences.
     n_drafted: usize,
     /// Time that may be spent on a probe; negative after one that took more.
     credit_ns: f64,
-    /// Time of the drafts of the step under way.
+    /// Time of the drafts of the present step.
     drafting_ns: f64,
     /// Whether the drafts under way are a probe.
     probing: bool,
@@ -185,12 +185,12 @@ impl Pace {
         best.map_or(0, |(n, _)| n)
     }
 
-    /// The step under way has that many more drafts.
+    /// Adds that many drafts to the present step.
     pub(super) fn added(&mut self, n_drafts: usize) {
         self.n_drafted += n_drafts;
     }
 
-    /// Drafts were made for the step under way.
+    /// Records drafts made for the present step.
     pub(super) fn drafted(&mut self, drafting: &Drafting) {
         self.drafting_ns += drafting.total_ns as f64;
         // Reading the text since the last drafts is no part of a draft's time. A probe pays for it here, so that the

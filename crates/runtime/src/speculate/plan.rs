@@ -15,7 +15,7 @@ pub struct Outlook<'a> {
     pub next: f64,
     /// Time of each draft yet to be made, in nanoseconds.
     pub draft_ns: f64,
-    /// Tokens a nanosecond that are had in the long run.
+    /// Tokens a nanosecond in the long run.
     pub rate: f64,
 }
 

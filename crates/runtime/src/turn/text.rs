@@ -42,7 +42,7 @@ impl Turn {
         Turn { shown, ..self }
     }
 
-    /// Where the model is; within its answer if thoughts are not parted.
+    /// Where the model is; always the answer if thoughts are not separated.
     pub fn phase(&self) -> Phase {
         let thoughts = self.thoughts.as_ref();
         thoughts.map_or(Phase::Answer, |thoughts| thoughts.scanner.phase())

@@ -244,7 +244,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
             continue;
         }
         let (gguf, notes) = converted.unwrap_or_else(|error| panic!("{name}: {error}"));
-        // Of Gemma's tokens of spaces this fixture has two that are added only.
+        // Two of Gemma's space tokens in this fixture are added tokens only.
         let has_lost_marks = name == "gemma";
         assert_eq!(
             notes.iter().any(|note| note.contains("`▁▁`")),

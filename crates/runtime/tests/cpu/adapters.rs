@@ -187,7 +187,7 @@ fn rows_have_the_same_bits_whatever_shares_their_batch() {
         for (seq, set) in seqs.iter().zip(&sets) {
             engine.set_adapters(*seq, set).unwrap();
         }
-        // All but the last token, then the last one of each: rows without logits are dropped amid the last layer.
+        // All but the last token, then the last token of each: rows without logits are dropped within the last layer.
         let width = engine.model().model().config.vocab_size;
         let items: Vec<BatchItem<'_>> = seqs
             .iter()

@@ -266,7 +266,7 @@ fn what_one_engine_refuses_the_leader_refuses_and_all_go_on() {
     }
 }
 
-/// Profiles are of every rank, and count its tokens, gathers and bytes as the plan has them.
+/// Profiles cover every rank, and count its tokens, gathers and bytes as the plan does.
 #[test]
 fn profiles_of_all_ranks_have_the_bytes_of_the_plan() {
     let model = golden();

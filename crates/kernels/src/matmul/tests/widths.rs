@@ -237,7 +237,7 @@ fn rows_of_tiles_agree_at_the_widths_of_models() {
     check_formats(DType::all().filter(|dtype| dtype.is_tiled()));
 }
 
-/// The sample keeps its promise for any row and format, and the parts have every format.
+/// The sample meets its rules for any row and format, and the parts cover every format.
 #[test]
 fn the_sample_meets_every_width_and_number_of_tokens() {
     let is_in_a_part = |dtype: &DType| {

@@ -22,7 +22,7 @@ fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
     assert_eq!(cache.used_bytes(), 0);
     assert!(cache.idle_bytes() > 0);
     assert_eq!(reused(&mut cache, &tokens), 192);
-    // At least a token is left to compute, also where all pages are there.
+    // At least one token is left to compute, even if all pages exist.
     assert_eq!(reused(&mut cache, &tokens[..192]), 191);
     assert_eq!(reused(&mut cache, &tokens[..64]), 63);
     assert_eq!(reused(&mut cache, &tokens[..1]), 0);

@@ -30,7 +30,7 @@ struct ExpertMatrix {
 }
 
 impl ExpertSets {
-    /// Whether the matrix is there in that buffer set. It counts as used.
+    /// Whether the matrix is in that buffer set. The call counts as a use.
     fn uses(&mut self, name: &str, key: &str) -> bool {
         self.now += 1;
         let now = self.now;
@@ -41,7 +41,7 @@ impl ExpertSets {
         matrix.keys.iter().any(|known| known == key)
     }
 
-    /// Notes that a matrix is there in that buffer set.
+    /// Records that a matrix is in that buffer set.
     fn add(&mut self, names: Vec<String>, key: &str, bytes: u64) {
         let (Some(first), now) = (names.first().cloned(), self.now) else {
             return;

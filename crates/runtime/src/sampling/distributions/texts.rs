@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The penalty by trying every earlier place.
+/// The penalty, computed by trying every earlier position.
 fn dry_penalty(tokens: &[u32], next: u32, dry: &Dry, is_breaker: &dyn Fn(u32) -> bool) -> f64 {
     let recent = &tokens[tokens.len().saturating_sub(dry.last_n)..];
     let mut longest = 0;
@@ -76,7 +76,7 @@ fn a_breaker_may_reach_over_several_tokens() {
     // `a b c` occurred before; after `a b` a further `c` continues with two tokens.
     for (history, drawn) in [
         (&[0, 1, 5, 4, 0, 1][..], 4),
-        // x yz ends in the midst of the repetition.
+        // x yz ends in the middle of the repetition.
         (&[2, 3, 0, 5, 4, 2, 3, 0], 5),
         // x y is not a breaker.
         (&[2, 4, 0, 5, 4, 2, 4, 0], 4),
