@@ -158,8 +158,8 @@ fn stored<'a>(
     let n_rows = walk.query_rows(unit);
     let n_elems = partial_elems(n_rows, walk.padded_dim());
     let start = unit.partials + (span - unit.spans.start) * n_elems;
-    // SAFETY: each (unit, span) has its own range. The chunk that computes the span takes it first.
-    // After all chunks of the unit have counted down `pending`, the chunk that merges takes it.
+    // SAFETY: each (unit, span) has its own range. The one chunk that computes the span takes it first.
+    // After all chunks of the unit have counted down `pending`, the one chunk that merges takes it.
     let floats = unsafe { shared.partials.slice(start..start + n_elems) };
     Partial::carve(floats, n_rows, walk.padded_dim())
 }
