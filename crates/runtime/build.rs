@@ -1,4 +1,4 @@
-//! Names the engine after what it is built from: what it caches on disk is good for the very arithmetic that computed it.
+//! Fingerprints the engine's sources: its caches on disk are valid only for the exact arithmetic that computed them.
 
 fn main() -> std::io::Result<()> {
     millrace_fingerprint::emit(

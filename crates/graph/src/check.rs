@@ -1,29 +1,29 @@
-//! Graphs that make sense: every later step indexes and divides without fear.
+//! Checks of a graph, after which every later step may index and divide freely.
 
 use crate::{Graph, KvShape, Node, SequenceMemory, ValueId, WeightId};
 
-/// Widest value: products with numbers of tokens stay far from overflow.
+/// Largest width of a value, which keeps products with numbers of tokens far from overflow.
 pub const WIDTH_MAX: usize = 1 << 28;
 
-/// Why a graph makes no sense.
+/// Reason why a graph is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Operands that are not there, are too many, or do not fit together.
+    /// Operands that are missing, too many, or do not fit together.
     #[error("node {node} ({label}): {problem}")]
     Node {
         /// Index in the graph's nodes.
         node: usize,
         /// Its label.
         label: &'static str,
-        /// What is wrong, in words.
+        /// Description of the fault.
         problem: String,
     },
-    /// Neither logits nor, of an encoder, what it ends with; or none that a node writes.
+    /// The graph has neither logits nor, for an encoder, a final result; or no node writes them.
     #[error("the graph names no logits that one of its nodes writes")]
     NoLogits,
 }
 
-/// The operands of a node, as an op asks for them to check itself.
+/// Operands of a node, for the checks of its op.
 #[derive(Clone, Copy, Debug)]
 pub struct Shapes<'a> {
     graph: &'a Graph,
@@ -31,7 +31,7 @@ pub struct Shapes<'a> {
 }
 
 impl<'a> Shapes<'a> {
-    /// Of a node whose inputs and output are values of the graph.
+    /// Operands of a node whose inputs and output are values of the graph.
     pub fn of(graph: &'a Graph, node: &'a Node) -> Shapes<'a> {
         Shapes { graph, node }
     }
@@ -49,7 +49,7 @@ impl<'a> Shapes<'a> {
     /// `[n_experts, n, k]` of a weight.
     ///
     /// # Errors
-    /// A weight that is not there.
+    /// The weight does not exist.
     pub fn weight(&self, id: WeightId) -> Result<[usize; 3], String> {
         let weight = self.graph.weights.get(id.0);
         let shape = weight.map(|w| [w.n_experts, w.n, w.k]);
@@ -66,11 +66,11 @@ impl<'a> Shapes<'a> {
     }
 }
 
-/// Checks indices, operand counts and widths of every node, and that memories of sequences are numbered
-/// each once.
+/// Checks indices, operand counts and widths of every node. Also checks that the memories of a sequence
+/// have unique, consecutive numbers.
 ///
 /// # Errors
-/// The first node that makes no sense; [`Error::NoLogits`].
+/// The first invalid node; [`Error::NoLogits`].
 pub fn check(graph: &Graph) -> Result<(), Error> {
     let mut written = vec![false; graph.values.len()];
     let (mut n_states, mut caches) = (0, Vec::new());
@@ -93,7 +93,7 @@ pub fn check(graph: &Graph) -> Result<(), Error> {
     }
 }
 
-/// The caches that there are: their shapes, and the keys and values that go into them.
+/// The caches found so far: their shapes, and the keys and values that go into them.
 type Caches = Vec<(KvShape, Vec<ValueId>)>;
 
 fn check_memory(node: &Node, n_states: &mut usize, caches: &mut Caches) -> Result<(), String> {
@@ -146,7 +146,7 @@ fn check_node(graph: &Graph, node: &Node, written: &[bool]) -> Result<(), String
     node.op.check(&Shapes::of(graph, node))
 }
 
-/// The words for operands whose sizes an op refuses.
+/// Turns a failed check of operand sizes into its message.
 pub(crate) fn fits(fits: bool) -> Result<(), String> {
     match fits {
         true => Ok(()),

@@ -1,7 +1,7 @@
 //! The executor of ops: rows of a node's result by its op's definition, over f32 or f64.
 //!
-//! Whoever computes ops computes with it: the CPU engine and the host's part of a plan what they have no kernel
-//! for, and who checks them a whole graph ([`Sequence`](crate::Sequence)).
+//! The CPU engine and the host part of a plan run it for ops without a kernel. Checks run it over whole graphs
+//! ([`Sequence`](crate::Sequence)).
 
 use crate::{Graph, Keys, Node, Real, TokenContext, WeightValues};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub trait RowPool<R>: Sync {
     fn each_row(&self, out: &mut [R], width: usize, row: &(dyn Fn(usize, &mut [R]) + Sync));
 }
 
-/// Computes one row after the other, on the thread that asks.
+/// Computes one row after the other, on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InOrder;
 
@@ -45,16 +45,16 @@ impl<R> RowPool<R> for InOrder {
 pub struct Executor<'a, R> {
     /// The graph whose nodes are computed.
     pub graph: &'a Graph,
-    /// Numbers of weights.
+    /// Values of weights.
     pub weights: &'a dyn WeightValues<R>,
-    /// Who computes rows.
+    /// Shares rows out to threads.
     pub pool: &'a dyn RowPool<R>,
-    /// Rounds what hardware would round between the steps of a definition ([`crate::exact`]: nothing).
+    /// Rounding that hardware applies between the steps of a definition ([`crate::exact`] rounds nothing).
     pub round: fn(R) -> R,
 }
 
 impl<R: Real> Executor<'_, R> {
-    /// All rows of an op without memory; `inputs` are the node's values, and `out` is its result.
+    /// All rows of an op without memory. `inputs` are the node's values, and `out` is its result.
     ///
     /// # Panics
     /// As [`row`](Executor::row).
@@ -65,7 +65,7 @@ impl<R: Real> Executor<'_, R> {
         });
     }
 
-    /// The rows of a span, of an op that sees other tokens: `keys` are those of the sequence from position `first_key` on.
+    /// The rows of a span, for an op that sees other tokens: `keys` are those of the sequence from position `first_key` on.
     ///
     /// # Panics
     /// As [`row`](Executor::row).
@@ -87,11 +87,11 @@ impl<R: Real> Executor<'_, R> {
         });
     }
 
-    /// The row `index` of a node's result. An op with a state takes the state behind the token before and leaves that
-    /// behind this one.
+    /// The row `index` of a node's result. An op with a state takes the state after the previous token and updates it
+    /// to the state after this one.
     ///
     /// # Panics
-    /// If the graph was not [checked](crate::check()), or an input has fewer rows.
+    /// If the graph was not [checked](crate::check()), or an input has too few rows.
     pub fn row(
         &self,
         node: &Node,
@@ -120,15 +120,15 @@ impl<R: Real> Executor<'_, R> {
     }
 }
 
-/// Rows of an op's inputs. Few ops have more than a few, so collecting them takes no memory.
+/// Rows of an op's inputs. Most ops have few inputs, so collecting them allocates nothing.
 pub struct InputRows<'i, R> {
     few: [&'i [R]; FEW_INPUTS],
     n: usize,
-    /// All of them, where they are more.
+    /// All rows, if there are more than [`FEW_INPUTS`].
     many: Vec<&'i [R]>,
 }
 
-/// Inputs of the ops of this crate at most; those of others may have more.
+/// Inputs that fit without an allocation; few ops have more.
 const FEW_INPUTS: usize = 4;
 
 impl<'i, R> FromIterator<&'i [R]> for InputRows<'i, R> {

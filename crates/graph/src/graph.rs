@@ -30,11 +30,11 @@ pub enum WeightSource {
     /// The tensor of the weight's name, all of it.
     #[default]
     Whole,
-    /// Neighbouring rows of every matrix of that tensor, as where queries, keys and values are one.
+    /// Neighbouring rows of every matrix of that tensor, as where queries, keys and values are fused.
     Rows {
-        /// The first of them.
+        /// The first row.
         first: usize,
-        /// Rows that a matrix of the tensor has.
+        /// Rows of a matrix in the tensor.
         n_rows: usize,
     },
     /// A tensor for each expert, by name, in their order.
@@ -43,20 +43,20 @@ pub enum WeightSource {
     Derived(Derivation),
 }
 
-/// Rows of a matrix that are parts of heads in another one: the first part of all heads, then the second of all, then the
-/// third.
+/// Rows of a matrix that are parts of heads in a source matrix: the first part of all heads, then the second of all, then
+/// the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRows {
     /// Heads.
     pub n_heads: usize,
-    /// Rows that a head has in the other one.
+    /// Rows of a head in the source matrix.
     pub n_rows: usize,
-    /// The first row of a part within a head, and how many; none of parts that are not there.
+    /// First row and number of rows of each part within a head; zero rows for unused parts.
     pub parts: [(usize, usize); 3],
 }
 
 impl HeadRows {
-    /// Where row `row` is in the other one.
+    /// Row of the source matrix for row `row`.
     pub fn source(&self, row: usize) -> usize {
         let mut at = row;
         for (first, n) in self.parts {
@@ -69,63 +69,63 @@ impl HeadRows {
     }
 }
 
-/// How a weight is computed from tensors. Its numbers keep the tensor's format, but for those that say another.
+/// How a weight is computed from tensors. Its numbers keep the tensor's format unless the variant names another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Derivation {
     /// Rows `first, first + step, ...` of each matrix of the tensor of that name.
     EveryRow {
         /// The first row.
         first: usize,
-        /// Rows from one to the next.
+        /// Distance between rows.
         step: usize,
-        /// Rows that a matrix of the tensor has.
+        /// Rows of a matrix in the tensor.
         n_rows: usize,
     },
-    /// Each matrix `[k, n]` of the tensor turned to `[n, k]`, of the rows `first..first + n` of the turned one.
-    /// A format of blocks becomes bf16.
+    /// Each matrix `[k, n]` of the tensor transposed to `[n, k]`, then the rows `first..first + n` of the
+    /// result. A block format becomes bf16.
     Transposed {
-        /// The first row of the turned matrix.
+        /// The first row of the transposed matrix.
         first: usize,
-        /// Rows of the turned matrix.
+        /// Rows of the transposed matrix.
         n_rows: usize,
-        /// Rows from one that is taken to the next.
+        /// Distance between the rows taken.
         step: usize,
     },
-    /// Of each of `n_experts` heads, whose rows stand one after the other in the tensor, `k` rows from `first` on
-    /// turned to columns. A format of blocks becomes bf16.
+    /// The tensor holds the rows of `n_experts` heads one after the other. `k` rows of each head, from `first`
+    /// on, become columns. A block format becomes bf16.
     TransposedHeads {
         /// The first row of a head.
         first: usize,
-        /// Rows that a head has in the tensor.
+        /// Rows of a head in the tensor.
         n_rows: usize,
     },
-    /// Rows of heads that stand one after the other in the tensor, by parts of heads.
+    /// Rows of heads, which are stored one after the other in the tensor, by parts of heads.
     OfHeads(HeadRows),
     /// Blocks of MXFP4 whose nibbles and scales are two tensors, as transformers stores them: this name's
-    /// `_blocks` and `_scales`; of every matrix the rows `first, first + step, ...`.
+    /// `_blocks` and `_scales`. Takes the rows `first, first + step, ...` of every matrix.
     Mxfp4Parts {
         /// The first row.
         first: usize,
-        /// Rows from one to the next.
+        /// Distance between rows.
         step: usize,
-        /// Rows that a matrix of the tensors has.
+        /// Rows of a matrix in the tensors.
         n_rows: usize,
     },
-    /// Each number plus 1, in f32: for a norm that takes mean and variance, of files that hold what is added to 1.
+    /// Each number plus 1, in f32: for a norm by mean and variance, of files that store the difference from 1.
     PlusOne,
-    /// Ones in f32, of no tensor: for a norm that has no weight.
+    /// Ones in f32, without a tensor: for a norm that has no weight.
     Ones,
-    /// Each row divided by its length, in the tensor's format; a format of blocks becomes bf16. For a head of which
-    /// directions count alone.
+    /// Each row divided by its length, in the tensor's format; a block format becomes bf16. For a head that uses
+    /// only directions.
     UnitRows,
 }
 
 /// A weight that the graph reads, checked against the checkpoint when the graph is built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weight {
-    /// The tensor's name in the checkpoint; of several tensors, what they have in common.
+    /// The tensor's name in the checkpoint; the common part of the names, where there are several tensors.
     pub name: String,
-    /// What of it, or of which others.
+    /// The part of the tensor that is read, or the other tensors it comes from.
     pub source: WeightSource,
     /// Matrices stacked in it, one an expert: `[n_experts, n, k]`; 1 for a plain weight.
     pub n_experts: usize,
@@ -138,7 +138,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Names of the tensors that it is of.
+    /// Names of the tensors that the weight comes from.
     pub fn tensors(&self) -> Vec<Cow<'_, str>> {
         match &self.source {
             WeightSource::Experts(names) => names.iter().map(|name| name.as_str().into()).collect(),
@@ -151,12 +151,12 @@ impl Weight {
         }
     }
 
-    /// Its elements, all experts together.
+    /// Number of elements, all experts together.
     pub fn n_elems(&self) -> u64 {
         self.n_experts as u64 * self.n as u64 * self.k as u64
     }
 
-    /// Its bytes as stored; 0 where a row does not divide into blocks, which checks refuse.
+    /// Size as stored; 0 where a row does not divide into blocks, which checks refuse.
     pub fn size_bytes(&self) -> u64 {
         let rows = self.n_experts.saturating_mul(self.n);
         self.dtype.size_bytes(rows, self.k).unwrap_or(0) as u64
@@ -188,11 +188,11 @@ pub struct Rope {
 /// One step of the graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it does.
+    /// Operation of the step.
     pub op: Op,
-    /// What it reads, in the order the op names them.
+    /// Values that it reads, in the order the op names them.
     pub inputs: Vec<ValueId>,
-    /// What it writes.
+    /// Value that it writes.
     pub output: ValueId,
     /// The transformer block it belongs to, if any.
     pub layer: Option<usize>,
@@ -214,20 +214,20 @@ pub struct Graph {
     /// The hidden state entering each block, then the last block's output: `n_layers + 1` values.
     /// `hidden[0]` is the embeddings as they enter the first block.
     pub hidden: Vec<ValueId>,
-    /// The final norm's output; from here on a node is needed only for tokens whose logits are. Of an encoder its result.
+    /// The final norm's output, for an encoder the result. Nodes from here on are needed only for tokens whose logits are wanted.
     pub head_input: Option<ValueId>,
     /// Logits `[n_tokens, vocab]`; an encoder has none.
     pub logits: Option<ValueId>,
 }
 
 impl Graph {
-    /// Elements a token of a value; 0 for one that is not there.
+    /// Elements a token of a value; 0 if the value does not exist.
     pub fn width(&self, value: ValueId) -> usize {
         self.values.get(value.0).map_or(0, |value| value.width)
     }
 }
 
-/// By value, the number of the node that reads it last; `None` for what no node reads.
+/// The index of the last node that reads each value; `None` for values that no node reads.
 pub fn last_readers(graph: &Graph) -> Vec<Option<usize>> {
     let mut last = vec![None; graph.values.len()];
     for (number, node) in graph.nodes.iter().enumerate() {
@@ -238,8 +238,8 @@ pub fn last_readers(graph: &Graph) -> Vec<Option<usize>> {
     last
 }
 
-/// The final norm's output and everything computed from it: a single row, where one row's logits are
-/// wanted.
+/// The final norm's output and everything computed from it: a single row each, where one row's
+/// logits are wanted.
 pub fn single_row(graph: &Graph) -> Vec<ValueId> {
     let mut rows: Vec<ValueId> = graph.head_input.into_iter().collect();
     for node in &graph.nodes {

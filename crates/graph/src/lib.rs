@@ -1,12 +1,12 @@
-//! The op graph: what a forward pass computes, with shapes, and no word on how or where.
+//! The op graph: the computation of a forward pass, with shapes, independent of how or where it runs.
 //!
 //! A [`Graph`] is a list of [`Node`]s in execution order. Every node reads values of earlier nodes
 //! and writes one value of shape `[n_tokens, width]`. Weights are named as the checkpoint names them.
 //!
-//! An [`Op`] is a file in `op/` and a row of the table in `op.rs`. The file says all that generic code
-//! asks of it ([`Operation`]): inputs, weights, shapes, the memory of a sequence that it uses, cost, and
-//! its value by definition. Checks, sizes, costs, memory and reports ask; they never match on ops. Who
-//! computes an op in a way of its own, a kernel or a device, matches what it takes and leaves the rest.
+//! An [`Op`] is a file in `op/` and a row of the table in `op.rs`. The file answers every question of
+//! generic code ([`Operation`]): inputs, weights, shapes, the memory of a sequence that it uses, cost, and
+//! its value by definition. Checks, sizes, costs, memory and reports ask the op and never match on it. A
+//! kernel or a device that computes an op in another way matches the ops it supports and ignores the rest.
 //!
 //! ```
 //! use millrace_graph::{Add, Graph, Node, Op, Operation, Value, ValueId};
@@ -39,7 +39,7 @@ pub use graph::{
     WeightSource, last_readers, single_row,
 };
 pub use memory::{AllTokensShape, KvShape, SequenceMemory, StateShape};
-// Every op of the table, and what describes it: a new one needs no line here.
+// Every op of the table, and the types that describe it: a new op needs no line here.
 pub use op::*;
 pub use reference::{Keys, Real, TokenContext, WeightValues, exact};
 pub use sequence::{ComputeNode, Sequence, SequenceNode};

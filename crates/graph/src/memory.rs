@@ -1,18 +1,18 @@
-//! What an op keeps of a sequence from token to token.
+//! Memory that an op keeps of a sequence from token to token.
 
 use std::ops::Range;
 
 /// The memory of a sequence that an op reads and adds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceMemory {
-    /// None: a row of the result depends on the same row of the inputs alone.
+    /// None: a row of the result depends only on the same row of the inputs.
     None,
     /// Keys and values of the tokens before.
     KvCache(KvShape),
-    /// Keys and values that an earlier op with a [`KvCache`](SequenceMemory::KvCache) of this shape keeps: they are read,
-    /// and nothing is added.
+    /// Keys and values that an earlier op with a [`KvCache`](SequenceMemory::KvCache) of this shape keeps. The op reads
+    /// them and adds nothing.
     SharedKv(KvShape),
-    /// Keys and values of all tokens of the sequence, those behind the token too. Nothing is kept: a sequence is computed
+    /// Keys and values of all tokens of the sequence, later tokens included. Nothing is kept: a sequence is computed
     /// whole.
     AllTokens(AllTokensShape),
     /// Numbers that every token reads and replaces.
@@ -20,7 +20,7 @@ pub enum SequenceMemory {
 }
 
 impl SequenceMemory {
-    /// Whether a row of the result depends on the same row of the inputs alone.
+    /// Whether a row of the result depends only on the same row of the inputs.
     pub fn is_none(self) -> bool {
         self == SequenceMemory::None
     }
@@ -29,7 +29,7 @@ impl SequenceMemory {
 /// Keys and values of a layer, one row of each a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
-    /// The layer, numbered over those that have a cache.
+    /// The layer, counting only layers that have a cache.
     pub layer: usize,
     /// Key and value heads.
     pub n_kv_heads: usize,
@@ -40,7 +40,7 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// Elements of a row of keys; of values as many.
+    /// Elements of a row of keys, or of a row of values.
     pub fn width(&self) -> usize {
         self.n_kv_heads * self.head_dim
     }
@@ -55,9 +55,9 @@ impl KvShape {
 /// Keys and values of a layer in which tokens see each other both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllTokensShape {
-    /// Elements of a row of keys; of values as many.
+    /// Elements of a row of keys, or of a row of values.
     pub width: usize,
-    /// With `Some(r)`, a token sees those at most `r` positions away.
+    /// With `Some(r)`, a token sees the tokens at most `r` positions away.
     pub reach: Option<usize>,
 }
 
@@ -74,11 +74,11 @@ impl AllTokensShape {
     }
 }
 
-/// A recurrent state: the value behind a token follows from the value before it and from the token's
-/// row. It begins as zeros.
+/// A recurrent state: its value after a token follows from its value before the token and from the
+/// token's row. It begins as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateShape {
-    /// Which state of the sequence, numbered from 0 over the graph.
+    /// Index of the state within the sequence, numbered from 0 over the graph.
     pub index: usize,
     /// f32 elements.
     pub n_elems: usize,

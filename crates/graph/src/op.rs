@@ -1,4 +1,4 @@
-//! The table of ops, and what generic code asks of each.
+//! The table of ops, and the interface of an op for generic code.
 
 mod activate;
 mod add;
@@ -101,57 +101,57 @@ use crate::check::Shapes;
 use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext, WeightId};
 use std::fmt::Debug;
 
-/// What generic code asks of an op.
+/// Interface of an op for generic code.
 ///
-/// Its value by definition is [`row`](Operation::row) and [`row_f64`](Operation::row_f64): what the op
-/// computes where nobody has a kernel or a program for it, and what everybody else is checked against.
+/// Its value by definition is [`row`](Operation::row) and [`row_f64`](Operation::row_f64). The definition
+/// runs wherever no kernel or program exists, and all other implementations are checked against it.
 pub trait Operation: Debug + Send + Sync {
     /// Its name in reports: `rms_norm`.
     fn name(&self) -> &'static str;
 
-    /// Inputs that it takes.
+    /// Number of inputs.
     fn arity(&self) -> usize;
 
-    /// Weights that it reads, and as what.
+    /// Weights that it reads, and how.
     fn weights(&self) -> Vec<WeightUse> {
         Vec::new()
     }
 
-    /// Checks the sizes of a node's operands. Inputs are there, as many as [`arity`](Operation::arity)
+    /// Checks the sizes of a node's operands. All inputs exist, as many as [`arity`](Operation::arity)
     /// says.
     ///
     /// # Errors
-    /// What does not fit, in words.
+    /// A description of the operands that do not fit.
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String>;
 
-    /// The memory of a sequence that it reads and adds to. Of an op with a KV cache, its own or shared, the second
-    /// input is a token's row of keys, the third of values.
+    /// The memory of a sequence that it reads and adds to. For an op with a KV cache, its own or shared, the
+    /// second input is a token's row of keys, the third the row of values.
     fn memory(&self) -> SequenceMemory {
         SequenceMemory::None
     }
 
-    /// Whether its result may lie where one of these inputs lies, the better first. Of two the op must
-    /// commute bit for bit.
+    /// Inputs that the result may overwrite in place, the preferred one first. If there are two, the
+    /// op must commute bit for bit.
     fn in_place(&self) -> &'static [usize] {
         &[]
     }
 
-    /// The product with matrices that it is, if it is one and nothing besides.
+    /// The matrix product, if the op is exactly one and does nothing else.
     fn product(&self) -> Option<MatrixProduct<'_>> {
         None
     }
 
-    /// The attention that it computes over a KV cache, its own or shared ([`memory`](Operation::memory) says which).
+    /// The attention over a KV cache, its own or shared ([`memory`](Operation::memory) says which), if the op is one.
     fn attention(&self) -> Option<&Attention> {
         None
     }
 
-    /// The gated delta net that it computes.
+    /// The gated delta net, if the op is one.
     fn delta_net(&self) -> Option<&DeltaNet> {
         None
     }
 
-    /// What it is to a model.
+    /// Its role in a model.
     fn role(&self) -> OpRole {
         match (self.product(), self.attention()) {
             (Some(_), _) => OpRole::Product,
@@ -160,19 +160,19 @@ pub trait Operation: Debug + Send + Sync {
         }
     }
 
-    /// Whether several of its kind that read the same input are computed better together.
+    /// Whether ops of this kind that read the same input are better computed together.
     fn shares_input(&self) -> bool {
         false
     }
 
-    /// What a token costs beside reading and writing the values themselves.
+    /// Cost of a token, without reading and writing the values themselves.
     fn cost(&self, graph: &Graph, depth: &Depth) -> OpCost {
         let _ = (graph, depth);
         OpCost::default()
     }
 
-    /// A token's row of the result, in f32, with every value rounded that [`TokenContext::round`] rounds. `state`
-    /// has the elements that [`memory`](Operation::memory) says, of the token before.
+    /// A token's row of the result, in f32. [`TokenContext::round`] rounds the intermediate values. `state` is
+    /// the state after the previous token, with the elements that [`memory`](Operation::memory) says.
     fn row(&self, row: &TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]);
 
     /// The same in f64.
@@ -182,20 +182,20 @@ pub trait Operation: Debug + Send + Sync {
 /// How an op reads a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightKind {
-    /// A matrix that rows are multiplied with.
+    /// A matrix that rows are multiplied by.
     Matrix,
-    /// A table whose rows are looked up.
+    /// A table to look rows up in.
     Table,
     /// Numbers, read as f32.
     Vector,
 }
 
-/// What a weight is beside another.
+/// Role of a weight beside another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Companion {
-    /// Added to every row of a product with the other.
+    /// Added to every row of a product with the other weight.
     Bias,
-    /// Multiplied with every row of a product with the other.
+    /// Multiplied with every row of a product with the other weight.
     Scale,
 }
 
@@ -206,7 +206,7 @@ pub struct WeightUse {
     pub id: WeightId,
     /// How it is read.
     pub kind: WeightKind,
-    /// What it is beside the op's first weight.
+    /// Its role beside the op's first weight.
     pub companion: Option<Companion>,
 }
 
@@ -220,7 +220,7 @@ impl WeightUse {
         }
     }
 
-    /// A vector beside it.
+    /// A vector beside the first weight.
     pub fn companion(id: WeightId, companion: Companion) -> WeightUse {
         WeightUse {
             id,
@@ -230,7 +230,7 @@ impl WeightUse {
     }
 }
 
-/// Makes [`Op`] of its rows: one a file of `op/`.
+/// Makes [`Op`] from its rows: one for each file of `op/`.
 macro_rules! ops {
     ($($(#[$doc:meta])* $variant:ident($op:ty),)+) => {
         /// One operation.
@@ -268,21 +268,21 @@ ops! {
     Rope(RotateHeads),
     /// Grouped-query attention over the KV cache.
     Attention(Attention),
-    /// The same over the cache of an earlier layer.
+    /// Attention over the cache of an earlier layer.
     SharedAttention(SharedAttention),
     /// Attention over all tokens of a sequence.
     EncoderAttention(EncoderAttention),
     /// A row of a table by position.
     TableRow(TableRow),
-    /// A row that the caller hands over with a token.
+    /// A row that the caller passes along with a token.
     TargetState(TargetState),
-    /// A row of a table by text.
+    /// A row of a table, chosen by the text that the token belongs to.
     TokenTypes(TokenTypes),
     /// A gated activation.
     Glu(Glu),
     /// A sum.
     Add(Add),
-    /// A value put together of the parts that ranks have.
+    /// A value assembled from the parts of all ranks.
     AllGather(AllGather),
     /// An activation without a gate.
     Activate(Activate),
@@ -306,11 +306,11 @@ ops! {
     Route(Route),
     /// Products with the matrices of the chosen experts.
     ExpertLinear(ExpertLinear),
-    /// The sum of what the chosen experts give, weighted or not.
+    /// The sum of the chosen experts' results, weighted or not.
     CombineExperts(CombineExperts),
-    /// What enters each of the chosen experts, by its weight.
+    /// The inputs of the chosen experts, each scaled by the expert's weight.
     WeighExperts(WeighExperts),
-    /// Products of heads, each with a matrix of its own.
+    /// Products of heads, each with its own matrix.
     HeadLinear(HeadLinear),
     /// Heads of two values, side by side.
     ConcatHeads(ConcatHeads),
@@ -328,7 +328,7 @@ ops! {
     TokenShift(TokenShift),
     /// RWKV 7's recurrence.
     Rwkv7(Rwkv7),
-    /// The norm behind it, and what goes past its state.
+    /// The norm after RWKV 7's recurrence, plus the term that bypasses its state.
     Rwkv7Output(Rwkv7Output),
     /// A selective scan.
     SsmScan(SsmScan),
@@ -336,19 +336,19 @@ ops! {
     ChannelScan(ChannelScan),
     /// Rows of a table that lacks the last tokens.
     EmbedKnown(EmbedKnown),
-    /// Streams that take some of all others.
+    /// Mixtures of streams.
     MixStreams(MixStreams),
-    /// A row that streams take, each by its weight.
+    /// A row added to streams, to each by its weight.
     AddToStreams(AddToStreams),
-    /// A row that gets the length of another.
+    /// A row scaled to the magnitude of another.
     MatchMagnitude(MatchMagnitude),
-    /// What is far above the mean.
+    /// The excess over a threshold above the mean.
     GaussianTopK(GaussianTopK),
-    /// An op that is defined outside of this crate.
+    /// An op defined outside of this crate.
     Extension(Extension),
 }
 
-/// Writes the two methods of an op's value from one function over both element types.
+/// Writes the two methods of an op's value from one function that is generic over the element type.
 macro_rules! by_definition {
     () => {
         fn row(&self, row: &crate::TokenContext<'_, f32>, state: &mut [f32], out: &mut [f32]) {

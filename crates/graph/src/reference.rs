@@ -1,4 +1,4 @@
-//! What an op's definition computes with: a token's row, over f32 or f64.
+//! Context of an op's definition: a token's row, over f32 or f64.
 
 use crate::{Graph, Operation, SequenceMemory, WeightId};
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ pub trait Real:
     + Sub<Output = Self>
     + Sum
 {
-    /// Less than every number.
+    /// Smaller than every number.
     const NEG_INFINITY: Self;
 
     /// The nearest element.
@@ -38,7 +38,7 @@ pub trait Real:
     /// `e` to this power, less 1, also near 0.
     fn exp_m1(self) -> Self;
 
-    /// The larger; the other where one is not a number.
+    /// The larger of the two; if one is NaN, the other.
     fn max(self, other: Self) -> Self;
 
     /// The error function.
@@ -153,16 +153,16 @@ pub fn exact<R>(x: R) -> R {
     x
 }
 
-/// Numbers of weights.
+/// Values of weights.
 pub trait WeightValues<R>: Sync {
     /// A row of a matrix: `row` counts over the experts' rows, one expert after another.
     fn row(&self, id: WeightId, row: usize, out: &mut [R]);
 
-    /// A weight that is read as a vector.
+    /// A vector weight.
     fn vector(&self, id: WeightId) -> &[R];
 }
 
-/// Keys and values that a token sees, its own the last: rows `[n_keys, width]`.
+/// Keys and values that a token sees, its own last: rows `[n_keys, width]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keys<'a, R> {
     /// Keys.
@@ -172,7 +172,7 @@ pub struct Keys<'a, R> {
 }
 
 impl<'a, R> Keys<'a, R> {
-    /// What the token at `position` sees, of the keys of its sequence from position `first` on.
+    /// The keys and values that the token at `position` sees, from those of its sequence from position `first` on.
     pub(crate) fn seen(self, memory: SequenceMemory, first: usize, position: usize) -> Keys<'a, R> {
         let (seen, width) = match memory {
             SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
@@ -192,11 +192,11 @@ impl<'a, R> Keys<'a, R> {
     }
 }
 
-/// A token, and what an op's definition reads of it.
+/// A token, and the inputs of an op's definition for it.
 pub struct TokenContext<'a, R> {
     /// The graph, for its RoPE tables.
     pub graph: &'a Graph,
-    /// Numbers of weights.
+    /// Values of weights.
     pub weights: &'a dyn WeightValues<R>,
     /// The token.
     pub token: u32,
@@ -204,10 +204,10 @@ pub struct TokenContext<'a, R> {
     pub position: usize,
     /// The token's row of each input, in the op's order.
     pub inputs: &'a [&'a [R]],
-    /// The row that came with the token; empty where none did.
+    /// The row that came with the token; empty if none did.
     pub given: &'a [R],
-    /// Of an op with a KV cache: what the token sees, a window applied.
+    /// For an op with a KV cache: the keys and values that the token sees, after windowing.
     pub keys: Keys<'a, R>,
-    /// Rounds what hardware would round between the steps of a definition.
+    /// Rounding that hardware applies between the steps of a definition.
     pub round: fn(R) -> R,
 }

@@ -1,4 +1,4 @@
-//! A graph over a whole sequence at once: every token at its position, nothing cached or cut.
+//! A graph over a whole sequence at once: every token at its position, without caches or chunks.
 
 use crate::{
     Executor, Graph, InOrder, Keys, Node, Real, SequenceMemory, SequenceSpan, Tokens, ValueId,
@@ -7,7 +7,7 @@ use crate::{
 use std::convert::Infallible;
 use std::ops::Range;
 
-/// A sequence, and who computes its ops. A value is `[n_tokens, width]`.
+/// A sequence with the executor of its ops. A value is `[n_tokens, width]`.
 pub struct Sequence<'a, R> {
     /// Computes ops by their definitions.
     pub executor: Executor<'a, R>,
@@ -15,25 +15,25 @@ pub struct Sequence<'a, R> {
     pub tokens: &'a [u32],
 }
 
-/// A node whose value is to be computed.
+/// A node to compute.
 pub struct SequenceNode<'s, R> {
-    /// Its number in the graph.
+    /// Its index in the graph.
     pub number: usize,
     /// The node.
     pub node: &'s Node,
-    /// What it reads, a row for each of the tokens.
+    /// Its input values, with a row for each of the tokens.
     pub inputs: &'s [&'s [R]],
-    /// All tokens; from the final norm on, those whose logits are wanted.
+    /// All tokens; from the final norm on, only those whose logits are wanted.
     pub tokens: Tokens<'s>,
-    /// Whether it is the final norm or computed from that.
+    /// Whether it is the final norm or computed from it.
     pub is_behind_norm: bool,
 }
 
-/// Gives the value of a node.
+/// Computes the value of a node.
 pub type ComputeNode<'c, R, E> = dyn FnMut(SequenceNode<'_, R>) -> Result<Vec<R>, E> + 'c;
 
 impl<'a, R: Real> Sequence<'a, R> {
-    /// Over a graph whose ops are computed exactly, on one thread.
+    /// Creates a sequence over a graph whose ops are computed exactly, on one thread.
     pub fn exact(
         graph: &'a Graph,
         weights: &'a dyn WeightValues<R>,
@@ -88,7 +88,7 @@ impl<'a, R: Real> Sequence<'a, R> {
         out
     }
 
-    /// Every value of the graph by definition, by number.
+    /// Every value of the graph by definition, in order of index.
     ///
     /// # Panics
     /// As [`Executor::row`].
@@ -98,11 +98,11 @@ impl<'a, R: Real> Sequence<'a, R> {
         values
     }
 
-    /// Logits `[rows.len(), vocab]` after the tokens `rows`; none of a graph without a head. `compute` gives the value of
-    /// each node, in the graph's order; a value is dropped once nothing reads it any more.
+    /// Logits `[rows.len(), vocab]` after the tokens `rows`; empty for a graph without a head. `compute` returns the
+    /// value of each node, in the graph's order. A value is dropped after its last reader.
     ///
     /// # Errors
-    /// Those of `compute`.
+    /// The errors of `compute`.
     ///
     /// # Panics
     /// If `rows` is beyond the tokens.
@@ -159,7 +159,7 @@ impl<'a, R: Real> Sequence<'a, R> {
         Ok(values)
     }
 
-    /// Leaves of a node's inputs those rows.
+    /// Keeps only those rows of a node's inputs.
     fn keep_rows(&self, node: &Node, rows: &Range<usize>, values: &mut [Vec<R>]) {
         for value in &node.inputs {
             let width = self.executor.graph.width(*value);
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Rows that nobody wants are dropped before the last norm, and values when nothing reads them any more.
+    /// Unwanted rows are dropped before the last norm, and values after their last reader.
     #[test]
     fn logits_are_rows_of_all_values() {
         let graph = Graph {

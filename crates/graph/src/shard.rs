@@ -1,8 +1,8 @@
-//! The graph of one rank of several: tensor parallelism that keeps every bit.
+//! The graph of one rank of several: tensor parallelism with the same bits as a single rank.
 //!
-//! Ranks divide rows of matrices and heads of attention, so each number is computed by one rank, whole and in the order
-//! that a single rank takes: no sum is divided. Where an op reads all of a value, an [`AllGather`](crate::AllGather) puts
-//! the parts together. The rest is computed by every rank alike, because that costs less than asking the others.
+//! Ranks divide rows of matrices and heads of attention. Each number is computed by one rank, whole and in the order of a
+//! single rank: no sum is divided. Where an op reads all of a value, an [`AllGather`](crate::AllGather) assembles the
+//! parts. Every rank computes the rest, because that costs less than an exchange.
 //!
 //! Keys and values follow the heads, so a rank's cache holds its own. States of recurrent ops are kept by every rank.
 
@@ -11,19 +11,19 @@ mod rewrite;
 
 use crate::{Graph, WeightId};
 
-/// Which rank of how many.
+/// A rank among several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankPlace {
     /// The rank, below `n_ranks`.
     pub rank: usize,
-    /// Ranks that there are; at least 1.
+    /// Number of ranks; at least 1.
     pub n_ranks: usize,
 }
 
-/// Where a weight that is a part of another begins in it. How much it takes is its own shape.
+/// Where a partial weight begins in the whole weight. Its size is its own shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightPart {
-    /// The other weight.
+    /// The whole weight.
     pub of: WeightId,
     /// The first matrix.
     pub matrix: usize,
@@ -33,17 +33,17 @@ pub struct WeightPart {
     pub column: usize,
 }
 
-/// What one rank runs.
+/// The graph and weights of one rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankGraph {
-    /// The graph. Its first weights are those of the whole graph; what its nodes do not read the rank does not need.
+    /// The graph. Its first weights are those of the whole graph; the rank does not need those that its nodes do not read.
     pub graph: Graph,
-    /// By weight, for those that are parts.
+    /// By weight, for partial weights.
     pub parts: Vec<Option<WeightPart>>,
 }
 
-/// The graph that one rank runs, of a graph that was [checked](crate::check()). Pure: all ranks that call it with the same
-/// graph meet in the same [`AllGather`](crate::AllGather)s.
+/// The graph of one rank, from a [checked](crate::check()) graph. Pure: all ranks that call it with the same graph meet in
+/// the same [`AllGather`](crate::AllGather)s.
 ///
 /// # Panics
 /// If the rank is not below `n_ranks`.

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p millrace-kernels --example matmul_bench -- [format=q4_k,q8_0] [m=1,512] [threads=1,2] [shape=2048x2048,…] [level=avx512] [ms=300] [stream=256] [roof=1]`
 //!
-//! With one thread, time is that of the thread on a processor: other processes count less.
+//! With one thread, time is the thread's time on a processor, so other processes matter less.
 //!
-//! Few tokens are timed over enough copies of the weights (`stream` MiB) that none are left in the caches. Printed are the fastest of all repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
+//! Runs with few tokens use enough copies of the weights (`stream` MiB) that none stay in the caches. The output is the fastest of all
+//! repetitions: GB/s of weights and GOP/s (a multiplication and an addition are two).
 
 use millrace_kernels::matmul::{Activations, Multiplication, WeightMatrix, matmul};
 use millrace_kernels::roof::{self, Roof};
@@ -95,8 +96,8 @@ fn weights(dtype: DType, n: usize, k: usize, stream_bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Number `i` of a sequence distributed about as activations are, the sum of three uniform ones: kernels may take shorter ways
-/// where blocks are not all extremes.
+/// Number `i` of a sequence distributed roughly like activations, as the sum of three uniform numbers. Kernels may take faster
+/// paths where blocks are not all extremes.
 fn bell_shaped(i: usize) -> f32 {
     let mut bits = (i as u64)
         .wrapping_add(1)
@@ -109,7 +110,7 @@ fn bell_shaped(i: usize) -> f32 {
         .sum()
 }
 
-/// Seconds so far: of this thread on a processor if it is `alone`, else of the clock.
+/// Seconds so far: this thread's time on a processor if it is `alone`, otherwise wall-clock time.
 fn seconds(alone: bool) -> f64 {
     let clock = if alone {
         ClockId::ThreadCPUTime

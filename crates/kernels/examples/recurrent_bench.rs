@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p millrace-kernels --example recurrent_bench -- [m=1,512] [threads=1,2] [level=avx512] [ms=300]`
 //!
-//! With one thread, time is that of the thread on a processor: other processes count less. Printed are the fastest of
-//! all repetitions, of one layer.
+//! With one thread, time is the thread's time on a processor, so other processes matter less. The output is the
+//! fastest of all repetitions, for one layer.
 
 use millrace_kernels::{
     ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape,
@@ -189,7 +189,7 @@ fn channels(cpu: &Cpu, m: usize, time: Duration) -> f64 {
 /// Computes tokens of a sequence with these slots.
 type Compute<'a> = &'a mut dyn FnMut(StateSlots<'_>, &[StateRun<'_>], &mut [f32]);
 
-/// Seconds of the fastest repetition, on a state of so many elements, of rows of so many results.
+/// Seconds of the fastest repetition, on a state of `n_state` elements and result rows of `width`.
 fn measure(
     m: usize,
     (n_state, width): (usize, usize),
@@ -205,7 +205,7 @@ fn measure(
     while begin.elapsed() < time {
         let run = StateRun {
             rows: 0..m,
-            // A state that is there already.
+            // An existing state.
             first_pos: 1,
             slots: &slots,
             first_page: 0,
@@ -223,7 +223,7 @@ fn measure(
     best
 }
 
-/// Of this thread on a processor.
+/// Time of this thread on a processor.
 fn seconds() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9

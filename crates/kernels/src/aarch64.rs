@@ -1,8 +1,8 @@
-//! AArch64 leaves: Advanced SIMD, and what its levels multiply bytes with.
+//! AArch64 leaves: Advanced SIMD, and the byte products of its levels.
 //!
-//! The levels share one body for each kernel, generic over [`products::ByteProducts`]; what needs no product of bytes (plain numbers,
-//! attention, ops between products) is written for [`crate::Level::Neon`] and serves all of them. Half-precision arithmetic is not
-//! used: sums in f16 would not meet the oracle, and conversion to f32 is in every AArch64.
+//! The levels share one body for each kernel, generic over [`products::ByteProducts`]. Kernels without byte products (plain numbers,
+//! attention, ops between products) are written for [`crate::Level::Neon`] and serve all levels. Half-precision arithmetic is not
+//! used: sums in f16 would not meet the oracle, and every AArch64 converts to f32.
 
 pub(crate) mod attention;
 pub(crate) mod block32;

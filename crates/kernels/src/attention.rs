@@ -1,5 +1,5 @@
-//! Attention over the paged cache: causal, but for blocks whose rows see each other; grouped query
-//! heads, sliding windows, ragged batches.
+//! Attention over the paged cache: causal, except for blocks whose rows see each other; grouped
+//! query heads, sliding windows, ragged batches.
 //!
 //! The work is cut into *units*: a block of neighbouring tokens of one run with all query heads
 //! that share one KV head, so that each key and value is read and converted once for all of them.
@@ -9,12 +9,11 @@
 //!
 //! # Batch invariance
 //!
-//! Spans lie at absolute positions (multiples of 256), a score is one chain of fused
-//! multiply-adds over ascending dimensions, an output dimension one chain over ascending
-//! positions, sums of exponentials are kept by lanes of absolute position, and a masked position
-//! contributes an exact zero. (Tiles of bf16, [`crate::Level::Amx`] on a cache of bf16, sum by groups of 32 dimensions and of 16 positions instead,
-//! for any number of rows.) How tokens are grouped into units, and whether spans are computed by
-//! one thread or several, changes none of these orders.
+//! Spans begin at absolute positions (multiples of 256), and three orders are fixed. A score is one chain of fused multiply-adds over
+//! ascending dimensions. An output dimension is one chain over ascending positions. Sums of exponentials are kept by lanes of absolute
+//! position, and a masked position contributes an exact zero. (With bf16 tiles, [`crate::Level::Amx`] on a cache of bf16, sums run over
+//! groups of 32 dimensions and of 16 positions instead, for any number of rows.) These orders depend neither on the grouping of tokens into
+//! units nor on the number of threads that compute spans.
 
 mod leaves;
 mod plan;
@@ -41,7 +40,7 @@ use std::ops::Range;
 /// keys and values are a few microseconds of memory traffic.
 pub(crate) const SPAN_TOKENS: usize = 256;
 
-/// Positions that kernels take at a time: four tiles.
+/// Positions that kernels process at a time: four tiles.
 pub(crate) const STRIP_TOKENS: usize = 64;
 
 /// Query rows of a unit, at most: enough to make converting a tile negligible.
@@ -51,7 +50,7 @@ pub(crate) const UNIT_ROWS: usize = 64;
 /// score, so that its weight is exactly zero.
 pub(crate) const NO_SCORE: f32 = -1e30;
 
-/// What attention of one layer computes.
+/// Shape of one layer's attention.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
     /// Query heads, a multiple of `n_kv_heads`; heads `i * n_heads / n_kv_heads` onwards share KV
@@ -65,8 +64,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Positions a token sees, itself included; `None` for all.
     pub window: Option<usize>,
-    /// Whether windows are chunks, which lie at multiples of their length: a token sees those of its chunk that are not
-    /// behind it.
+    /// Whether windows are chunks, which begin at multiples of their length: a token sees the tokens of its chunk up to
+    /// and including itself.
     pub chunked: bool,
     /// With `Some(c)`, a scaled score `s` becomes `c · tanh(s / c)`.
     pub softcap: Option<f32>,
@@ -116,7 +115,7 @@ impl AttentionShape {
     }
 }
 
-/// What attention reads.
+/// Inputs of attention.
 #[derive(Clone, Copy)]
 pub struct AttentionInput<'a> {
     /// Queries, `[n_rows, n_heads * head_dim]` f32, row-major.
@@ -129,14 +128,14 @@ pub struct AttentionInput<'a> {
     /// The sequences of the batch; their `rows` ascend and do not overlap. K and V of every
     /// position that a row sees are already in the pages ([`crate::kv_append`] comes first).
     pub runs: &'a [KvRun<'a>],
-    /// Rows of the batch that see each other in both directions, such as those of an image: each row
+    /// Rows of the batch that see each other in both directions, such as those of an image. Each row
     /// of a block sees what a causal row would, and the rest of its block. Blocks ascend, do not
     /// overlap and lie within one run each. All of a run that began earlier may have been left out:
     /// only the end of a block matters.
     pub blocks: &'a [Range<usize>],
-    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    /// `[n_heads]`: an extra score for each head that takes part in softmax but has no value.
     pub sinks: Option<&'a [f32]>,
-    /// `[n_heads]`: what a score of each head loses a position of distance (ALiBi).
+    /// `[n_heads]`: the loss of each head's scores per position of distance (ALiBi).
     pub slopes: Option<&'a [f32]>,
 }
 
@@ -152,17 +151,16 @@ impl AttentionInput<'_> {
 }
 
 /// For each row of each run, the softmax-weighted mean of the values it sees:
-/// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]` over the positions `t` from
-/// `pos - window + 1` to `pos`, or to the end of the row's block, with the shape's soft bound of scores and the heads'
-/// sinks and slopes where there are some. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left
-/// alone. All arithmetic is f32 whatever the cache's type, but for a cache of bf16 at [`crate::Level::Amx`]: there queries, scaled, and weights are
-/// rounded to bf16, and sums are f32. After the first calls of the largest
-/// size nothing is allocated.
+/// `out[row, head] = Σ_t softmax_t(scale · q[row, head] · k[t]) v[t]`.
+///
+/// The positions `t` run from `pos - window + 1` to `pos`, or to the end of the row's block. The shape's soft bound of scores and the
+/// heads' sinks and slopes apply, if any. `out` is `[n_rows, n_heads * head_dim]`; rows of no run are left alone. All arithmetic is f32
+/// whatever the cache's type, except for a cache of bf16 at [`crate::Level::Amx`]. There scaled queries and weights are rounded to bf16,
+/// and sums are f32. After the first calls of the largest size nothing is allocated.
 ///
 /// # Panics
-/// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in
-/// length, sinks or slopes are not one a head, runs or blocks overlap, or a run's pages do not cover what its rows see or lie outside the pages
-/// given.
+/// If the shape does not fit the layout ([`AttentionShape::check`]), `q` and `out` differ in length, sinks or slopes are not one for each
+/// head, or runs or blocks overlap. Also if a run's pages do not cover the positions that its rows see, or lie outside the pages given.
 pub fn attention(
     cpu: &Cpu,
     shape: &AttentionShape,

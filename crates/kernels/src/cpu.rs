@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::level::Level;
 use crate::pool::{Pool, PoolOptions};
 
-/// What [`Cpu::new`] may be told; `Default` leaves everything to detection.
+/// Options of [`Cpu::new`]; `Default` leaves everything to detection.
 #[derive(Debug, Clone, Default)]
 pub struct CpuOptions {
     /// Threads, the caller included. `None`: one for each physical core
@@ -37,7 +37,7 @@ impl Cpu {
         Ok(Cpu { pool, level })
     }
 
-    /// Takes a pool that is there already; checks the level.
+    /// Uses an existing pool; checks the level.
     ///
     /// # Errors
     /// [`Error::UnsupportedLevel`].

@@ -37,7 +37,7 @@ use std::sync::OnceLock;
 /// Elements below which a parallel region costs more than it saves.
 pub(crate) const SERIAL_ELEMS: usize = 1 << 15;
 
-/// Elements a thread takes at a time.
+/// Elements a thread processes at a time.
 const CHUNK_ELEMS: usize = 1 << 13;
 
 /// Function of the gate in a gated linear unit.
@@ -60,12 +60,12 @@ pub enum Activation {
 /// Root-mean-square norm of each `group` of neighbouring elements:
 /// `out = x / sqrt(mean(x²) + eps) · (weight + offset)`.
 ///
-/// `x` and `out` are whole groups: rows of `d_model`, or heads of `head_dim` for the norms of
-/// queries and keys. `weight` is one group, or several that groups take in turns. `offset` is 1 for models that store
-/// `weight - 1`, else 0.
+/// `x` and `out` are whole groups: rows of `d_model`, or heads of `head_dim` for the norms of queries and keys.
+/// `weight` is one group, or several that groups use in turn. `offset` is 1 for models that store `weight - 1`,
+/// otherwise 0.
 ///
 /// # Panics
-/// If `weight` is not whole groups, or `x` and `out` differ in length or are not whole turns of them.
+/// If `weight` is not whole groups, or `x` and `out` differ in length or are not whole multiples of it.
 pub fn rms_norm(
     cpu: &Cpu,
     x: &[f32],
@@ -162,8 +162,8 @@ pub fn activate(cpu: &Cpu, activation: Activation, x: &mut [f32]) {
     });
 }
 
-/// xIELU in place, with factors `[square, exponential, linear, bound]`: `square · x² + linear · x` above zero, else
-/// `exponential · (e^min(x, bound) - 1 - x) + linear · x`. Rounding is that of numbers of size 1 or more.
+/// xIELU in place, with factors `[square, exponential, linear, bound]`: `square · x² + linear · x` above zero,
+/// otherwise `exponential · (e^min(x, bound) - 1 - x) + linear · x`. Rounding is that of numbers of size 1 or more.
 pub fn xielu(cpu: &Cpu, factors: [f32; 4], x: &mut [f32]) {
     let rows = ElementwiseKernels::for_level(cpu.level());
     split(cpu, x, 1, &|_, x| rows.xielu(factors, x));
@@ -198,7 +198,7 @@ pub fn multiply(cpu: &Cpu, acc: &mut [f32], x: &[f32]) {
 /// A part of each head: `out[head] = x[head][range]`, of heads of `head_dim` elements.
 ///
 /// # Panics
-/// If the range leaves a head, `x` has no whole heads, or `out` has other heads than `x`.
+/// If the range leaves a head, `x` does not have whole heads, or `out` and `x` have different numbers of heads.
 pub fn slice_heads(cpu: &Cpu, x: &[f32], head_dim: usize, range: Range<usize>, out: &mut [f32]) {
     assert!(
         range.end <= head_dim && !range.is_empty(),

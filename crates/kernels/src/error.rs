@@ -3,16 +3,15 @@
 use crate::level::Level;
 use millrace_quant::DType;
 
-/// What can go wrong before a kernel runs. Kernels themselves do not fail: their inputs are checked
-/// here first, and slices whose lengths contradict each other are a caller's bug (documented
-/// panics).
+/// An error found before a kernel runs. Kernels themselves do not fail: their inputs are checked
+/// here first. Slices whose lengths contradict each other are a caller's bug (documented panics).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The level asked for needs instructions this CPU does not have.
+    /// The requested level needs instructions this CPU does not have.
     #[error("this CPU cannot run level `{asked}`; the best it can run is `{best}`")]
     UnsupportedLevel {
-        /// The level asked for.
+        /// The requested level.
         asked: Level,
         /// The best level of this CPU.
         best: Level,
@@ -26,7 +25,7 @@ pub enum Error {
     /// A thread count of zero, or one beyond [`crate::pool::MAX_THREADS`].
     #[error("a thread pool needs 1 to {max} threads, {asked} were asked for", max = crate::pool::MAX_THREADS)]
     ThreadCount {
-        /// The count asked for.
+        /// The requested count.
         asked: usize,
     },
     /// The operating system refused to start a worker.
@@ -34,7 +33,7 @@ pub enum Error {
     Spawn {
         /// Index of the worker that failed.
         index: usize,
-        /// Threads asked for.
+        /// Threads requested.
         n_threads: usize,
         /// The system's reason.
         source: std::io::Error,
@@ -86,7 +85,7 @@ pub enum Error {
     /// The system refused memory.
     #[error("cannot allocate {n_bytes} bytes")]
     Memory {
-        /// Bytes asked for.
+        /// Bytes requested.
         n_bytes: usize,
     },
     /// A KV cache layout or attention shape that contradicts itself.
@@ -96,7 +95,7 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         found: usize,
-        /// What it must satisfy.
+        /// The condition that it must satisfy.
         needs: String,
     },
 }

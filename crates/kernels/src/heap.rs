@@ -1,12 +1,12 @@
 //! The heap of the process.
 //!
-//! glibc gives every thread that allocates beside others a part of the heap of its own and returns only what is free at a
-//! part's very end. A server that has had its busiest hour would hold that hour's memory for good.
+//! glibc gives concurrent threads separate arenas of the heap, and returns only the memory free at an arena's very end.
+//! Without trimming, a server would keep the memory of its busiest hour for good.
 
-/// Gives the heap's free pages back to the system, wherever in it they lie; `true` if some were.
+/// Returns the heap's free pages to the system, wherever they are; `true` if there were some.
 ///
-/// It takes the lock of each part of the heap in turn, milliseconds in all: for when nothing is to be computed. With a C
-/// library that has no such call, nothing happens.
+/// It locks each arena of the heap in turn, which takes milliseconds in all: call it when nothing is to be computed.
+/// With a C library that has no such call, nothing happens.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn trim() -> bool {
     unsafe extern "C" {
@@ -17,7 +17,7 @@ pub fn trim() -> bool {
     unsafe { malloc_trim(0) != 0 }
 }
 
-/// Gives the heap's free pages back to the system, where the C library has a call for it: this one has none.
+/// Returns the heap's free pages to the system, where the C library has a call for it: this one has none.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn trim() -> bool {
     false

@@ -5,9 +5,9 @@
 //! a page is `[n_kv_heads][page_tokens / 16]` *tiles* of 16 positions. A tile of K is stored
 //! `[head_dim][16]` (scores are computed with one position a SIMD lane), a tile of V
 //! `[16][head_dim]` (outputs are computed with one dimension a lane). `head_dim` is padded to a
-//! multiple of 16 in both. In [`KvType::Q8_0`] the 8-bit values of a tile follow its f16 scales,
-//! one for 32 dimensions of a position: `[head_dim / 32][16]` for K, `[16][head_dim / 32]` for V. Types of fewer bits have the same
-//! scales, and planes of bits in place of bytes (`kv/narrow.rs`).
+//! multiple of 16 in both. In [`KvType::Q8_0`] the 8-bit values of a tile follow its f16 scales, one for 32 dimensions of a
+//! position: `[head_dim / 32][16]` for K, `[16][head_dim / 32]` for V. Types of fewer bits have the same scales, and planes of bits
+//! instead of bytes (`kv/narrow.rs`).
 
 mod append;
 mod buffer;
@@ -111,7 +111,7 @@ impl KvType {
         self.elem_bits() as f64 + scale
     }
 
-    /// Bytes of one element, of the types whose tiles kernels multiply; without scales.
+    /// Bytes of one element, without scales, for types whose tiles kernels multiply.
     pub(crate) const fn elem_bytes(self) -> usize {
         self.kernel_type().elem_bits() / 8
     }

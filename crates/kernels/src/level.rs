@@ -1,15 +1,15 @@
-//! Instruction-set levels: what the CPU can run, named, ordered, detected once.
+//! Instruction-set levels of the CPU: named, ordered, detected once.
 
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of instructions that kernels are written for, in the order in which they are preferred. A level has most of the instructions
-/// of those before it of its processor architecture: [`Level::includes`] says which.
+/// A set of instructions that kernels are written for, in order of preference. A level has most of the instructions of the lower
+/// levels of its processor architecture: [`Level::includes`] says which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// No explicit SIMD: runs everywhere, and is what every other level is tested against.
+    /// No explicit SIMD: runs everywhere, and is the reference for tests of every other level.
     Scalar,
     /// AVX2, FMA and F16C (x86-64-v3).
     Avx2,
@@ -60,7 +60,7 @@ impl Level {
         }
     }
 
-    /// The processor architecture whose instructions these are, as [`std::env::consts::ARCH`] spells it; `None` for
+    /// The processor architecture of these instructions, as [`std::env::consts::ARCH`] spells it; `None` for
     /// [`Level::Scalar`], which needs none.
     #[must_use]
     pub const fn arch(self) -> Option<&'static str> {
@@ -99,11 +99,11 @@ impl Level {
             .unwrap_or(Level::Scalar)
     }
 
-    /// The level to use when none is asked for: [`detect`](Level::detect)'s, but for
+    /// The level to use when none is requested: that of [`detect`](Level::detect), except for
     /// [`Level::Avx512Bf16`] on Intel's processors. Sapphire Rapids and its successors issue
-    /// `VDPBF16PS` on one port every other cycle: 0.09 TFLOP/s a core measured, where f32 FMA gives
-    /// 0.19. Zen 4 and 5 do twice the work of f32 with it. The choice follows from the vendor alone,
-    /// so a machine always gives the same bits.
+    /// `VDPBF16PS` on one port every other cycle: 0.09 TFLOP/s a core measured, against 0.19 with
+    /// f32 FMA. Zen 4 and 5 do twice the work of f32 with it. The choice follows from the vendor
+    /// alone, so a machine always gives the same bits.
     #[must_use]
     pub fn preferred() -> Level {
         match Level::detect() {
@@ -112,7 +112,7 @@ impl Level {
         }
     }
 
-    /// Whether activations beside BF16 weights (and F16 ones at [`Level::Amx`]) are rounded to bf16.
+    /// Whether activations are rounded to bf16 with BF16 weights (at [`Level::Amx`] also with F16 weights).
     #[must_use]
     pub fn rounds_to_bf16(self) -> bool {
         matches!(self, Level::Avx512Bf16 | Level::Amx)
@@ -136,8 +136,8 @@ impl Level {
             .collect()
     }
 
-    /// Whether kernels of `other` are this level's too. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`] on
-    /// Ice Lake and Zen 4, and needs them nowhere; [`Level::Amx`] has a better use of bf16 than [`Level::Avx512Bf16`].
+    /// Whether kernels of `other` belong to this level too. AVX-512 comes without the 256-bit encodings of [`Level::AvxVnni`]
+    /// on Ice Lake and Zen 4, and never needs them. [`Level::Amx`] has a better use of bf16 than [`Level::Avx512Bf16`].
     #[must_use]
     pub fn includes(self, other: Level) -> bool {
         match other {
@@ -146,7 +146,7 @@ impl Level {
         }
     }
 
-    /// Why this CPU cannot run the level though it seems made for it: the processor has AMX, and the system or a test keeps it from use.
+    /// Why this CPU cannot run the level though it seems made for it: the processor has AMX, but the system or a test prevents its use.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {

@@ -1,11 +1,11 @@
-//! CPU kernels: a scalar oracle for every op, AVX2, AVX-512 and NEON behind detection, the thread pool.
+//! CPU kernels: a scalar oracle for every op, detected AVX2, AVX-512 and NEON levels, and the thread pool.
 //!
 //! A [`Cpu`] is opened once; ops are safe functions that take it, check the lengths of their
 //! slices, split the work over its threads and call leaf kernels of its level. The oracles in
-//! [`oracle`] say what each op means.
+//! [`oracle`] define each op.
 //!
-//! Batch invariance is a contract of every op here: the bits computed for a token do not depend on
-//! what else is in the batch, on how a prompt is cut into chunks, or on the number of threads. The
+//! Batch invariance is a contract of every op here. The bits computed for a token do not depend on
+//! the rest of the batch, on how a prompt is cut into chunks, or on the number of threads. The
 //! order of additions behind each output element is therefore a function of format, level and the
 //! token's own history alone.
 

@@ -1,8 +1,8 @@
 //! Matrix multiplication with weights in any storage format: `out[m, n] = x[m, k] · W[n, k]ᵀ + bias`.
 //!
-//! Weights stay where they are, in the file's own layout, and are the only copy: a thread unpacks
-//! sixteen rows × a few hundred columns at a time into its scratch and multiplies them with all
-//! tokens. Which pair of functions does that is a row of [`crate::table`].
+//! Weights stay in the file's own layout, and there is no other copy. A thread unpacks sixteen rows
+//! × a few hundred columns at a time into its scratch and multiplies them with all tokens. Each
+//! pair of functions for that is a row of [`crate::table`].
 //!
 //! The bits of an output element depend on the element's row, the token's own activations, the
 //! format, the level and the [`Precision`], never on the other tokens, rows or threads.
@@ -124,8 +124,8 @@ pub fn matmul(
     });
 }
 
-/// Calls `run` with products whose weights are stored as wide as the input: with all of them, or, where tiles
-/// reach beyond the last column of some, with those of each width and the input padded with zeros to it.
+/// Calls `run` with products whose weights are stored as wide as the input. That is one call with all of them, unless
+/// tiles reach beyond the last column of some. Then there is one call for each width, with the input zero-padded to it.
 fn by_width(
     x: &[f32],
     m: usize,

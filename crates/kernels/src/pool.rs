@@ -1,21 +1,20 @@
 //! The thread pool: persistent workers that share the chunks of one parallel region at a time.
 //!
-//! A region is opened by [`Pool::run`]: its chunks are handed out by an atomic counter to the
-//! calling thread and to every worker that arrives while the region is open. Idle workers spin for
-//! a short declared time, seldom where that is in vain, then park, so a hand-over costs about a microsecond inside a step and
-//! nothing between steps.
+//! [`Pool::run`] opens a region. An atomic counter hands its chunks out to the calling thread and to every worker that
+//! arrives while the region is open. Idle workers spin for a short declared time, seldom where that is in vain, then park.
+//! A hand-over therefore costs about a microsecond inside a step and nothing between steps.
 //!
 //! # Why no worker touches a region that has ended
 //!
 //! One word, `gate`, holds *epoch · open · entered*. A worker enters by compare-and-swap on the
-//! whole word and only while the open bit of an epoch it has not served is set, so entering and
-//! closing are ordered by the modification order of that word. The caller closes the gate when the
-//! counter is exhausted, waits for `entered` to fall to zero and only then returns. The job is
-//! written while the gate is closed and nobody is inside, published by the releasing store that
-//! opens the gate and read after the acquiring swap that enters it; results are published by the
-//! releasing decrement that leaves and seen by the caller's acquiring load of zero. The caller
-//! waits for workers that entered, never for workers that have yet to wake up: on a busy machine a
-//! region degrades to the caller doing the chunks alone.
+//! whole word and only while the open bit of an epoch it has not served is set. Entering and
+//! closing are thus ordered by the modification order of that word. The caller closes the gate when
+//! the counter is exhausted, waits for `entered` to fall to zero and only then returns. The job is
+//! written while the gate is closed and nobody is inside. The releasing store that opens the gate
+//! publishes it, and a worker reads it after the acquiring swap that enters. The releasing
+//! decrement that leaves publishes results, and the caller's acquiring load of zero sees them. The
+//! caller waits for workers that entered, never for workers that have yet to wake up: on a busy
+//! machine a region degrades to the caller doing the chunks alone.
 //!
 //! # Why no wake-up is lost
 //!
@@ -64,15 +63,15 @@ pub struct PoolOptions {
     pub pin: bool,
 }
 
-/// Spin of an idle thread before it sleeps, four times as long inside [`Pool::enter`]: longer than the serial gaps between the regions of a
-/// step, shorter than what another process would notice.
+/// Spin of an idle thread before it sleeps, four times as long inside [`Pool::enter`]. It is longer than the serial gaps between the
+/// regions of a step, and too short for another process to notice.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(40);
 
 /// Spin when the pool has more threads than the process has cores: the thread that is waited for
 /// needs this core.
 pub const CROWDED_SPIN: Duration = Duration::from_micros(1);
 
-/// What the threads of a region run: the closure behind a lifetime-erased reference, and the number
+/// Work of the threads of a region: the closure behind a lifetime-erased reference, and the number
 /// of chunks.
 #[derive(Clone, Copy)]
 struct PoolJob {
@@ -84,14 +83,14 @@ struct PoolJob {
 #[derive(Default)]
 #[repr(align(128))]
 struct Berth {
-    /// Set by the worker before it parks, cleared by whoever wakes it.
+    /// Set by the worker before it parks, cleared by the thread that wakes it.
     parked: AtomicBool,
-    /// Whom to wake; set by the worker before its first sleep.
+    /// The thread to wake; set by the worker before its first sleep.
     thread: OnceLock<Thread>,
     patience: SpinWait,
 }
 
-/// What the caller and the workers share.
+/// State that the caller and the workers share.
 struct PoolState {
     gate: Gate,
     chunks: Chunks,
@@ -108,9 +107,9 @@ struct PoolState {
     waiter: Waiter,
 }
 
-// SAFETY: `job` is the only field that is not `Sync` by itself. It is written by the thread that
-// owns the region (see `Pool::busy`) while the gate is closed and empty, and read by threads
-// between entering and leaving, which the gate orders after the write and before the next one. What
+// SAFETY: `job` is the only field that is not `Sync` by itself. The thread that owns the region
+// (see `Pool::busy`) writes it while the gate is closed and empty. Threads read it between entering
+// and leaving, which the gate orders after the write and before the next one. The data
 // it points to is `Sync`.
 unsafe impl Sync for PoolState {}
 
@@ -125,7 +124,7 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Threads that work on a region, the caller included.
     n_threads: usize,
-    /// Whose threads they are, where they are not the workers.
+    /// The team that provides the threads, if they are not workers.
     team: Option<Arc<dyn Team>>,
     /// True while a region is open; a second one (nested, or from another thread) runs on its own
     /// thread instead.
@@ -145,7 +144,7 @@ impl Pool {
         })
     }
 
-    /// Starts a pool with every knob given.
+    /// Starts a pool with all options given.
     ///
     /// # Errors
     /// As [`Pool::new`].
@@ -180,7 +179,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// A pool with places for workers, none of which is started.
+    /// A pool with places for workers, none of them started.
     fn with_workers(n_workers: usize, spin: Duration) -> Pool {
         let shared = PoolState {
             gate: Gate::default(),
@@ -253,7 +252,7 @@ impl Pool {
         // of `Chunks::work`.
         let f: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
         let job = PoolJob { f, n_chunks };
-        // SAFETY: the gate is closed and empty (the previous region ended so) and `busy` keeps
+        // SAFETY: the gate is closed and empty (the previous region left it so) and `busy` keeps
         // other callers out.
         unsafe { *shared.job.get() = Some(job) };
         shared.chunks.begin();
@@ -268,8 +267,8 @@ impl Pool {
         shared.chunks.take_panic()
     }
 
-    /// Has the workers wait longer before they sleep until the guard is dropped, and wakes them now: entered once a step, it makes the step's first region as cheap as the
-    /// others.
+    /// Makes the workers wait longer before they sleep until the guard is dropped, and wakes them now. Entered once a step, it makes the
+    /// step's first region as cheap as the others.
     #[must_use = "the workers stay hot only while the guard lives"]
     pub fn enter(&self) -> Hot<'_> {
         self.shared.hot.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Ops whose value behind a token follows from that of the token before: convolutions over tokens, gated delta nets,
-//! selective scans.
+//! Ops whose value after a token follows from the value after the previous token: convolutions over tokens, gated
+//! delta nets, selective scans.
 //!
 //! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt: bits do
 //! not depend on how a prompt is cut. Threads share out heads or channels, never tokens.
@@ -35,7 +35,7 @@ pub use ssm::{SsmInput, SsmShape, ssm_scan};
 use crate::pool::DisjointMut;
 use std::ops::Range;
 
-/// Elements that lie together: columns of a head's matrix, channels of a convolution.
+/// Elements stored together: columns of a head's matrix, channels of a convolution.
 pub const LANES: usize = 16;
 
 /// Most tokens that a convolution reads.
@@ -44,7 +44,7 @@ pub const MAX_TAPS: usize = 8;
 /// Most elements of a key head.
 pub const MAX_KEY_DIM: usize = 256;
 
-/// The slots of states: each holds the states of a sequence behind the tokens of a page.
+/// The slots of states: each holds the states of a sequence after the tokens of a page.
 #[derive(Debug)]
 pub struct StateSlots<'a> {
     /// All slots.
@@ -80,9 +80,9 @@ struct PageTokens {
 
 /// The state before the tokens.
 enum Before {
-    /// That in the slot.
+    /// The state in the slot itself.
     Same,
-    /// That in the slot of the page before, which begins there.
+    /// The state in the slot of the previous page, which begins there.
     Slot(usize),
     /// Zeros: a sequence begins.
     Zeros,

@@ -1,8 +1,8 @@
-//! What this machine can do at best: reading memory, and arithmetic that stays in registers.
+//! Limits of this machine: reading memory, and arithmetic in registers.
 //!
 //! A kernel that touches each weight once cannot be faster than memory delivers the weights, nor than the arithmetic units
-//! multiply them. Both are measured with all threads of a [`Cpu`], because neither follows from what a processor says about
-//! itself: clocks depend on the instructions, and virtual machines see a share of the memory.
+//! multiply them. Both are measured with all threads of a [`Cpu`], because a processor's own description gives neither:
+//! clocks depend on the instructions, and virtual machines see a share of the memory.
 //!
 //! Every number is the best of many short passes, so that other work on the machine lowers it as little as possible.
 
@@ -58,7 +58,7 @@ impl Roof {
 /// How much to spend on a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Bytes walked through: several times what the caches hold, or it is the caches that are measured.
+    /// Bytes to walk through: several times the size of the caches, since otherwise the caches are measured.
     pub read_bytes: usize,
     /// Time for each loop of arithmetic, and for each of a few ways to read.
     pub time: Duration,
@@ -112,7 +112,7 @@ fn at_level(cpu: &Cpu, level: Level, read_bytes_per_s: f64, time: Duration) -> R
 /// Arithmetic on registers, over and over.
 #[derive(Clone, Copy)]
 pub(crate) struct RegisterLoop {
-    /// Runs so many rounds. The CPU must have the level's instructions.
+    /// Runs that many rounds. The CPU must have the level's instructions.
     pub(crate) run: unsafe fn(rounds: usize),
     /// Multiplications and additions of one round.
     pub(crate) ops_a_round: usize,
@@ -186,7 +186,7 @@ fn ops_per_s(cpu: &Cpu, register_loop: &RegisterLoop, time: Duration) -> f64 {
     (register_loop.ops_a_round * ROUNDS * n_chunks) as f64 / seconds
 }
 
-/// Seconds of the fastest pass among as many as the time allows, and a few.
+/// Seconds of the fastest pass among those that the time allows, and a minimum number.
 fn fastest(time: Duration, mut pass: impl FnMut()) -> f64 {
     const FEWEST_PASSES: usize = 3;
     let started = Instant::now();
@@ -202,7 +202,7 @@ fn fastest(time: Duration, mut pass: impl FnMut()) -> f64 {
     best
 }
 
-/// What a reading leaf walks through.
+/// Memory that a reading leaf walks through.
 pub(crate) struct ReadArgs<'a> {
     /// Starts at a cache line; whole [`READ_STEP`]s for each stream.
     pub(crate) bytes: &'a [u8],
@@ -215,11 +215,11 @@ pub(crate) struct ReadArgs<'a> {
 /// Reads every byte. The CPU must have the level's instructions.
 type ReadFn = unsafe fn(&ReadArgs<'_>);
 
-/// Bytes that a leaf reads of a stream before it turns to the next.
+/// Bytes that a leaf reads of a stream before it switches to the next.
 pub(crate) const READ_STEP: usize = 4 * LINE_BYTES;
 
-/// Streams and distances (bytes) that are tried: which is the fastest differs between processors. A distance of 0 leaves fetching to
-/// the processor: with it two cores of a Zen 4 read 48 GB/s in two or four streams and 34 in one.
+/// Numbers of streams and distances (bytes) to try: the fastest differs between processors. A distance of 0 leaves fetching to the
+/// processor: with it two cores of a Zen 4 read 48 GB/s in two or four streams and 34 in one.
 const READ_PATTERNS: [(usize, usize); 8] = [
     (1, 2048),
     (1, 4096),
@@ -234,11 +234,11 @@ const READ_PATTERNS: [(usize, usize); 8] = [
 /// Most streams of a pattern.
 const MAX_STREAMS: usize = 16;
 
-/// Bytes of a chunk, where the buffer is large enough: the fetches lost at its ends weigh nothing.
+/// Bytes of a chunk, if the buffer is large enough: the fetches lost at its ends are then negligible.
 const READ_CHUNK_BYTES: usize = 2 << 20;
 
 /// Chunks of a pass for each thread. Passes take turns through the buffer: a whole one would take so long that another
-/// process is likely to run in between.
+/// process would probably run in between.
 const READ_CHUNKS_A_THREAD: usize = 8;
 
 fn read_bytes_per_s(cpu: &Cpu, effort: &Effort) -> f64 {
@@ -284,7 +284,7 @@ const PORTABLE_F32: RegisterLoop = RegisterLoop {
     ops_a_round: PORTABLE_SUMS * 2,
 };
 
-/// What the compiler makes of `sum · a + b` for the build's target.
+/// The compiler's code for `sum · a + b` on the build's target.
 fn multiply_add_portable(rounds: usize) {
     let (a, b) = (black_box(0.5_f32), black_box(1.0_f32));
     let mut sums = [0.0_f32; PORTABLE_SUMS];
@@ -296,7 +296,7 @@ fn multiply_add_portable(rounds: usize) {
     black_box(sums);
 }
 
-/// Without intrinsics there is nothing to fetch ahead with: the hardware's own prefetcher follows the one stream.
+/// Without intrinsics there is no way to prefetch: the hardware's own prefetcher follows the one stream.
 fn read_portable(args: &ReadArgs<'_>) {
     let mut sums = [0_u64; LINE_BYTES / size_of::<u64>()];
     for line in args.bytes.chunks_exact(LINE_BYTES) {

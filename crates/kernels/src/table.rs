@@ -34,8 +34,8 @@ pub struct MatmulKernel {
     pub(crate) direct: Option<DirectFn>,
     /// Replaces them for one token.
     pub(crate) rows: Option<RowsFn>,
-    /// Fewest tokens for which the dispatcher takes the row. Rows that share a format, a level and this limit's other side compute the
-    /// same bits, so the choice shows in nothing but speed.
+    /// Minimum number of tokens for which the dispatcher picks the row. Below it another row with the same format and level computes
+    /// the same bits, so the choice affects only speed.
     pub least_tokens: usize,
 }
 
@@ -47,7 +47,7 @@ impl MatmulKernel {
     }
 }
 
-/// Rows of one level for every format there is, decoding to f32: what a format has before it has kernels of its own.
+/// Rows of one level for every format, decoding to f32. Specialised kernels of a format precede them.
 const fn decoded_rows(
     level: Level,
     stem: &'static str,
@@ -87,8 +87,8 @@ pub fn kernels() -> impl DoubleEndedIterator<Item = &'static MatmulKernel> {
     levels.flatten()
 }
 
-/// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens; `exact` asks for one that neither
-/// rounds activations nor weights.
+/// The row that a CPU of `level` uses for weights of `dtype` and `m` tokens. With `exact`, a row that rounds
+/// neither activations nor weights.
 #[must_use]
 pub fn pick(dtype: DType, level: Level, m: usize, exact: bool) -> &'static MatmulKernel {
     kernels()
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Switching by the number of tokens must not show in results: both rows round alike, so both multiply whole numbers.
+    /// Switching by the number of tokens must not show in results. Both rows round in the same way, so both multiply whole numbers.
     #[test]
     fn rows_for_many_tokens_only_are_exact() {
         for row in kernels().filter(|row| row.least_tokens > 1) {

@@ -1,18 +1,18 @@
 //! Products on the small blocked tiles of NPU programs, for functional simulation.
 //!
-//! Unlike the engine's kernels, these give the same bits at every level, because what a simulated
-//! device computes must not depend on the host. The rules:
+//! Unlike the engine's kernels, these give the same bits at every level, because the results of a
+//! simulated device must not depend on the host. The rules:
 //!
-//! - [`matmul_bf16`]: each element of C is a chain of fused multiply-adds in f32, begun with the C
-//!   there was, over `k` in pairs, the odd one first: `k` = 1, 0, 3, 2, 5, 4, … Subnormal inputs
+//! - [`matmul_bf16`]: each element of C is a chain of fused multiply-adds in f32, begun with the
+//!   given C, over `k` in pairs, the odd one first: `k` = 1, 0, 3, 2, 5, 4, … Subnormal inputs
 //!   count as zero, subnormal results (as rounded with unbounded exponent) become zero, both with
-//!   their sign. That is what Intel documents for `VDPBF16PS` (Software Developer's Manual, volume
-//!   2), so AVX512-BF16 can do it with one instruction; a processor found to differ takes another
-//!   path, and so does one whose f32 units are faster, on data where that changes no bit.
-//! - [`matvec_bf16`]: 64 partial sums in f32, sum `l` taking the products `k ≡ l (mod 64)` in order,
-//!   product and sum rounded each; then halves are added, 32 apart, 16, … 1.
+//!   their sign. Intel documents this for `VDPBF16PS` (Software Developer's Manual, volume 2), so
+//!   AVX512-BF16 can do it with one instruction. A processor found to differ takes another path. So
+//!   does one whose f32 units are faster, on data where that changes no bit.
+//! - [`matvec_bf16`]: 64 partial sums in f32. Sum `l` takes the products `k ≡ l (mod 64)` in order,
+//!   with product and sum rounded each. Then halves are added, 32 apart, 16, … 1.
 //!
-//! Results that are not numbers are the canonical one (`0x7fc00000`).
+//! NaN results are the canonical NaN (`0x7fc00000`).
 //!
 //! - [`matmul_bt_bf16`]: [`matmul_bf16`] of B given by its transpose, the same bits.
 //! - [`products_i16`]: exact sums of integers, which wrap.
@@ -61,7 +61,7 @@ pub struct MatmulShape {
 
 impl MatmulShape {
     /// # Panics
-    /// If the dimensions are no multiples of 8 or contradict the lengths.
+    /// If the dimensions are not multiples of 8 or contradict the lengths.
     fn check(self, a: &[bf16], b: &[bf16], c: &[f32]) {
         let MatmulShape { m, n, k } = self;
         assert!(
@@ -77,7 +77,7 @@ impl MatmulShape {
 /// `C += A · B` on the calling thread; see the [module](self) for layouts and rounding.
 ///
 /// # Panics
-/// If the dimensions are no multiples of 8 or contradict the lengths.
+/// If the dimensions are not multiples of 8 or contradict the lengths.
 pub fn matmul_bf16(cpu: &Cpu, shape: MatmulShape, a: &[bf16], b: &[bf16], c: &mut [f32]) {
     multiply::<false>(cpu, shape, a, b, c);
 }
@@ -147,7 +147,7 @@ pub fn matvec_bf16(cpu: &Cpu, w: &[bf16], x: &[bf16], y: &mut [f32]) {
     portable::canonical(y);
 }
 
-/// What [`matmul_bf16`] means, one element at a time. Slow.
+/// Definition of [`matmul_bf16`], one element at a time. Slow.
 ///
 /// # Panics
 /// As [`matmul_bf16`].
@@ -195,7 +195,7 @@ fn fused(sum: f32, a: f32, b: f32) -> f32 {
     flushed(result)
 }
 
-/// What [`matmul_bt_bf16`] means. Slow.
+/// Definition of [`matmul_bt_bf16`]. Slow.
 ///
 /// # Panics
 /// As [`matmul_bf16`].
@@ -204,7 +204,7 @@ pub fn matmul_bt_bf16_reference(shape: MatmulShape, a: &[bf16], bt: &[bf16], c: 
     matmul_bf16_reference(shape, a, &transposed(shape, bt), c);
 }
 
-/// What [`matvec_bf16`] means. Slow.
+/// Definition of [`matvec_bf16`]. Slow.
 ///
 /// # Panics
 /// As [`matvec_bf16`].

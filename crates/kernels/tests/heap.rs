@@ -1,8 +1,8 @@
-//! The heap's free pages go back to the system: alone in its process, because what others allocate would be counted too.
+//! The heap's free pages go back to the system. The test has its own process, because allocations of other tests would count too.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-/// Resident memory of this process that is no file's.
+/// Resident anonymous memory of this process.
 fn own_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mut words = status.split_ascii_whitespace();
@@ -10,7 +10,7 @@ fn own_kib() -> u64 {
     words.next().unwrap().parse().unwrap()
 }
 
-/// 64 MiB in pieces too small to be mapped each on its own, below one that stays: the heap's end is never free.
+/// 64 MiB in pieces too small to be mapped individually, below one that stays: the heap's end is never free.
 #[test]
 fn what_is_free_below_the_end_goes_back() {
     let mut pieces: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 64 << 10]).collect();

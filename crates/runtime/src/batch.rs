@@ -1,4 +1,4 @@
-//! Many turns at once, in ragged batches: what a caller with a list of prompts wants.
+//! Many turns at once, in ragged batches, for callers with a list of prompts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ use crate::kv::PAGE_TOKENS;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 
-/// What a turn came to.
+/// Result of a turn.
 type Outcome = Result<Generation, Error>;
 
 /// A turn under way.
@@ -22,18 +22,18 @@ struct Member {
     failure: Option<Error>,
 }
 
-/// Completes all turns, as many at a time as the engine has sequences and room; the others wait. Each step
-/// computes a token of every answer under way beside chunks of prompts. The generations come in the order of the
-/// turns, and each is what [`generate`](crate::generate) gives of it alone. `on_event` is told which turn an event is of.
+/// Completes all turns, as many at a time as the engine has sequences and room; the others wait. Each step computes a token of
+/// every answer under way together with chunks of prompts. The generations come in the order of the turns, and each equals the
+/// result of [`generate`](crate::generate) for that turn alone. `on_event` gets the index of an event's turn.
 ///
-/// A prompt that begins as one that is being read waits until that beginning is read, and takes it from the cache: what prompts
-/// have in common, in whole pages of [`PAGE_TOKENS`], is computed once if the engine keeps prefixes.
+/// A prompt may begin like one that is still being read. It then waits until that beginning is read, and takes it from the
+/// cache. The common part of prompts, in whole pages of [`PAGE_TOKENS`], is thus computed once if the engine keeps prefixes.
 ///
-/// `cancel` is looked at between steps: then every turn ends with what it has.
+/// `cancel` is checked between steps: if set, every turn ends with its tokens so far.
 ///
 /// # Errors
-/// The first of a step or a turn: then no turn has a result. [`Error::TooManySequences`] if the engine has no
-/// sequence to give; [`Error::CacheFull`] if the cache cannot hold one turn alone. All sequences made here are released.
+/// The first error of a step or a turn: then no turn has a result. [`Error::TooManySequences`] if the engine has no free
+/// sequence; [`Error::CacheFull`] if the cache cannot hold one turn alone. All sequences made here are released.
 pub fn generate_batch(
     engine: &mut dyn Engine,
     turns: Vec<Turn>,
@@ -45,10 +45,10 @@ pub fn generate_batch(
         .collect()
 }
 
-/// As [`generate_batch`], but a turn that fails by itself (logits that are not numbers) ends with its error, and the others go on.
+/// As [`generate_batch`], but a turn that fails on its own (logits that are not finite) ends with its error, and the others go on.
 ///
 /// # Errors
-/// Those that all turns share: of a step, and of sequences. Then no turn has a result.
+/// Errors that concern all turns: of a step, and of sequences. Then no turn has a result.
 pub fn generate_each(
     engine: &mut dyn Engine,
     turns: Vec<Turn>,
@@ -67,7 +67,7 @@ pub fn generate_each(
         on_event,
     );
     for member in members {
-        // It was made here, so the engine has it.
+        // The sequence was created here, so the engine has it.
         let _ = engine.release(member.seq);
     }
     result?;
@@ -83,7 +83,7 @@ fn drive(
     on_event: &mut dyn FnMut(usize, GenerationEvent<'_>),
 ) -> Result<(), Error> {
     let mut output = StepOutput::default();
-    // After a step that was refused for want of room, nobody comes in before somebody left.
+    // After a step is refused for lack of room, no turn is admitted until one leaves.
     let mut may_admit = true;
     loop {
         if may_admit {
@@ -97,7 +97,7 @@ fn drive(
         } else {
             match step(engine, members, &mut output, on_event) {
                 Err(Error::CacheFull { .. }) if members.len() > 1 => {
-                    // Whoever came last is computed again later, to the same bits.
+                    // The last turn admitted is computed again later, to the same bits.
                     if let Some(member) = members.pop() {
                         engine.release(member.seq)?;
                         waiting.push((member.index, member.turn));
@@ -129,7 +129,7 @@ fn drive(
     }
 }
 
-/// Begins turns as far as there are sequences, the next first that does not wait for another's prompt.
+/// Begins turns while there are free sequences: next is the first that does not wait for another's prompt.
 fn admit(
     engine: &mut dyn Engine,
     waiting: &mut Vec<(usize, Turn)>,
@@ -169,14 +169,14 @@ fn admit(
     Ok(())
 }
 
-/// Whether somebody has still to read pages that this turn's prompt begins with too. To read them at the same time would cost both
-/// the time. The last token of a prompt is always computed, so it is of no page that could be taken.
+/// Whether another turn is still reading pages that this turn's prompt begins with too. Reading them at the same time would cost
+/// both turns the time. The last token of a prompt is always computed, so its page is never reused.
 fn is_being_read(turn: &Turn, members: &[Member]) -> bool {
     let prompt = turn.prompt();
     let most = prompt.len().saturating_sub(1) / PAGE_TOKENS * PAGE_TOKENS;
     members.iter().any(|member| {
         let of_other = member.turn.prompt();
-        // The first page that it has not read tells in most cases that nothing is shared there.
+        // Usually the first page not yet read is enough to see that nothing more is shared.
         let end = (member.turn.n_fed() / PAGE_TOKENS + 1) * PAGE_TOKENS;
         member.turn.scope() == turn.scope()
             && end <= most.min(of_other.len())
@@ -184,7 +184,7 @@ fn is_being_read(turn: &Turn, members: &[Member]) -> bool {
     })
 }
 
-/// One step of everyone: answers go on by a token each, prompts share what is left of a pass.
+/// One step of all turns: each answer advances by a token, and prompts share the rest of the pass.
 fn step(
     engine: &mut dyn Engine,
     members: &mut [Member],

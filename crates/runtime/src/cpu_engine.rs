@@ -25,31 +25,31 @@ use sink::ChunkSink;
 /// How an [`CpuEngine`] is set up. The default suits one conversation.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Threads, the caller included; `None` takes the physical cores.
+    /// Threads, the caller included; `None` uses the physical cores.
     pub n_threads: Option<usize>,
-    /// Forces an instruction-set level; `None` takes the best.
+    /// Forces an instruction-set level; `None` uses the best.
     pub level: Option<Level>,
     /// Format of cached keys and values.
     pub kv_type: KvType,
-    /// Tokens a sequence may hold; `None` takes the trained context, at most
-    /// [`EngineOptions::DEFAULT_MAX_CTX`]. Of a model with LongRoPE `None` takes at most the context before the stretch;
-    /// a longer one takes the frequencies for long contexts, for sequences of every length.
+    /// Tokens a sequence may hold; `None` uses the trained context, at most [`EngineOptions::DEFAULT_MAX_CTX`]. For a
+    /// model with LongRoPE, `None` uses at most the context before the stretch. A longer context uses the frequencies
+    /// for long contexts, for sequences of every length.
     pub n_ctx: Option<usize>,
     /// Sequences alive at a time.
     pub max_sequences: usize,
-    /// Tokens all sequences together may hold; `None` takes `n_ctx · max_sequences`.
+    /// Tokens all sequences together may hold; `None` uses `n_ctx · max_sequences`.
     pub kv_tokens: Option<usize>,
     /// Tokens one pass computes; longer prompts are cut into chunks. Results do not depend on it.
     pub max_chunk: usize,
-    /// Whether full pages outlive their sequences, for prompts that begin the same. They take room that
-    /// nothing else needs; layers with a sliding window are laid out with room for twice the pages.
+    /// Whether full pages outlive their sequences, for prompts with the same beginning. They use room
+    /// that nothing else needs; layers with a sliding window get room for twice the pages.
     pub keep_prefixes: bool,
-    /// Adapters that sequences begin with; [`Engine::set_adapters`](crate::Engine::set_adapters) gives one others.
+    /// Adapters of new sequences; [`Engine::set_adapters`](crate::Engine::set_adapters) changes those of one.
     pub adapters: AdapterSet,
 }
 
 impl EngineOptions {
-    /// The longest context taken when none is asked for.
+    /// The longest context used when none is requested.
     pub const DEFAULT_MAX_CTX: usize = 8192;
 }
 
@@ -72,14 +72,14 @@ impl Default for EngineOptions {
 /// A model ready to run on this CPU, with the sequences it is running.
 pub type CpuEngine = EngineOf<CpuCompute>;
 
-/// What the CPU needs beside model and cache.
+/// State of the CPU engine besides model and cache.
 pub struct CpuCompute {
     cpu: Cpu,
     executor: Executor,
     chunk: Chunk,
     /// Where each span of the chunk comes from.
     sources: Vec<SpanSource>,
-    /// The others that share the model.
+    /// The other ranks that share the model.
     ranks: Option<Communicator>,
 }
 
@@ -90,7 +90,7 @@ struct SpanSource {
     item: usize,
     /// Index among its tokens of the span's first.
     first_token: usize,
-    /// Whether the span is of tokens before the item's, of which nobody wants anything.
+    /// Whether the span holds tokens before the item's, whose results are not needed.
     is_replay: bool,
 }
 
@@ -151,18 +151,18 @@ impl CpuEngine {
         })
     }
 
-    /// The other ranks, where there are some.
+    /// The other ranks, if any.
     pub(crate) fn ranks_mut(&mut self) -> Option<&mut Communicator> {
         self.compute.ranks.as_mut()
     }
 
-    /// Which rank it is of those that share the model.
+    /// Its rank among those that share the model.
     pub(crate) fn rank(&self) -> usize {
         let ranks = self.compute.ranks.as_ref();
         ranks.map_or(0, |ranks| ranks.place().rank)
     }
 
-    /// Computes a batch, chunk by chunk; before each item's tokens those of its sequence whose states are missing.
+    /// Computes a batch, chunk by chunk. Tokens of a sequence whose states are missing come before the item's own.
     fn passes(
         &mut self,
         sink: &mut dyn StepSink,
@@ -189,7 +189,7 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// Computes the chunk that was filled. Where that fails, no sequence keeps a page of it.
+    /// Computes the filled chunk. If that fails, no sequence keeps a page of it.
     fn pass(&mut self, sink: &mut dyn StepSink, batch: &[BatchItem<'_>]) -> Result<(), Error> {
         let ran = self.run(sink, batch);
         if ran.is_err() {
@@ -216,7 +216,7 @@ impl CpuEngine {
             ..
         } = &mut self.shell;
         for span in &chunk.spans {
-            // Of two spans of a sequence the first is not counted yet.
+            // The first of two spans of a sequence is not counted yet.
             let end = span.first_pos + span.rows.len();
             cache.reserve(span.seq, end - cache.len(span.seq)?)?;
             if span.takes_snapshot {
@@ -294,7 +294,7 @@ impl Compute for CpuCompute {
     }
 }
 
-/// The model for the context that the options ask for.
+/// The model for the context that the options request.
 fn for_context(
     model: Arc<LoadedModel>,
     options: &EngineOptions,
@@ -309,7 +309,7 @@ struct Chunker<'a> {
     /// By item, tokens to compute before its own; empty if there are none at all.
     replays: &'a [Vec<u32>],
     item: usize,
-    /// Of those before the item's and its own together.
+    /// Index among the tokens before the item's and its own together.
     token: usize,
     /// Whether no item may be cut.
     whole: bool,
@@ -326,7 +326,7 @@ struct ItemSpan<'a> {
 }
 
 impl<'a> Chunker<'a> {
-    /// Fills `chunk` with the next tokens; false when there are none.
+    /// Fills `chunk` with the next tokens; false if none are left.
     fn fill(
         &mut self,
         chunk: &mut Chunk,
@@ -360,7 +360,7 @@ impl<'a> Chunker<'a> {
         self.replays.get(self.item).map_or(&[], Vec::as_slice)
     }
 
-    /// The item's next tokens; none if an image or a whole text comes that `room` does not hold. An empty chunk holds it.
+    /// The item's next tokens; none if an image or a whole text is next that does not fit in `room`. An empty chunk holds any.
     fn next(&self, room: usize) -> Option<ItemSpan<'a>> {
         let replay = self.replay();
         let is_replay = self.token < replay.len();
@@ -418,14 +418,14 @@ impl<'a> Chunker<'a> {
                 && taken.start == 0
                 && cache.has_states()
                 && may_be_cut_back(item)
-                // The states behind a page's end stay anyway.
+                // The states after a page's end are kept anyway.
                 && !first_pos.is_multiple_of(PAGE_TOKENS),
         });
         Ok(())
     }
 }
 
-/// Whether tokens are likely drafts, of which the last may be given up.
+/// Whether tokens are probably drafts, the last of which may be cut off.
 fn may_be_cut_back(item: &BatchItem<'_>) -> bool {
     item.logits == LogitsFor::All && (2..=ROLLBACK_TOKENS).contains(&item.tokens.len())
 }

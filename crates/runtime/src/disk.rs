@@ -1,7 +1,7 @@
-//! What engines keep of sequences, on disk: a file of one sequence, and a folder of pages.
+//! Sequence memory on disk: a file of one sequence, and a folder of pages.
 //!
-//! Both are files of one form ([`file`]): who wrote it ([`CacheIdentity`]), what is in it, the bytes of pages, and checksums.
-//! A file that another model, build, level or cache format wrote is refused by name, as is one that is damaged: what is read
+//! Both are files of one form ([`file`]): their writer ([`CacheIdentity`]), their contents, the bytes of pages, and
+//! checksums. A file that another model, build, level or cache format wrote is refused by name, and so is a damaged one. Data
 //! from disk has the bits that were computed, or is not used.
 
 mod error;

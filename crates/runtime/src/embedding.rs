@@ -1,8 +1,8 @@
-//! Embeddings: one vector for a text, pooled from what the model makes of its tokens.
+//! Embeddings: one vector for a text, pooled from the model's hidden states of its tokens.
 //!
-//! The rows pooled are the last block's output after the final norm: what the head reads, what transformers
-//! calls `last_hidden_state`, and what llama.cpp pools. An engine hands the output over where an item asks
-//! for [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
+//! The rows pooled are the last block's output after the final norm. The head reads the same rows,
+//! transformers calls them `last_hidden_state`, and llama.cpp pools them. An engine returns that output
+//! where an item requests [`hidden`](crate::BatchItem::hidden) states; [`Embedder`] applies the norm.
 
 mod batches;
 mod prompts;
@@ -25,19 +25,19 @@ use crate::{Error, LoadedModel};
 pub enum Pooling {
     /// Their mean.
     Mean,
-    /// The first token's, which in an encoder has seen all others.
+    /// The first token's row; in an encoder it has seen all other tokens.
     First,
-    /// The last token's, which has seen all others.
+    /// The last token's row, which has seen all other tokens.
     Last,
 }
 
 impl Pooling {
-    /// What a model's files say: `<architecture>.pooling_type` of a GGUF file, as llama.cpp numbers it, or
-    /// `1_Pooling/config.json` of a folder, as sentence-transformers writes it.
+    /// The pooling that a model's files specify. In a GGUF file it is `<architecture>.pooling_type`, numbered
+    /// as in llama.cpp. In a folder it is `1_Pooling/config.json`, as sentence-transformers writes it.
     ///
     /// # Errors
-    /// [`Error::Format`] if the values have the wrong type; [`Error::BadOption`] for a way that is not
-    /// one of these.
+    /// [`Error::Format`] if the values have the wrong type; [`Error::BadOption`] for any other
+    /// pooling.
     pub fn of(model: &LoadedModel) -> Result<Option<Pooling>, Error> {
         if let Some(config) = model
             .checkpoint()
@@ -56,7 +56,7 @@ impl Pooling {
             None | Some(0) => Ok(None),
             Some(1) => Ok(Some(Pooling::Mean)),
             Some(2) => Ok(Some(Pooling::First)),
-            // Of a head for ranking, which reads the last token where tokens see those before them alone.
+            // For a ranking head, which reads the last token in models that only look back.
             Some(POOLING_RANK) => match model.model().config.encoder {
                 Some(_) => Ok(Some(Pooling::First)),
                 None => Ok(Some(Pooling::Last)),
@@ -85,14 +85,14 @@ impl Pooling {
     }
 }
 
-/// What makes embeddings of a model's last hidden state.
+/// Computes embeddings from a model's last hidden state.
 #[derive(Clone, Debug)]
 pub struct Embedder {
     d_model: usize,
     /// The final norm; an encoder may end without one.
     norm: Option<FinalNorm>,
     state: usize,
-    /// Layers behind the pooled row.
+    /// Layers after the pooled row.
     dense: Arc<[DenseLayer]>,
 }
 
@@ -103,13 +103,13 @@ pub(crate) struct FinalNorm {
     pub(crate) weight: Vec<f32>,
     /// `[d_model]`.
     pub(crate) bias: Vec<f32>,
-    /// Whether the mean is taken away first, as LayerNorm does.
+    /// Whether the mean is subtracted first, as LayerNorm does.
     pub(crate) centered: bool,
     pub(crate) eps: f32,
 }
 
 impl FinalNorm {
-    /// The norm that makes a model's head input of the hidden state `last`; none where another op does.
+    /// The norm that turns the hidden state `last` into a model's head input; none if another op does.
     fn of(model: &LoadedModel, last: ValueId) -> Result<Option<FinalNorm>, Error> {
         let graph = &model.model().graph;
         let d_model = model.model().config.d_model;
@@ -152,7 +152,7 @@ impl FinalNorm {
 }
 
 impl Embedder {
-    /// Of this model.
+    /// Creates the embedder of this model.
     ///
     /// # Errors
     /// [`Error::BadOption`] for a graph whose head does not read the norm of its last hidden state.
@@ -178,12 +178,12 @@ impl Embedder {
         })
     }
 
-    /// Which hidden state it takes: the last.
+    /// Index of the hidden state it reads: the last.
     pub fn state(&self) -> usize {
         self.state
     }
 
-    /// Elements of an embedding: the model's width, or what the last layer behind it gives.
+    /// Elements of an embedding: the model's width, or the width of the last dense layer after it.
     pub fn width(&self) -> usize {
         self.dense.last().map_or(self.d_model, |layer| layer.n)
     }
@@ -233,12 +233,12 @@ impl FinalNorm {
 }
 
 impl Embedder {
-    /// The embedding of a text's tokens, `[d_model]` of length 1, computed by `engine` in a sequence of its own
-    /// that takes nothing from the cache, which holds no hidden states.
+    /// The embedding of a text's tokens, `[d_model]` of length 1. `engine` computes it in a new sequence that
+    /// takes nothing from the cache, which holds no hidden states.
     ///
     /// # Errors
-    /// No tokens, more than the context holds, an engine that hands no hidden states over, and those of
-    /// [`Embedding::finish`].
+    /// No tokens, more than the context holds, an engine that returns no hidden states, and the errors
+    /// of [`Embedding::finish`].
     pub fn embed(
         &self,
         engine: &mut dyn Engine,
@@ -248,10 +248,10 @@ impl Embedder {
         self.pool(engine, tokens, pooling)?.finish()
     }
 
-    /// As [`embed`](Embedder::embed), up to the pooled row: [`Embedding::finish`] and [`Embedding::unscaled`] make an embedding of it.
+    /// As [`embed`](Embedder::embed), up to the pooled row: [`Embedding::finish`] and [`Embedding::unscaled`] turn it into an embedding.
     ///
     /// # Errors
-    /// No tokens, more than the context holds, and an engine that hands no hidden states over.
+    /// No tokens, more than the context holds, and an engine that returns no hidden states.
     pub fn pool(
         &self,
         engine: &mut dyn Engine,
@@ -283,8 +283,8 @@ impl Embedder {
     }
 }
 
-/// The first `n_elems` elements of an embedding, brought to length 1 again: for models that were trained so that these say
-/// most (Kusupati et al. 2022). All of them stay as they are.
+/// The first `n_elems` elements of an embedding, scaled to length 1 again, for models trained so that these carry most
+/// information (Kusupati et al. 2022). If it has no more elements, it is returned unchanged.
 pub fn cut_embedding(mut embedding: Vec<f32>, n_elems: usize) -> Vec<f32> {
     if n_elems >= embedding.len() {
         return embedding;
@@ -340,10 +340,10 @@ impl Embedding {
         self.n_tokens
     }
 
-    /// The pooled row `[d_model]`, whatever its length.
+    /// The pooled row `[d_model]`, of any length.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] of no tokens.
+    /// [`Error::EmptyPrompt`] for no tokens.
     pub fn row(&self) -> Result<Vec<f64>, Error> {
         if self.n_tokens == 0 {
             return Err(Error::EmptyPrompt);
@@ -358,7 +358,7 @@ impl Embedding {
     /// The embedding, [`width`](Embedder::width) elements of Euclidean length 1, so that cosines are dot products.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if it has no direction.
+    /// [`Error::EmptyPrompt`] for no tokens; [`Error::NotFinite`] if it has no direction.
     pub fn finish(&self) -> Result<Vec<f32>, Error> {
         let position = self.n_tokens.checked_sub(1).ok_or(Error::EmptyPrompt)?;
         let row = match self.dense.is_empty() {
@@ -373,10 +373,10 @@ impl Embedding {
         Ok(row.iter().map(|x| (x / length) as f32).collect())
     }
 
-    /// The embedding as the model gives it, of whatever length.
+    /// The embedding from the model, of any length.
     ///
     /// # Errors
-    /// [`Error::EmptyPrompt`] of no tokens; [`Error::NotFinite`] if an element is no number.
+    /// [`Error::EmptyPrompt`] for no tokens; [`Error::NotFinite`] if an element is not finite.
     pub fn unscaled(&self) -> Result<Vec<f32>, Error> {
         let row = self.behind_dense()?;
         if !row.iter().all(|x| x.is_finite()) {
@@ -386,7 +386,7 @@ impl Embedding {
         Ok(row.iter().map(|x| *x as f32).collect())
     }
 
-    /// The pooled row, and what layers behind it make of it.
+    /// The pooled row after the dense layers.
     fn behind_dense(&self) -> Result<Vec<f64>, Error> {
         let layers = self.dense.iter();
         Ok(layers.fold(self.row()?, |row, layer| layer.apply(&row)))

@@ -1,4 +1,4 @@
-//! What every engine offers, be it the CPU's or a device's: sequences, ragged batches, room, counters.
+//! Interface of every engine, on the CPU or on a device: sequences, ragged batches, room, counters.
 
 mod output;
 
@@ -21,12 +21,12 @@ pub use output::StepOutput;
 
 /// A model ready to run, with the sequences it is running.
 ///
-/// An engine is driven from outside: it has no loop, no queue and no clock but for its counters, and
-/// whoever holds it decides which sequences share a [`step`](Engine::step). What a sequence computes
-/// does not depend on that.
+/// An engine is driven from outside: it has no loop, no queue, and no clock except for its counters.
+/// The caller decides which sequences share a [`step`](Engine::step). The results of a sequence do
+/// not depend on that.
 ///
-/// Every method that can refuse does so before any work: after such an error nothing has changed. An
-/// engine whose device fails in the middle of a step leaves every sequence at its last complete pass;
+/// Every method that can refuse does so before any work: after such an error nothing has changed. If
+/// an engine's device fails in the middle of a step, every sequence stays at its last complete pass;
 /// [`tokens`](Engine::tokens) says where that is.
 pub trait Engine: Send {
     /// The model.
@@ -35,7 +35,7 @@ pub trait Engine: Send {
     /// Where it runs, for messages: `cpu (avx512)`.
     fn name(&self) -> String;
 
-    /// The CPU whose kernels it uses: for all of the model, or for what a device leaves to the host.
+    /// The CPU whose kernels it uses: for all of the model, or for the host part of a device.
     fn cpu(&self) -> &Cpu;
 
     /// A new, empty sequence.
@@ -51,42 +51,42 @@ pub trait Engine: Send {
     /// [`Error::NoSequence`], [`Error::TooManySequences`].
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, Error>;
 
-    /// Cuts a sequence back to its first `len` tokens; nothing happens if it has no more. To give up
-    /// all, or at most the last [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS) of what steps appended since
-    /// it was last cut, never fails.
+    /// Cuts a sequence back to its first `len` tokens; nothing happens if it has no more. Cutting all
+    /// tokens never fails. Neither does cutting at most the last
+    /// [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS) of those that steps appended since the last cut.
     ///
     /// # Errors
-    /// [`Error::NoSequence`]; [`Error::BadImage`] if that would cut an image; [`Error::WindowGone`] if a sliding-window layer no longer holds what the
-    /// shorter sequence would see.
+    /// [`Error::NoSequence`]; [`Error::BadImage`] if that would cut an image; [`Error::WindowGone`] if a sliding-window layer no longer
+    /// holds the positions that the shorter sequence would see.
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), Error>;
 
-    /// Puts a sequence into a scope: [`reuse_prefix`](Engine::reuse_prefix) finds what sequences of the same scope left
-    /// behind and nothing else, neither its length nor its time. A new sequence is in scope 0; one that changes its scope
-    /// gives up what it holds.
+    /// Puts a sequence into a scope. [`reuse_prefix`](Engine::reuse_prefix) finds only pages that sequences of the same
+    /// scope left behind; those of other scopes show neither in its length nor in its time. A new sequence is in scope 0;
+    /// a sequence that changes its scope gives up its tokens.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
     fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error>;
 
-    /// Has a sequence compute with these adapters and no others. One whose adapters change gives up what it holds, and
-    /// [`reuse_prefix`](Engine::reuse_prefix) finds what sequences of its scope with the same adapters left behind.
+    /// Makes a sequence compute with exactly these adapters. If its adapters change, it gives up its tokens.
+    /// [`reuse_prefix`](Engine::reuse_prefix) finds pages that sequences of its scope with the same adapters left behind.
     ///
     /// # Errors
-    /// [`Error::NoSequence`]; [`Error::BadOption`] if an adapter is another model's, or the engine takes none.
+    /// [`Error::NoSequence`]; [`Error::BadOption`] if an adapter belongs to another model, or the engine supports none.
     fn set_adapters(&mut self, seq: SeqId, adapters: &AdapterSet) -> Result<(), Error> {
         self.len(seq)?;
         adapters.refuse()
     }
 
-    /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: its own past
-    /// as far as it agrees, or what sequences before it left behind. At least the last token is left
-    /// to compute, since its logits are wanted. Returns the number of tokens held.
+    /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: the part of
+    /// its own past that agrees, or pages that earlier sequences left behind. At least the last token
+    /// is left to compute, since its logits are needed. Returns the number of tokens held.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
     fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error>;
 
-    /// Forgets a sequence. Its name is never given out again.
+    /// Forgets a sequence. Its name is never reused.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
@@ -106,16 +106,15 @@ pub trait Engine: Send {
         Ok(self.tokens(seq)?.len())
     }
 
-    /// Appends every item's tokens to its sequence and hands the logits asked for to `sink`, some rows
-    /// at a time.
+    /// Appends every item's tokens to its sequence and passes the requested logits to `sink`, some
+    /// rows at a time.
     ///
     /// # Errors
     /// Before any work: unknown or repeated sequences, tokens outside the vocabulary, empty items, more
-    /// tokens than the context or the cache holds. Amid it: a device that fails.
+    /// tokens than the context or the cache holds. During the work: a device that fails.
     fn step(&mut self, batch: &[BatchItem<'_>], sink: &mut dyn StepSink) -> Result<(), Error>;
 
-    /// As [`step`](Engine::step), collecting what it computes: for callers to whom memory for it does
-    /// not matter.
+    /// As [`step`](Engine::step), collecting the results: for callers that do not mind the memory.
     ///
     /// # Errors
     /// As [`step`](Engine::step).
@@ -125,8 +124,8 @@ pub trait Engine: Send {
         Ok(output)
     }
 
-    /// Writes what is kept of a sequence to a file, with a note of the caller's: its tokens, keys, values and states. The
-    /// file has its name only when all of it is on the disk.
+    /// Writes the memory of a sequence to a file, with a note of the caller's: its tokens, keys, values and states. The
+    /// file gets its name only when all of it is on disk.
     ///
     /// # Errors
     /// [`Error::NoSequence`]; [`Error::Disk`] for a sequence with images, an engine on a device, or a file that cannot be written.
@@ -138,12 +137,12 @@ pub trait Engine: Send {
         .into())
     }
 
-    /// Makes a sequence hold what [`save_sequence`](Engine::save_sequence) wrote, with the very bits, and returns the note; `None` if there is no
-    /// such file, and then the sequence is as it was.
+    /// Restores a sequence that [`save_sequence`](Engine::save_sequence) wrote, bit for bit, and returns the note. `None` if the file does
+    /// not exist; then the sequence is unchanged.
     ///
     /// # Errors
-    /// [`Error::NoSequence`], [`Error::CacheFull`]; [`Error::Disk`] for a file of another model, build, level or cache format, one that is
-    /// damaged, and one of more tokens than the context. The sequence may be empty then.
+    /// [`Error::NoSequence`], [`Error::CacheFull`]; [`Error::Disk`] for a file of another model, build, level or cache format, for a
+    /// damaged file, and for one with more tokens than the context. The sequence may be empty then.
     fn load_sequence(&mut self, seq: SeqId, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         let _ = (seq, path);
         Err(DiskError::Engine {
@@ -152,10 +151,10 @@ pub trait Engine: Send {
         .into())
     }
 
-    /// Keeps the full pages of sequences that are released in a folder too, and finds those that are there already.
+    /// Also keeps the full pages of released sequences in a folder, and finds those that are already there.
     ///
     /// # Errors
-    /// [`Error::Disk`] for an engine that keeps no prefixes, and for a folder that cannot be used or that another engine has.
+    /// [`Error::Disk`] for an engine that keeps no prefixes, and for a folder that cannot be used or that another engine uses.
     fn keep_pages_in(&mut self, folder: &PageFolder) -> Result<(), Error> {
         let _ = folder;
         Err(DiskError::Engine {
@@ -164,12 +163,12 @@ pub trait Engine: Send {
         .into())
     }
 
-    /// What the engine was set up for.
+    /// Limits that the engine was set up with.
     fn limits(&self) -> EngineLimits;
 
-    /// Tokens that each of `seqs` and of `n_new` sequences yet to be made can still take, in one step or
-    /// in many; 0 if so many sequences cannot be made. Whatever is asked of them up to there,
-    /// [`step`](Engine::step) does not refuse for want of room; one token more it does.
+    /// Tokens that each of `seqs` and of `n_new` future sequences can still take, in one step or in
+    /// many; 0 if that many sequences cannot be created. Up to that number [`step`](Engine::step) never
+    /// refuses for lack of room; with one token more it does.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
@@ -178,27 +177,27 @@ pub trait Engine: Send {
     /// Bytes of cached keys and values.
     fn kv_usage(&self) -> KvUsage;
 
-    /// What was done so far.
+    /// Counters of the work so far.
     fn counters(&self) -> EngineCounters;
 
-    /// Where [`EngineCounters::device_ns`] comes from: measured by what, or modelled by which profile. `None`
+    /// Provenance of [`EngineCounters::device_ns`]: measured by a named source, or modelled by a named profile. `None`
     /// for an engine without a device.
     fn device_time(&self) -> Option<Provenance> {
         self.device_model().map(|npu| npu.provenance().clone())
     }
 
-    /// The model on the device that computes for the engine: its plans, its memory, what it leaves to the host.
+    /// The model on the engine's device: its plans, its memory, the work left to the host.
     /// `None` for an engine without a device.
     fn device_model(&self) -> Option<&Arc<NpuModel>> {
         None
     }
 
-    /// What the device did so far, by phase. `None` for an engine without one.
+    /// Counters of the device so far, by phase. `None` for an engine without one.
     fn device_counters(&self) -> Option<&DeviceCounters> {
         None
     }
 
-    /// What this process exchanged with the others that share the model. `None` where no others do.
+    /// Traffic of this process with the other ranks of the model. `None` if there are none.
     fn rank_traffic(&self) -> Option<RankTraffic> {
         None
     }
@@ -247,24 +246,24 @@ pub enum LogitsFor {
 pub struct BatchItem<'a> {
     /// The sequence.
     pub seq: SeqId,
-    /// What to append; at least one token.
+    /// Tokens to append; at least one.
     pub tokens: &'a [u32],
-    /// Which of them get logits.
+    /// Which of the tokens get logits.
     pub logits: LogitsFor,
-    /// Whether to hand over the hidden states of all of them. An engine that cannot see them refuses.
+    /// Whether to return the hidden states of all tokens. An engine that cannot see them refuses.
     pub hidden: bool,
-    /// Whether to hand over what enters the head, of all of them: the last norm's output. An engine that cannot see it refuses.
+    /// Whether to return the head's input, the last norm's output, for all tokens. An engine that cannot see it refuses.
     pub head_input: bool,
-    /// A row `[d_model]` for each token, where the model takes one ([`TargetState`](millrace_graph::TargetState)): a draft
+    /// A row `[d_model]` for each token, if the model takes one ([`TargetState`](millrace_graph::TargetState)), as a draft
     /// layer does. Empty otherwise.
     pub given: &'a [f32],
-    /// The images that tokens are rows of ([`Image::ids`]). Their rows stand in the prompt whole and in
-    /// order. An engine that takes no images refuses.
+    /// The images that tokens are rows of ([`Image::ids`]). Their rows appear in the prompt whole and
+    /// in order. An engine that does not support images refuses.
     pub images: &'a [Arc<Image>],
 }
 
 impl<'a> BatchItem<'a> {
-    /// An item that asks for these logits and no hidden states.
+    /// An item that requests these logits and no hidden states.
     pub fn new(seq: SeqId, tokens: &'a [u32], logits: LogitsFor) -> Self {
         BatchItem {
             seq,
@@ -282,13 +281,13 @@ impl<'a> BatchItem<'a> {
         BatchItem { images, ..self }
     }
 
-    /// An item that asks for the last token's logits.
+    /// An item that requests the last token's logits.
     pub fn last(seq: SeqId, tokens: &'a [u32]) -> Self {
         BatchItem::new(seq, tokens, LogitsFor::Last)
     }
 }
 
-/// The shape of what a step will hand over.
+/// Shape of a step's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepShape {
     /// Items of the batch.
@@ -310,25 +309,25 @@ pub struct ItemRows<'a> {
     pub data: &'a [f32],
 }
 
-/// Takes what a step computes, while it computes. A closure that takes [`ItemRows`] is one: it gets the
+/// Receives the results of a step while it computes. A closure over [`ItemRows`] is a sink: it gets the
 /// logits.
 pub trait StepSink {
-    /// The batch was accepted; what follows has this shape.
+    /// The batch was accepted; the results that follow have this shape.
     fn begin(&mut self, shape: StepShape) {
         let _ = shape;
     }
 
-    /// Some of the logits asked for, at most 128 rows. Calls come in the order of items and tokens.
+    /// Some of the requested logits, at most 128 rows. Calls come in the order of items and tokens.
     fn logits(&mut self, rows: ItemRows<'_>);
 
-    /// Some rows of hidden state `index`; of one state they come in the order of items and tokens.
-    /// The first state is the embeddings as they enter the first block, the next what leaves it, and
-    /// so on: `n_layers + 1` of them.
+    /// Some rows of hidden state `index`; for one state they come in the order of items and tokens.
+    /// The first state is the embeddings as they enter the first block, the next is the first
+    /// block's output, and so on: `n_layers + 1` of them.
     fn hidden(&mut self, index: usize, rows: ItemRows<'_>) {
         let _ = (index, rows);
     }
 
-    /// Some rows of what enters the head, in the order of items and tokens.
+    /// Some rows of the head's input, in the order of items and tokens.
     fn head_input(&mut self, rows: ItemRows<'_>) {
         let _ = rows;
     }
@@ -340,35 +339,35 @@ impl<F: FnMut(ItemRows<'_>)> StepSink for F {
     }
 }
 
-/// What an engine was set up for.
+/// Limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
-    /// Tokens a sequence may hold. There is no other limit on one.
+    /// Tokens a sequence may hold. It is the only limit on a sequence.
     pub n_ctx: usize,
     /// Sequences alive at a time.
     pub max_sequences: usize,
-    /// Tokens one pass computes at most. Longer batches are cut; who wants to be asked in between, to
-    /// cancel or to mix in others, cuts them there.
+    /// Maximum number of tokens in one pass. Longer batches are cut. Callers that want control in
+    /// between, to cancel or to mix in other sequences, cut them at this size.
     pub max_chunk: usize,
-    /// Whether what a sequence leaves behind, or has read, serves others that begin with the same tokens.
+    /// Whether pages of a sequence, present or past, serve other sequences that begin with the same tokens.
     pub keeps_prefixes: bool,
 }
 
 /// Bytes of cached keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvUsage {
-    /// Of live sequences.
+    /// Bytes of live sequences.
     pub used_bytes: usize,
-    /// Of released ones, kept for prompts that begin the same until the room is needed.
+    /// Bytes of released sequences, kept for prompts with the same beginning until the room is needed.
     pub idle_bytes: usize,
     /// The most there can be.
     pub capacity_bytes: usize,
-    /// Pages of [`PAGE_TOKENS`](crate::PAGE_TOKENS) tokens that there can be in layers that look back without a bound; in the layers
-    /// that have most, where all have a window.
+    /// Maximum number of pages of [`PAGE_TOKENS`](crate::PAGE_TOKENS) tokens in layers without a window; if all layers have one, in
+    /// the layers with most pages.
     pub capacity_pages: usize,
 }
 
-/// What an engine did since it was made.
+/// Counters of an engine since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineCounters {
     /// Steps that ended well.
@@ -381,8 +380,8 @@ pub struct EngineCounters {
     pub n_logit_rows: u64,
     /// Time inside steps on this computer, measured. On a virtual device that is its simulation's.
     pub host_ns: u64,
-    /// Time on a device, as [`Engine::device_time`] says; 0 without one.
+    /// Time on a device, from the source in [`Engine::device_time`]; 0 without one.
     pub device_ns: u64,
-    /// What prompts found cached.
+    /// Counters of cached prefixes.
     pub prefix: PrefixCounters,
 }

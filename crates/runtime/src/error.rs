@@ -6,10 +6,10 @@ use crate::npu::NpuError;
 use crate::ranks::RankError;
 use crate::sequences::SeqId;
 
-/// What can go wrong between a file and its text.
+/// Errors on the way from a file to its text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file could not be read or is not what it claims.
+    /// The file could not be read or is not of the claimed kind.
     #[error(transparent)]
     Format(#[from] millrace_format::Error),
     /// The model is not one this build runs.
@@ -18,7 +18,7 @@ pub enum Error {
     /// The tokenizer or template is unusable.
     #[error(transparent)]
     Text(#[from] millrace_text::Error),
-    /// The CPU kernels cannot be set up as asked.
+    /// The CPU kernels cannot be set up as requested.
     #[error(transparent)]
     Kernels(#[from] millrace_kernels::Error),
     /// A weight's bytes do not decode.
@@ -27,7 +27,7 @@ pub enum Error {
     /// The graph cannot be planned.
     #[error("this model's graph cannot run here: {0}")]
     Plan(#[from] PlanError),
-    /// The model carries no tokenizer and text was asked for.
+    /// The model has no tokenizer and text was requested.
     #[error(
         "{model} has no tokenizer; give token ids instead (`logits --tokens`), \
          or add tokenizer.json beside the weights"
@@ -36,7 +36,7 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
-    /// The model carries no chat template and none is usual for its vocabulary.
+    /// The model has no chat template and its vocabulary has no usual one.
     #[error(
         "{model} has no chat template, and its vocabulary is of no family that has a usual one; \
          use `run` with plain text, or add chat_template.jinja beside the weights"
@@ -57,8 +57,8 @@ pub enum Error {
         /// The model's trained context.
         trained: usize,
     },
-    /// A context that the model's RoPE has other frequencies for, which depend on the length of each sequence, or that is
-    /// longer than its table of positions.
+    /// The context is too long for the model's RoPE: its frequencies there depend on the length of each sequence, or its
+    /// table of positions is shorter.
     #[error(
         "ctx is {n_ctx}, and this model's positions end at {limit} tokens: beyond them its RoPE (`dynamic`) turns every \
          position otherwise, or its table of positions has no row; give --ctx of at most {limit}, or leave it out"
@@ -88,7 +88,7 @@ pub enum Error {
         *needed_bytes as f64 / (1u64 << 30) as f64
     )]
     CacheTooLarge {
-        /// Bytes of address space the cache would take; saturates.
+        /// Bytes of address space the cache would need; saturates.
         needed_bytes: usize,
     },
     /// Every sequence slot is taken.
@@ -100,7 +100,7 @@ pub enum Error {
     /// The sequence does not exist (never created, or released).
     #[error("there is no sequence {0}: it was released, or it is another engine's")]
     NoSequence(SeqId),
-    /// A sequence stands twice in one batch.
+    /// A sequence appears twice in one batch.
     #[error("sequence {0} stands twice in one batch")]
     DuplicateSequence(SeqId),
     /// A batch item has no tokens.
@@ -120,7 +120,7 @@ pub enum Error {
          positions before {oldest}; start it again from its tokens"
     )]
     WindowGone {
-        /// The length asked for.
+        /// The requested length.
         len: usize,
         /// The oldest position still held.
         oldest: usize,
@@ -130,12 +130,12 @@ pub enum Error {
     BadOption {
         /// The option's name.
         option: &'static str,
-        /// What it was.
+        /// The value found.
         found: String,
-        /// What it must be.
+        /// The condition that it must satisfy.
         expected: &'static str,
     },
-    /// The device, or what was planned for it.
+    /// The device, or a plan for it.
     #[error("{0}")]
     Device(Box<NpuError>),
     /// A file of cached keys and values, or its folder.
@@ -147,7 +147,7 @@ pub enum Error {
     /// Rows of an image that cannot be computed.
     #[error("an image cannot be read: {reason}")]
     BadImage {
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
     /// More images than there are ids for.
@@ -171,7 +171,7 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
-    /// A draft model that speaks of other tokens.
+    /// A draft model with another vocabulary.
     #[error(
         "{draft} cannot draft for {target}: its vocabulary is another one ({n_draft} tokens; the \
          model has {n_target}). Token {token} is {in_draft} there and {in_target} in the model; \
@@ -184,7 +184,7 @@ pub enum Error {
         draft: String,
         /// The first id that differs.
         token: u32,
-        /// How the model spells it, in quotes, or `nothing`.
+        /// The model's spelling, in quotes, or `nothing`.
         in_target: Box<str>,
         /// How the draft model spells it.
         in_draft: Box<str>,
@@ -235,7 +235,7 @@ pub enum Error {
         model: String,
         /// The text model's family.
         found: String,
-        /// Those that the vision encoder is for.
+        /// The families that the vision encoder is for.
         expected: String,
     },
     /// The model computed a logit that is not a number.
@@ -273,7 +273,7 @@ impl From<NpuError> for Error {
     }
 }
 
-/// What does not fit, and what to do: where nothing is to be written, no option says how much.
+/// Describes the overflow and its remedy. If nothing is to be written, no option sets the number of new tokens.
 fn overflow(n_prompt: usize, n_new: usize, n_ctx: usize, trained: usize) -> String {
     let trained = format!("(the model was trained for {trained})");
     match n_new {

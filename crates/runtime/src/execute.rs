@@ -1,10 +1,10 @@
-//! How this computer computes ops: the plan of a pass, the registers between its steps, kernels where there are some
-//! and definitions where there are none.
+//! Computation of ops on this computer: the plan of a pass, the registers between its steps, kernels where they
+//! exist and definitions elsewhere.
 //!
-//! [`plan`] orders a graph's nodes and shares memory between their values. [`ops`] computes one op over rows of f32; the
-//! CPU engine ([`pass`]) and the host's part of a device's plan call it alike, so an op that exists for one exists for
-//! both. [`memory`] is for ops that read what a sequence keeps. What has no kernel is computed by the graph's
-//! executor, which also computes whole graphs for checks ([`Sequence`](millrace_graph::Sequence)).
+//! [`plan`] orders a graph's nodes and shares memory between their values. [`ops`] computes one op over rows of f32. The
+//! CPU engine ([`pass`]) and the host part of a device's plan both call it, so an op that exists for one exists for
+//! both. [`memory`] is for ops that read a sequence's memory. The graph's executor computes ops without a kernel; it
+//! also computes whole graphs for checks ([`Sequence`](millrace_graph::Sequence)).
 
 mod attend;
 mod chunk;

@@ -10,7 +10,7 @@ use crate::sequences::SeqId;
 use crate::speculate::{MAX_DRAFTS, Speculator, clock_ns};
 use crate::turn::Turn;
 
-/// What ends a generation and how tokens are drawn.
+/// How a generation ends and how tokens are drawn.
 #[derive(Clone, Debug, Default)]
 pub struct GenerateParams {
     /// How tokens are drawn.
@@ -24,13 +24,13 @@ pub struct GenerateParams {
     pub stop_tokens: Vec<u32>,
     /// Go on past the model's end-of-generation tokens.
     pub ignore_end: bool,
-    /// Control tokens, the ending one too, print their texts.
+    /// Control tokens print their texts, including the ending token.
     pub show_special: bool,
 }
 
 impl GenerateParams {
-    /// Tokens that the context must have room for beside the prompt: one, if any is wanted. That
-    /// fewer than `max_tokens` fit is no error: they are a maximum.
+    /// Tokens that the context must have room for besides the prompt: one, if any is requested. It
+    /// is no error if fewer than `max_tokens` fit: they are a maximum.
     pub fn least_tokens(&self) -> usize {
         self.max_tokens.unwrap_or(1).min(1)
     }
@@ -107,7 +107,7 @@ impl std::fmt::Display for Generation {
     }
 }
 
-/// What a generation tells its caller while it runs.
+/// Events of a running generation.
 #[derive(Clone, Copy, Debug)]
 pub enum GenerationEvent<'a> {
     /// Prompt tokens computed so far, of how many.
@@ -117,21 +117,21 @@ pub enum GenerationEvent<'a> {
         /// To compute.
         total: usize,
     },
-    /// More text: whole characters, none of which can be the start of a stop text.
+    /// More text: whole characters, none of which may begin a stop text.
     Text(&'a str),
 }
 
-/// Generates after `prompt` (the whole context, not only what is new) in the sequence `seq`, which then
-/// holds the prompt and the tokens drawn, except perhaps the last. What it or a sequence before it
-/// held of the prompt is not computed again.
+/// Generates after `prompt` (the whole context, not only the new part) in the sequence `seq`. The
+/// sequence then holds the prompt and the tokens drawn, except perhaps the last. A part of the prompt
+/// that it or an earlier sequence held is not computed again.
 ///
-/// `cancel` is looked at between passes; a cancelled generation returns what it has. The result
-/// depends on model, prompt, parameters and instruction-set level only: not on threads, on chunks,
-/// or on what the cache already held.
+/// `cancel` is checked between passes; a cancelled generation returns its text so far. The result
+/// depends only on model, prompt, parameters and instruction-set level: not on threads, on chunks,
+/// or on earlier contents of the cache.
 ///
 /// # Errors
 /// An empty prompt, one that leaves no room for a token in the context (before any work), bad sampling
-/// options, a model without tokenizer, a full cache, logits that are not numbers.
+/// options, a model without tokenizer, a full cache, logits that are not finite.
 pub fn generate(
     engine: &mut dyn Engine,
     seq: SeqId,
@@ -144,10 +144,10 @@ pub fn generate(
     generate_turn(engine, seq, turn, cancel, on_event)
 }
 
-/// As [`generate`], for a turn that was made, and perhaps given images.
+/// As [`generate`], for an existing turn, which may have images.
 ///
 /// # Errors
-/// A full cache, images where the engine takes none, logits that are not numbers.
+/// A full cache, images if the engine does not support them, logits that are not finite.
 pub fn generate_turn(
     engine: &mut dyn Engine,
     seq: SeqId,
@@ -187,7 +187,7 @@ pub fn speculate_turn(
     Ok(run.into_turn().into_generation())
 }
 
-/// A turn on one sequence of an engine, step by step: for callers who do something else between the steps.
+/// A turn on one sequence of an engine, step by step: for callers that do other work between the steps.
 #[derive(Debug)]
 pub struct GenerationRun {
     seq: SeqId,
@@ -197,7 +197,7 @@ pub struct GenerationRun {
 }
 
 impl GenerationRun {
-    /// Begins a turn in a sequence, which keeps what it, or one before it, held of the prompt.
+    /// Begins a turn in a sequence, which keeps the part of the prompt that it or an earlier one held.
     ///
     /// # Errors
     /// [`Error::NoSequence`].
@@ -225,17 +225,17 @@ impl GenerationRun {
         &self.turn
     }
 
-    /// The turn, to cancel it and to take its text.
+    /// The turn, mutably: to cancel it and to take its text.
     pub fn turn_mut(&mut self) -> &mut Turn {
         &mut self.turn
     }
 
-    /// The turn by itself.
+    /// Unwraps the turn.
     pub fn into_turn(self) -> Turn {
         self.turn
     }
 
-    /// Whether there is a step to do: the turn has not ended.
+    /// Whether there is a step to do, because the turn has not ended.
     pub fn goes_on(&self) -> bool {
         self.turn.feed(1).is_some()
     }
@@ -307,7 +307,7 @@ pub(crate) fn tell_prefill(turn: &Turn, on_event: &mut dyn FnMut(GenerationEvent
     on_event(GenerationEvent::Prefill { done, total });
 }
 
-/// Tells the text that a turn has added.
+/// Sends the text that a turn has added.
 pub(crate) fn tell_text(turn: &mut Turn, on_event: &mut dyn FnMut(GenerationEvent<'_>)) {
     let text = turn.next_text();
     if !text.is_empty() {

@@ -1,22 +1,22 @@
-//! The memory of this machine, and what a container allows of it. Everything is read; what the system does not tell is `None`.
+//! The memory of this machine, and a container's limit on it. All of it is read from the system; `None` is unknown.
 
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// Memory, and what a container allows of it.
+/// Memory of the machine, and a container's limit on it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HostMemory {
-    /// Of the machine.
+    /// Memory of the machine.
     pub total_bytes: Option<u64>,
-    /// What new work can use without swapping.
+    /// Memory that new work can use without swapping.
     pub available_bytes: Option<u64>,
-    /// A container's limit, if there is one.
+    /// A container's limit, if any.
     pub limit_bytes: Option<u64>,
 }
 
 impl HostMemory {
-    /// What the system tells now.
+    /// Reads the present values from the system.
     pub fn read() -> HostMemory {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -29,7 +29,7 @@ impl HostMemory {
         }
     }
 
-    /// What this process may still use: the least of what is free and what is allowed.
+    /// Memory that this process may still use: the smaller of the free memory and the limit.
     pub fn usable_bytes(&self) -> Option<u64> {
         match (self.available_bytes, self.limit_bytes) {
             (Some(available), Some(limit)) => Some(available.min(limit)),
@@ -48,7 +48,7 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The limit that a file says. `max` is none, and neither is what no memory reaches: version 1 has such a number in its place.
+/// The limit in a file. `max` means none, and so does a value beyond all memory: version 1 has such a number instead.
 fn limit_of(text: &str, total_bytes: Option<u64>) -> Option<u64> {
     let limit: u64 = text.trim().parse().ok()?;
     (limit < total_bytes.unwrap_or(1 << 60)).then_some(limit)

@@ -1,13 +1,12 @@
-//! Images as a text model takes them: rows in place of embeddings, under ids of their own.
+//! Images in a text model: rows instead of embeddings, under separate ids.
 //!
-//! A vision encoder makes of an image a block of rows, each as wide as an embedding. An [`Image`] is such a
-//! block with an id for every row. The ids are tokens beyond any vocabulary, so an image lies in a
-//! prompt, in a cache and in the index of prefixes as tokens do; who computes it gets the image beside
-//! the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has ids of its own, and none is given out
-//! twice: equal ids mean equal rows, and what was computed for one image is never taken for another.
+//! A vision encoder turns an image into a block of rows, each as wide as an embedding. An [`Image`] is such a block with an id for
+//! every row. The ids are tokens beyond any vocabulary, so prompts, caches and the index of prefixes treat an image like tokens; an
+//! engine gets the image together with the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has
+//! unique ids, which are never reused. Equal ids mean equal rows, so results for one image are never used for another.
 //!
-//! Where rows of an image see each other in both directions they are computed in one pass: such an image is never cut. Those of others
-//! look back alone, as tokens do ([`ImageSight`]); [on a grid](Image::on_grid) they have places of rows and columns besides (`planes`).
+//! Rows of an image that see each other in both directions are computed in one pass: such an image is never cut. The rows of other images
+//! only look back, as tokens do ([`ImageSight`]); [on a grid](Image::on_grid) they also have places in rows and columns (`planes`).
 
 pub(crate) mod planes;
 
@@ -26,10 +25,10 @@ const FIRST_ID: u32 = 1 << 31;
 /// Ids from here on are rows of images on grids.
 const FIRST_GRID_ID: u32 = 3 << 30;
 
-/// The id that stands for a row of an image not yet made, in prompts that [`place`] completes.
+/// The id of a row of an image not yet made, in prompts that [`place`] completes.
 pub const PLACEHOLDER: u32 = u32::MAX;
 
-/// The next id that was not given out.
+/// The next unused id.
 static NEXT_ID: AtomicU32 = AtomicU32::new(FIRST_ID);
 
 /// An image's rows, ready for a text model.
@@ -39,21 +38,21 @@ pub struct Image {
     sight: ImageSight,
     width: usize,
     rows: Vec<f32>,
-    /// By layer of the text model, what is added behind it; as many elements as `rows` each.
+    /// By layer of the text model, the rows added after it; as many elements as `rows` each.
     summands: Vec<Vec<f32>>,
 }
 
 impl Image {
-    /// An image of `rows`, `[n, width]` f32, row-major; at least one. They see each other in both directions.
+    /// An image from `rows`, `[n, width]` f32, row-major; at least one. They see each other in both directions.
     ///
     /// # Errors
-    /// [`Error::BadImage`] if the rows are none or not whole; [`Error::TooManyImages`] after some
-    /// four million images in one process.
+    /// [`Error::BadImage`] if there are no rows, or no whole ones; [`Error::TooManyImages`] after
+    /// some four million images in one process.
     pub fn new(width: usize, rows: Vec<f32>) -> Result<Arc<Image>, Error> {
         Image::seen_both_ways(ImageSight::All, width, rows)
     }
 
-    /// An image whose rows see of it what `sight` says, in a text model in which they have positions as tokens have.
+    /// An image whose rows see the parts of it that `sight` says, in a text model where they have positions like tokens.
     ///
     /// # Errors
     /// As [`new`](Image::new).
@@ -94,11 +93,11 @@ impl Image {
         }))
     }
 
-    /// An image of `height` by `width` rows in a text model that turns heads by places in images: `rows` as of
-    /// [`new`](Image::new), and by layer of the text model what is added to them behind it.
+    /// An image of `height` by `width` rows in a text model that rotates heads by places in images. `rows` are
+    /// as in [`new`](Image::new); summands are the rows added after each layer of the text model.
     ///
     /// # Errors
-    /// As [`new`](Image::new), also if there are not as many rows as the grid has places, or not as many summands.
+    /// As [`new`](Image::new), also if the number of rows differs from the grid's, or the summands have another number.
     pub fn on_grid(
         d_model: usize,
         rows: Vec<f32>,
@@ -122,17 +121,17 @@ impl Image {
         }))
     }
 
-    /// Layers of the text model, the first ones, behind which something is added to its rows.
+    /// Number of leading layers of the text model after which something is added to its rows.
     pub fn n_layers_added(&self) -> usize {
         self.summands.len()
     }
 
-    /// What is added to its rows behind layer `layer` of the text model.
+    /// Rows added to its rows after layer `layer` of the text model.
     pub fn summands(&self, layer: usize) -> Option<&[f32]> {
         self.summands.get(layer).map(Vec::as_slice)
     }
 
-    /// The tokens that stand for its rows, in order.
+    /// The tokens of its rows, in order.
     pub fn ids(&self) -> Range<u32> {
         self.ids.clone()
     }
@@ -201,7 +200,7 @@ pub(crate) fn unit_len(tokens: &[u32]) -> usize {
     1 + pairs.take_while(|pair| continues(pair[0], pair[1])).count()
 }
 
-/// Refuses to cut a sequence of these tokens after `len` of them, where that cuts an image.
+/// Refuses to cut a sequence of these tokens after `len` of them, if that cuts an image.
 pub(crate) fn check_cut(tokens: &[u32], len: usize) -> Result<(), Error> {
     if cut_before(tokens, len) == len.min(tokens.len()) {
         return Ok(());
@@ -211,18 +210,18 @@ pub(crate) fn check_cut(tokens: &[u32], len: usize) -> Result<(), Error> {
     })
 }
 
-/// Some rows of an image that stand in a pass.
+/// Some rows of an image in a pass.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageRows {
     pub(crate) image: Arc<Image>,
-    /// The first of the image's rows among them: the others may be left from an earlier pass.
+    /// The first of the image's rows among them: earlier ones may be in the cache from an earlier pass.
     pub(crate) first: usize,
     /// Their rows in the pass.
     pub(crate) rows: Range<usize>,
 }
 
 impl ImageRows {
-    /// What they are, and where they belong in a pass's embeddings `[_, width]`. They are not scaled as those are.
+    /// Their elements, and their range in a pass's embeddings `[_, width]`. They are not scaled as embeddings are.
     pub(crate) fn elements(&self) -> (&[f32], Range<usize>) {
         let width = self.image.width;
         let first = self.first * width;
@@ -230,12 +229,12 @@ impl ImageRows {
         (elements, self.rows.start * width..self.rows.end * width)
     }
 
-    /// What they see of their image.
+    /// The parts of their image that they see.
     pub(crate) fn sight(&self) -> ImageSight {
         self.image.sight
     }
 
-    /// What is added to a row of the pass that is one of them, behind layer `layer`.
+    /// The row added to a row of the pass after layer `layer`, if the row is one of these.
     pub(crate) fn summand(&self, layer: usize, row: usize) -> Option<&[f32]> {
         let at = self.first + row.checked_sub(self.rows.start)?;
         let width = self.image.width;
@@ -244,8 +243,8 @@ impl ImageRows {
     }
 }
 
-/// The images among tokens that [`check`] has passed and that cut none, with the rows they take; the first token is
-/// row `first_row`.
+/// The images among tokens that [`check`] has accepted and that cut none, with their rows; the first token is row
+/// `first_row`.
 pub(crate) fn placed<'a>(
     tokens: &'a [u32],
     images: &'a [Arc<Image>],
@@ -270,7 +269,7 @@ pub(crate) fn placed<'a>(
     })
 }
 
-/// The look-up of tokens whose rows images take the place of: the first. Later ones are tables of layers, which have what they have for
+/// Whether the node is the look-up whose rows images replace: the first. Later look-ups are tables of layers, which use their row for
 /// [`in_vocabulary`].
 pub(crate) fn is_replaced(graph: &Graph, node: &Node) -> bool {
     let mut nodes = graph.nodes.iter();
@@ -278,15 +277,15 @@ pub(crate) fn is_replaced(graph: &Graph, node: &Node) -> bool {
     first.is_some_and(|first| first.output == node.output)
 }
 
-/// What a table of embeddings has for a token: rows of images take any of the vocabulary's place.
+/// The token to look up in tables of embeddings: an arbitrary token of the vocabulary for rows of images.
 pub(crate) fn in_vocabulary(token: u32) -> u32 {
     if is_row(token) { 0 } else { token }
 }
 
-/// Puts the ids of `images`, in order, in the place of [`PLACEHOLDER`]s.
+/// Replaces the [`PLACEHOLDER`]s by the ids of `images`, in order.
 ///
 /// # Errors
-/// [`Error::BadImage`] if the placeholders are not as many as the images have rows.
+/// [`Error::BadImage`] if there are not as many placeholders as rows of images.
 pub fn place(tokens: &mut [u32], images: &[Arc<Image>]) -> Result<(), Error> {
     let n_places = tokens.iter().filter(|token| **token == PLACEHOLDER).count();
     let n_rows: usize = images.iter().map(|image| image.n_rows()).sum();
@@ -305,7 +304,7 @@ pub fn place(tokens: &mut [u32], images: &[Arc<Image>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses tokens to append that a pass cannot compute: rows without their image, images that are cut
+/// Refuses appended tokens that a pass cannot compute: rows without their image, images that are cut
 /// or longer than a pass, rows of another width than the model's. `last` is the sequence's last token.
 pub(crate) fn check(
     tokens: &[u32],
@@ -425,7 +424,7 @@ mod tests {
         let ids: Vec<u32> = a.ids().collect();
         let of = |tokens: &[u32], last| check(tokens, &images, last, sizes);
         of(&[1, ids[0], ids[1], ids[2], 5], None).unwrap();
-        // What a prefix left to compute.
+        // The rest after a cached prefix.
         of(&[ids[2], 5], Some(ids[1])).unwrap();
         for (tokens, last) in [
             (&[ids[0], ids[1]][..], None),

@@ -1,13 +1,13 @@
-//! The paged KV cache: pages, who refers to them, and each sequence's view of them.
+//! The paged KV cache: pages, the references to them, and each sequence's view of them.
 //!
 //! Layers with the same attention window form a *group* and share page tables: page `p` of a group
 //! is slot `p` in the K and V slabs of each of its layers. Pages are reference-counted, so a fork
-//! shares its parent's pages until one of them writes; a windowed group drops pages that no future
-//! query can see, but for a page's worth that lets a sequence be cut back a little.
+//! shares its parent's pages until one of them writes. A windowed group drops pages that no future
+//! query can see, except for a page's worth that lets a sequence be cut back a little.
 //!
-//! Full pages are kept by the [`prefix`] index after their sequences are gone, as long as nothing else
-//! needs the room. What is cached never changes a result: the keys and values of a token depend on
-//! the tokens before it and on nothing else, bit for bit.
+//! The [`prefix`] index keeps full pages after their sequences are gone, as long as nothing else needs
+//! the room. The cache never changes a result: the keys and values of a token depend only on the
+//! tokens before it, bit for bit.
 
 mod append;
 pub(crate) mod disk;
@@ -36,8 +36,8 @@ pub(crate) use tables::{CacheParts, PageTables};
 /// Tokens a page holds.
 pub const PAGE_TOKENS: usize = 64;
 
-/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep so
-/// many positions more than the next token sees.
+/// Tokens by which [`truncate`](crate::Engine::truncate) can always shorten a sequence: its windowed layers keep
+/// that many positions more than the next token sees.
 pub const ROLLBACK_TOKENS: usize = PAGE_TOKENS;
 
 /// K and V of one layer.
@@ -52,8 +52,8 @@ pub(crate) struct LayerCache {
 struct PageTable {
     /// Index in the sequence (position / PAGE_TOKENS) of the first page still held.
     first: usize,
-    /// With room for the most there can be ([`KvSizes::table_pages`]): a step allocates nothing when
-    /// it takes a page.
+    /// With capacity for the maximum ([`KvSizes::table_pages`]): a step allocates nothing when it
+    /// takes a page.
     pages: Vec<u32>,
 }
 
@@ -70,13 +70,13 @@ struct KvSequence {
     tables: Vec<PageTable>,
     /// Where its full pages are in the prefix index, as far as they are.
     node: Option<NodeId>,
-    /// Whose kept pages it finds, and who finds its own.
+    /// Scope of the kept pages that it finds, and of those it leaves.
     scope: u64,
-    /// Tokens behind which its states stand; less than all of them where a cut left none.
+    /// Tokens up to which its states are computed; less than all of them if a cut left no later states.
     state_len: usize,
-    /// Tokens behind which its slot for snapshots has a copy of its states.
+    /// Tokens up to which its slot for snapshots has a copy of its states.
     snapshot: Option<usize>,
-    /// Whether the states behind `state_len` tokens are that copy, and others in the page's slot.
+    /// Whether the states after `state_len` tokens are that copy, while the page's slot holds other states.
     is_rolled_back: bool,
 }
 
@@ -85,15 +85,15 @@ pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     group_of: Vec<usize>,
     groups: Vec<LayerGroup>,
-    /// The group whose pages are slots of states, if the graph has some.
+    /// The group whose pages are slots of states, if the graph has states.
     state_group: Option<usize>,
     states: StateSlab,
     sequences: Sequences<KvSequence>,
     prefixes: Option<PrefixIndex>,
-    /// Where kept pages are beside memory.
+    /// Kept pages on disk.
     store: Option<PageStore>,
     sizes: KvSizes,
-    /// Counts what lets go of pages, to tell which was used last.
+    /// Counts releases of pages, to order them by last use.
     now: u64,
 }
 
@@ -125,7 +125,7 @@ impl KvCache {
         Ok(cache)
     }
 
-    /// Bytes of address space that [`KvCache::new`] would take; saturates. Allocates nothing.
+    /// Bytes of address space that [`KvCache::new`] would need; saturates. Allocates nothing.
     pub(crate) fn bytes_of(graph: &Graph, sizes: KvSizes) -> Result<usize, Error> {
         let (cache, slabs) = KvCache::plan(graph, sizes)?;
         let slots = cache.n_state_slots();
@@ -214,7 +214,7 @@ impl KvCache {
         self.bytes(|group| group.n_pages) + n_snapshots * self.states.slot_bytes()
     }
 
-    /// Pages of the layers that look back without a bound, or of those with most pages.
+    /// Pages of the layers without a window, or of the layers with most pages.
     pub(crate) fn capacity_pages(&self) -> usize {
         let of_tokens = self.groups.iter().filter(|group| !group.is_of_states);
         let unbounded = of_tokens.clone().find(|group| group.window.is_none());
@@ -246,7 +246,7 @@ impl KvCache {
         layers.map(bytes).sum::<usize>() + slots * self.states.slot_bytes()
     }
 
-    /// What the prefix index did.
+    /// Counters of the prefix index.
     pub(crate) fn prefix_counters(&self) -> PrefixCounters {
         let counters = self.prefixes.as_ref().map(|prefixes| prefixes.counters);
         PrefixCounters {
@@ -327,7 +327,7 @@ impl KvCache {
         self.sequences.insert(copy)
     }
 
-    /// Puts the sequence into a scope; what it holds is given up if it was in another.
+    /// Puts the sequence into a scope; its tokens are given up if it was in another.
     pub(crate) fn set_scope(&mut self, seq: SeqId, scope: u64) -> Result<(), Error> {
         if self.sequences.get(seq)?.scope != scope {
             self.cut(seq, 0)?;
@@ -364,7 +364,7 @@ impl KvCache {
                 return Err(Error::WindowGone { len, oldest });
             }
         }
-        // Rows of an image are no tokens that could be computed again.
+        // Rows of an image cannot be computed again from tokens.
         if sequence.tokens[whole..len]
             .iter()
             .any(|token| is_row(*token))
@@ -385,7 +385,7 @@ impl KvCache {
         self.cut(seq, len)
     }
 
-    /// Drops what is past `len` tokens without asking whether the window is still there.
+    /// Drops everything after `len` tokens without checking whether the window is still there.
     fn cut(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;
         self.now += 1;
@@ -413,7 +413,7 @@ impl KvCache {
         self.sizes.dtype
     }
 
-    /// Whether pages are kept for others.
+    /// Whether pages are kept for other sequences.
     pub(crate) fn keeps_prefixes(&self) -> bool {
         self.prefixes.is_some()
     }

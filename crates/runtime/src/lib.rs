@@ -1,18 +1,17 @@
 //! The inference engine: from a loaded model and tokens to logits, and from a prompt to text.
 //!
-//! [`LoadedModel`] is a checkpoint with its graph, tokenizer and template. An [`Engine`] runs it, on the
-//! CPU as [`CpuEngine`]: [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to
-//! append, prompt chunks and single decode tokens mixed) and hands over logits. A [`Turn`] turns logits
-//! into text: sampling, stop conditions, limits; whoever holds engine and turns decides what runs when.
-//! [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse;
-//! [`speculate_turn`] the same with drafts ([`speculate`]), [`GenerationRun`] its single steps, and [`generate_batch`] the loop for
-//! many prompts.
+//! [`LoadedModel`] is a checkpoint with its graph, tokenizer and template. An [`Engine`] runs it, on the CPU as [`CpuEngine`]:
+//! [`Engine::step`] takes a ragged batch (each item a sequence and the tokens to append, prompt chunks and single decode tokens
+//! mixed) and returns logits. A [`Turn`] turns logits into text: sampling, stop conditions, limits. The owner of engine and turns
+//! decides what runs when. [`generate`] is the loop most callers want: one turn, on one sequence, with prefix reuse.
+//! [`speculate_turn`] is the same with drafts ([`speculate`]), [`GenerationRun`] its single steps, and [`generate_batch`] the loop
+//! for many prompts.
 //!
-//! [`npu`] is the engine for models on an NPU, whichever it is.
+//! [`npu`] is the engine for models on any NPU.
 //!
 //! Every session is reproducible from model, tokens, seed and instruction-set level, whatever else
-//! shares the batch: the kernels promise bit-identical rows (see `millrace_kernels`), and this
-//! crate adds none of its own but that of adapters, row by row.
+//! shares the batch. The kernels promise bit-identical rows (see `millrace_kernels`). This crate
+//! adds no arithmetic except that of adapters, row by row.
 #![forbid(unsafe_code)]
 
 mod batch;

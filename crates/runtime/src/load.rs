@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::execute::PlanError;
 
-/// A model with the text side its files carry. The weights stay mapped, and nothing is copied but matrices that a
-/// quantiser packed in a layout of its own ([`millrace_format::Packing`]).
+/// A model with the text side from its files. The weights stay mapped, and nothing is copied except matrices that
+/// a quantiser packed in a separate layout ([`millrace_format::Packing`]).
 pub struct LoadedModel {
     checkpoint: Arc<Checkpoint>,
     model: Model,
     /// Bytes of weights that no tensor holds as the graph reads them, by weight.
     derived: Vec<Option<Arc<[u8]>>>,
-    /// By weight, for those of one rank that are parts of others.
+    /// By weight, for a rank's weights that are parts of others.
     parts: Vec<Option<WeightPart>>,
-    /// Whether the bytes of chosen experts are asked of the file before they are multiplied.
+    /// Whether the bytes of chosen experts are requested from the file before the product.
     reads_ahead: bool,
-    /// Built when first asked for: token ids alone need none.
+    /// Built on first use: token ids alone need none.
     tokenizer: Mutex<Option<Arc<Tokenizer>>>,
 }
 
@@ -37,7 +37,7 @@ impl LoadedModel {
     /// Opens a GGUF file, a safetensors file or a model folder.
     ///
     /// # Errors
-    /// Whatever is wrong with the file, or an architecture this build does not run.
+    /// Any fault of the file, or an architecture this build does not run.
     pub fn open(path: &Path) -> Result<LoadedModel, Error> {
         LoadedModel::from_checkpoint(Checkpoint::open(path)?)
     }
@@ -62,10 +62,10 @@ impl LoadedModel {
         })
     }
 
-    /// The model's draft layer by itself, over the same files ([`Model::draft_layer`]).
+    /// The model's draft layer as a separate model over the same files ([`Model::draft_layer`]).
     ///
     /// # Errors
-    /// Files that have none, or one that lacks tensors or has them in other shapes; a family without one.
+    /// Files without a draft layer, or whose layer lacks tensors or has them in other shapes; a family without one.
     pub fn draft_layer(&self) -> Result<LoadedModel, Error> {
         let model = Model::draft_layer(&self.checkpoint)?;
         let weights = model.graph.weights.iter();
@@ -83,8 +83,8 @@ impl LoadedModel {
         })
     }
 
-    /// The model for sequences of up to `n_ctx` tokens: another one where that takes other RoPE frequencies
-    /// ([`Model::for_context`]). Weights are shared.
+    /// The model for sequences of up to `n_ctx` tokens: a different one if that needs other RoPE
+    /// frequencies ([`Model::for_context`]). Weights are shared.
     pub(crate) fn for_context(model: Arc<LoadedModel>, n_ctx: usize) -> Arc<LoadedModel> {
         let Some(other) = model.model.for_context(n_ctx) else {
             return model;
@@ -103,10 +103,10 @@ impl LoadedModel {
         })
     }
 
-    /// The model with a graph that was changed: with an op of one's own in it, say.
+    /// The model with a changed graph: with a user-defined op in it, for example.
     ///
     /// # Errors
-    /// A graph that makes no sense, or a weight of it that the checkpoint does not have in that shape and format.
+    /// An invalid graph, or a weight that the checkpoint does not have in that shape and format.
     pub fn with_graph(mut self, change: impl FnOnce(&mut Graph)) -> Result<LoadedModel, Error> {
         change(&mut self.model.graph);
         millrace_graph::check(&self.model.graph).map_err(PlanError::from)?;
@@ -142,9 +142,9 @@ impl LoadedModel {
         }
     }
 
-    /// Whether steps ask the file for the bytes of chosen experts before they multiply them. It is so by itself where all
-    /// weights are more than the memory that this process may use ([`HostMemory`]): then a token's experts are often not in
-    /// memory, and pages that are missed one by one are waited for one by one. Results do not depend on it.
+    /// Whether steps request the bytes of chosen experts from the file before they multiply them. The default is yes if all
+    /// weights exceed the memory that this process may use ([`HostMemory`]). A token's experts are then often not in
+    /// memory, and each page fault would wait separately. Results do not depend on it.
     pub fn with_read_ahead(mut self, reads_ahead: bool) -> LoadedModel {
         self.reads_ahead = reads_ahead;
         self
@@ -164,12 +164,12 @@ impl LoadedModel {
         &self.model
     }
 
-    /// What to call it in messages.
+    /// Its name for messages.
     pub fn name(&self) -> &str {
         self.checkpoint.name()
     }
 
-    /// The bytes of a weight of one matrix or vector, where they lie in the file.
+    /// The bytes of a weight of one matrix or vector, in place in the file.
     ///
     /// # Panics
     /// As [`matrix_bytes`](LoadedModel::matrix_bytes).
@@ -177,10 +177,10 @@ impl LoadedModel {
         self.matrix_bytes(weight, 0)
     }
 
-    /// The bytes of one matrix of a weight, where they lie in the file. `expert` counts its matrices.
+    /// The bytes of one matrix of a weight, in place in the file. `expert` is the index of the matrix.
     ///
     /// # Panics
-    /// If the weight has fewer.
+    /// If the weight has fewer matrices.
     pub fn matrix_bytes(&self, weight: WeightId, expert: usize) -> &[u8] {
         let found = self.find(weight, expert);
         found.expect("the model was built from this checkpoint's tensors")
@@ -201,7 +201,7 @@ impl LoadedModel {
         }
         let (bytes, at) = match &weight.source {
             WeightSource::Experts(names) => (self.checkpoint.tensor(names.get(expert)?)?.bytes, 0),
-            // It would stand among those that are derived.
+            // It would be among the derived ones.
             WeightSource::Derived(_) => return None,
             WeightSource::Whole => {
                 let bytes = self.checkpoint.tensor(&weight.name)?.bytes;
@@ -210,7 +210,7 @@ impl LoadedModel {
             WeightSource::Rows { first, n_rows } => {
                 let tensor = self.checkpoint.tensor(&weight.name)?;
                 let at = match tensor.info.shape.len() {
-                    // Of a vector, elements.
+                    // For a vector, elements.
                     1 => of(1, *first)?,
                     _ => of(expert * n_rows + first, weight.k)?,
                 };
@@ -237,18 +237,18 @@ impl LoadedModel {
                 };
                 of(rows, k)
             }
-            // Of several tensors, or of none.
+            // From several tensors, or from none.
             WeightSource::Experts(_) | WeightSource::Derived(_) => return,
         };
         let bytes = first + bytes.start..first + bytes.end;
         self.checkpoint.release(&weight.name, bytes);
     }
 
-    /// The tokenizer; built at the first call.
+    /// The tokenizer; built on the first call.
     ///
     /// # Errors
-    /// [`Error::NoTokenizer`] if the files carry none; [`Error::Text`] if it is one that this build
-    /// does not know.
+    /// [`Error::NoTokenizer`] if the files have none; [`Error::Text`] if this build does not
+    /// support it.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Error> {
         let mut slot = self
             .tokenizer
@@ -262,7 +262,7 @@ impl LoadedModel {
         Ok(tokenizer)
     }
 
-    /// The chat template of the files, else the usual one of the vocabulary or family.
+    /// The chat template of the files, otherwise the usual one of the vocabulary or family.
     ///
     /// # Errors
     /// [`Error::Text`] if the template does not parse; [`Error::NoTemplate`] if there is none and
@@ -280,7 +280,7 @@ impl LoadedModel {
                 files.tokenizer_config.as_ref(),
                 files.chat_template.as_deref(),
             );
-            // The configuration may have templates with names beside the usual one.
+            // The configuration may have named templates besides the usual one.
             let source = source.filter(|source| Some(*source) != config.and_then(usual_template));
             let file = match source {
                 Some(_) => "chat_template.jinja",
@@ -347,8 +347,8 @@ fn usual_template(config: &Value) -> Option<&str> {
     }
 }
 
-/// The templates of GGUF metadata, and the tokens they write, as a `tokenizer_config.json` has them. A
-/// file may have templates with names beside the usual one (`tokenizer.chat_templates` lists them).
+/// The templates of GGUF metadata, and the tokens they write, in the form of a `tokenizer_config.json`.
+/// A file may have named templates besides the usual one (`tokenizer.chat_templates` lists them).
 fn gguf_templates(metadata: &gguf::Metadata, tokenizer: &Tokenizer) -> Result<Value, Error> {
     const KEY: &str = "tokenizer.chat_template";
     let text = |id: Option<u32>| id.map(|id| tokenizer.token_text(id));
@@ -373,7 +373,7 @@ fn gguf_templates(metadata: &gguf::Metadata, tokenizer: &Tokenizer) -> Result<Va
     Ok(config)
 }
 
-/// What GGUF metadata says of the vocabulary; `None` without one.
+/// The vocabulary in GGUF metadata; `None` without one.
 fn gguf_vocab(metadata: &gguf::Metadata) -> Result<Option<GgufVocab<'_>>, Error> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let Some(tokens) = metadata.get_str_array(&key("tokens"))? else {

@@ -1,7 +1,7 @@
-//! Adapters that sequences compute with: `y += scale · B · (A · x)` behind the products of their rows.
+//! LoRA adapters of sequences: `y += scale · B · (A · x)` after the products of their rows.
 //!
-//! Rows of sequences without an adapter are not touched, and keep their bits. Those with one are computed in f32, row by row, with one
-//! order of sums, so that their bits depend neither on the rows beside them nor on how a prompt was cut.
+//! Rows of sequences without an adapter are untouched, and keep their bits. Rows with one are computed in f32, row by row, in one
+//! order of sums. Their bits thus depend neither on the rows beside them nor on how a prompt was cut.
 
 use std::fmt;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct LoraAdapter {
     adapter: Adapter,
     /// Index among the adapter's products, by weight.
     by_weight: Vec<Option<usize>>,
-    /// SHA-256 of what it adds to which weights: the same in every process.
+    /// SHA-256 of its matrices and the weights they apply to: the same in every process.
     digest: [u8; 32],
 }
 
@@ -77,7 +77,7 @@ impl LoraAdapter {
     }
 }
 
-/// The adapters of a sequence, each with a factor on what it adds. They are summed in their order.
+/// The adapters of a sequence, each with a factor. They are summed in their order.
 #[derive(Clone, Default)]
 pub struct AdapterSet(Arc<[(Arc<LoraAdapter>, f32)]>);
 
@@ -88,7 +88,7 @@ impl AdapterSet {
         AdapterSet(adapters.collect())
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -104,7 +104,7 @@ impl AdapterSet {
     }
 
     /// The cache's scope for sequences of a scope with these adapters; without any it is the scope itself. Pages on disk outlive
-    /// the process, so it follows from what the adapters hold.
+    /// the process, so it follows from the adapters' contents.
     pub(crate) fn cache_scope(&self, scope: u64) -> u64 {
         if self.is_empty() {
             return scope;
@@ -116,7 +116,7 @@ impl AdapterSet {
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Refuses all adapters, for an engine that computes with none.
+    /// Refuses all adapters, for an engine that does not support them.
     ///
     /// # Errors
     /// [`Error::BadOption`] if there are any.
@@ -144,7 +144,7 @@ impl AdapterSet {
     }
 }
 
-/// What an adapter adds, whatever its file's name and form.
+/// Digest of an adapter's effect, whatever its file's name and form.
 fn digest(adapter: &Adapter) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for product in &adapter.products {
@@ -177,13 +177,13 @@ impl fmt::Debug for AdapterSet {
     }
 }
 
-/// Which sequences have adapters, and the scopes in which they find what others left behind: adapters change keys and values,
-/// so that a prefix is of use to those with the same ones alone.
+/// Which sequences have adapters, and the scopes of their cached pages. Adapters change keys and values, so a prefix is
+/// useful only to sequences with the same adapters.
 #[derive(Default)]
 pub(crate) struct SequenceAdapters {
-    /// Of sequences that are made.
+    /// Adapters of new sequences.
     pub(crate) default: AdapterSet,
-    /// Of those with adapters, or in a scope other than 0.
+    /// For sequences with adapters, or in a scope other than 0.
     of: Vec<(SeqId, u64, AdapterSet)>,
 }
 
@@ -220,7 +220,7 @@ pub(crate) struct AdaptedRows {
     pub(crate) set: AdapterSet,
 }
 
-/// Adds what the rows' adapters say of one weight. `x` is `[m, k]`, `out` `[m, n]`; `scratch` keeps its memory.
+/// Adds the contributions of the rows' adapters for one weight. `x` is `[m, k]`, `out` `[m, n]`; `scratch` keeps its memory.
 pub(crate) fn add(
     cpu: &Cpu,
     adapted: &[AdaptedRows],
@@ -241,7 +241,7 @@ pub(crate) fn add(
     }
 }
 
-/// Elements that a thread takes at a time.
+/// Elements that a thread processes at a time.
 const INNER_PIECE: usize = 8;
 const OUTER_PIECE: usize = 256;
 
@@ -274,7 +274,7 @@ fn add_product(
     });
 }
 
-/// Sums in one order, whoever calls: eight sums side by side, which are then added up.
+/// Dot product in one order for all callers: eight parallel sums, which are then added up.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (whole_a, rest_a) = a.as_chunks::<8>();
     let (whole_b, rest_b) = b.as_chunks::<8>();

@@ -1,14 +1,14 @@
 //! A model on an NPU: plans of a target ([`millrace_plan::Planner`]) run on its device.
 //!
-//! [`NpuModel`] is what sequences share: plans, programs, and weights in buffer objects, decoded
-//! straight from the checkpoint into them. [`PlannedEngine`] is an [`Engine`](crate::Engine) over it: the
-//! host's copies of values, the KV cache, and the steps between dispatches, which run on the CPU's kernels.
-//! [`NpuSession`] is one sequence by itself, for checks and measurements.
+//! [`NpuModel`] is shared by sequences: plans, programs, and weights in buffer objects, decoded straight
+//! from the checkpoint into them. [`PlannedEngine`] is an [`Engine`](crate::Engine) over it: the host's
+//! copies of values, the KV cache, and the steps between dispatches, which run on the CPU's kernels.
+//! [`NpuSession`] is a single sequence, for checks and measurements.
 //!
-//! What crosses between steps is bf16 `[n_rows, width]` on the host, in the slots' own element types on
-//! the device; host steps compute in f32 within a step. Prompts are padded to the length of a plan with
-//! the end token. Attention is causal and everything else goes by rows, so what the padding holds changes
-//! no bit at a real position; its keys and values are not kept.
+//! Values between steps are bf16 `[n_rows, width]` on the host, and in the slots' element types on the
+//! device; host steps compute in f32 within a step. Prompts are padded to the length of a plan with the
+//! end token. Attention is causal and everything else goes by rows, so the padding changes no bit at a
+//! real position. Its keys and values are not kept.
 
 mod attention_products;
 mod cached;

@@ -1,7 +1,7 @@
-//! Relevance of a text to a question: one number for a pair, of a head over the pooled hidden state.
+//! Relevance of a text to a question: one number for a pair, from a head over the pooled hidden state.
 //!
-//! An encoder with a classifier reads both texts at once and scores them with it (Nogueira and Cho 2019). A Qwen 3 that was
-//! trained to judge answers a question about the pair, and its score is the share of "yes" beside "no".
+//! An encoder with a classifier reads both texts at once and scores them with it (Nogueira and Cho 2019). A Qwen 3 trained
+//! as a judge answers a question about the pair; its score is the share of "yes" against "no".
 
 use millrace_format::Checkpoint;
 use millrace_graph::{Activation, Linear, Op, WeightId, exact};
@@ -25,7 +25,7 @@ struct Layer {
 #[derive(Clone, Debug)]
 struct Dense {
     layer: Layer,
-    /// tanh where there is none of these.
+    /// tanh if none.
     activation: Option<Activation>,
     norm: Option<FinalNorm>,
 }
@@ -48,31 +48,31 @@ impl Dense {
     }
 }
 
-/// What scores a pooled row.
+/// Scores a pooled row.
 #[derive(Clone, Debug)]
 enum Head {
-    /// A classifier of one label, behind a layer where there is one.
+    /// A classifier of one label, after a layer if there is one.
     Classifier { dense: Option<Dense>, out: Layer },
     /// Rows of the language model's head.
     YesNo(Layer),
 }
 
-/// What ranks texts.
+/// Ranks texts.
 #[derive(Clone, Debug)]
 pub struct Ranker {
     head: Head,
     pooling: Pooling,
 }
 
-/// The instruction where none is given.
+/// The default instruction.
 pub const RANK_INSTRUCTION: &str = ranking::INSTRUCTION;
 
 impl Ranker {
-    /// Of this model.
+    /// Creates the ranker of this model.
     ///
     /// # Errors
-    /// [`Error::BadOption`] for a model without a head that scores pairs, and for a Qwen 3 that nothing marks as a judge
-    /// ([`JUDGE_MARKS`]); those of reading its weights.
+    /// [`Error::BadOption`] for a model without a head that scores pairs, and for a Qwen 3 without a mark as a judge
+    /// ([`JUDGE_MARKS`]); the errors of reading its weights.
     pub fn of(model: &LoadedModel) -> Result<Ranker, Error> {
         let config = &model.model().config;
         if config.encoder.is_some() {
@@ -86,7 +86,7 @@ impl Ranker {
         let (true, [Some(yes), Some(no)]) = (can_judge, words) else {
             return Err(unlike(model));
         };
-        // A model for chats answers yes or no as well, and its scores would mean nothing.
+        // A chat model answers yes or no as well, and its scores would mean nothing.
         if !ranking::is_judge(model.checkpoint())? {
             return Err(unmarked(model));
         }
@@ -105,7 +105,7 @@ impl Ranker {
         self.pooling
     }
 
-    /// The tokens of a pair. `instruction` is for models that are told what to judge by.
+    /// The tokens of a pair. `instruction` is for models that are given a criterion.
     pub fn prompt(
         &self,
         tokenizer: &Tokenizer,
@@ -123,7 +123,7 @@ impl Ranker {
             Head::YesNo(_) => {
                 let instruction = instruction.unwrap_or(RANK_INSTRUCTION);
                 let [before, pair, behind] = ranking::judge_text(instruction, query, document);
-                // What users write is no token of the template.
+                // Texts of users contain no tokens of the template.
                 let parts = [
                     encode(&before, false, true),
                     encode(&pair, false, false),
@@ -144,8 +144,8 @@ impl Ranker {
         }
     }
 
-    /// The score of the pooled row `[d_model]`, not brought to length 1: a number for a classifier, and for a judge the
-    /// difference of the logits of yes and no.
+    /// The score of the pooled row `[d_model]`, which is not scaled to length 1: a classifier's number, or for a judge
+    /// the difference of the logits of yes and no.
     pub fn score(&self, row: &[f64]) -> f32 {
         let score = match &self.head {
             Head::YesNo(layer) => {
@@ -163,12 +163,12 @@ impl Ranker {
         score as f32
     }
 
-    /// A score between 0 and 1: the share of yes, or what a classifier of one label means by its number.
+    /// A score between 0 and 1: the share of yes, or the probability that a classifier of one label means by its number.
     pub fn relevance(score: f32) -> f32 {
         1.0 / (1.0 + (-score).exp())
     }
 
-    /// What makes the rows that it scores.
+    /// The embedder that makes the rows to score.
     ///
     /// # Errors
     /// As [`Embedder::new`].
@@ -217,7 +217,7 @@ fn single(tokenizer: &Tokenizer, text: &str) -> Option<u32> {
     }
 }
 
-/// The rows of yes and no that llama.cpp's converter puts into a file of their own, in place of a head that is not tied.
+/// The rows of yes and no that llama.cpp's converter stores separately, in place of a head that is not tied.
 fn rows_of_file(model: &LoadedModel) -> Result<Option<Layer>, Error> {
     let checkpoint = model.checkpoint();
     let Some(metadata) = checkpoint.gguf() else {
@@ -270,7 +270,7 @@ fn rows_of_head(model: &LoadedModel, tokens: [u32; 2]) -> Result<Layer, Error> {
     })
 }
 
-/// The classifier behind an encoder: of one label.
+/// The classifier after an encoder, with one label.
 fn classifier(model: &LoadedModel) -> Result<Head, Error> {
     let checkpoint = model.checkpoint();
     let d_model = model.model().config.d_model;
@@ -306,7 +306,7 @@ fn classifier_config(model: &LoadedModel) -> Option<ClassifierConfig> {
     model.model().config.encoder.as_ref()?.classifier
 }
 
-/// What a classifier reads.
+/// The pooling that a classifier reads.
 fn classifier_pooling(model: &LoadedModel) -> Result<Pooling, Error> {
     let Some(config) = classifier_config(model) else {
         return Ok(Pooling::First);
@@ -323,7 +323,7 @@ fn classifier_pooling(model: &LoadedModel) -> Result<Pooling, Error> {
     }
 }
 
-/// The norm behind the layer before a classifier, where there is one.
+/// The norm after the layer before a classifier, if there is one.
 fn norm(model: &LoadedModel, name: Option<&str>) -> Result<Option<FinalNorm>, Error> {
     let checkpoint = model.checkpoint();
     let config = &model.model().config;
@@ -341,7 +341,7 @@ fn norm(model: &LoadedModel, name: Option<&str>) -> Result<Option<FinalNorm>, Er
     }))
 }
 
-/// The layer of this name; `None` if there is none.
+/// The layer of this name, if there is one.
 fn layer(checkpoint: &Checkpoint, name: &str, [n, k]: [usize; 2]) -> Result<Option<Layer>, Error> {
     let Some(weight) = checkpoint.tensor(&format!("{name}.weight")) else {
         return Ok(None);

@@ -1,11 +1,11 @@
-//! One model on several processes: the seam to whatever carries their numbers.
+//! One model on several processes, and the interface of the transport between them.
 //!
-//! Every *rank* runs the graph that [`shard`](millrace_graph::shard()) gives it, and asks the others for their parts where an
-//! [`AllGather`] stands. Rank 0 leads: a [`LeaderEngine`] is an engine like any other, which tells the others what it
-//! does; they [`follow`] it, with sequences and caches of their own that stay alike. Results have the same bits whatever
-//! the number of ranks.
+//! Every *rank* runs the graph that [`shard`](millrace_graph::shard()) gives it, and exchanges parts with the others at every
+//! [`AllGather`]. Rank 0 leads: a [`LeaderEngine`] is an engine like any other, which sends its actions to the other ranks.
+//! They [`follow`] it, with their own sequences and caches that stay equal. Results have the same bits whatever the number of
+//! ranks.
 //!
-//! [`Ranks`] is what carries: MPI, or [`local_ranks`] between threads of one process.
+//! [`Ranks`] is the transport: MPI, or [`local_ranks`] between threads of one process.
 
 mod command;
 mod follow;
@@ -28,25 +28,25 @@ pub use plan::{LinkModel, RankPlan, plan};
 pub use profile::RankProfile;
 pub(crate) use profile::{RankWork, StepTimer};
 
-/// What carries numbers and commands between ranks.
+/// Transport of numbers and commands between ranks.
 ///
 /// All ranks call the same methods in the same order.
 pub trait Ranks: Send {
-    /// Which rank this is, of how many.
+    /// Index of this rank, and the number of ranks.
     fn place(&self) -> RankPlace;
 
-    /// Gives `own` to all ranks and takes theirs: `out` gets the parts of all ranks, one after the other, `lens` elements of
-    /// each. `own` has as many as its own entry of `lens`.
+    /// Sends `own` to all ranks and receives theirs: `out` gets the parts of all ranks, one after the other, `lens` elements
+    /// of each. `own` has as many as its own entry of `lens`.
     ///
     /// # Errors
-    /// A rank that is gone, or that does not answer.
+    /// A lost rank, or one that does not answer.
     fn all_gather(&mut self, own: &[f32], lens: &[usize], out: &mut [f32])
     -> Result<(), RankError>;
 
-    /// Gives the bytes of rank 0 to all others, in place of theirs. They wait for it as long as it takes.
+    /// Sends the bytes of rank 0 to all others, replacing theirs. They wait for it as long as it takes.
     ///
     /// # Errors
-    /// A rank that is gone.
+    /// A lost rank.
     fn broadcast(&mut self, message: &mut Vec<u8>) -> Result<(), RankError>;
 }
 
@@ -58,10 +58,10 @@ pub enum RankError {
     Lost {
         /// The rank.
         rank: usize,
-        /// What was seen of it.
+        /// Description of the failure.
         reason: String,
     },
-    /// A rank that says nothing.
+    /// A rank that does not answer.
     #[error(
         "rank {rank} gave nothing within {} s: it hangs or is gone; look at its output, and start all ranks again",
         timeout.as_secs()
@@ -72,28 +72,28 @@ pub enum RankError {
         /// How long it was waited for.
         timeout: Duration,
     },
-    /// A rank that runs something else.
+    /// A rank with another setup.
     #[error(
         "rank {rank} differs from rank 0: {difference}; start all ranks with the same options and files"
     )]
     Differs {
         /// The rank.
         rank: usize,
-        /// In what.
+        /// The difference.
         difference: String,
     },
 }
 
-/// What a rank exchanged so far.
+/// Traffic of a rank so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankTraffic {
     /// Tokens that were computed.
     pub n_tokens: u64,
-    /// Values that were put together.
+    /// Values assembled from all ranks.
     pub n_gathers: u64,
-    /// Bytes given, once for each other rank.
+    /// Bytes sent, once for each other rank.
     pub sent_bytes: u64,
-    /// Bytes taken from other ranks.
+    /// Bytes received from other ranks.
     pub received_bytes: u64,
     /// Time in these exchanges, waiting for slower ranks included.
     pub wait_ns: u64,
@@ -103,11 +103,11 @@ pub struct RankTraffic {
 pub(crate) struct Communicator {
     ranks: Box<dyn Ranks>,
     profile: RankProfile,
-    /// The first failure: what came after it would be in no order.
+    /// The first failure: later messages would be out of order.
     failed: Option<RankError>,
     /// The own elements of all pieces.
     packed: Vec<f32>,
-    /// Those of all ranks, one rank after the other.
+    /// The parts of all ranks, one rank after the other.
     blocks: Vec<f32>,
     block_lens: Vec<usize>,
 }
@@ -231,7 +231,7 @@ fn exchange(
     Ok(())
 }
 
-/// Brings blocks of ranks, each of all rows, into rows: row by row the elements of every rank.
+/// Rearranges blocks of ranks, each with all rows, into rows: row by row the elements of every rank.
 fn spread(blocks: &[f32], lens: &[usize], out: &mut [f32]) {
     let width: usize = lens.iter().sum();
     let n_rows = out.len() / width.max(1);

@@ -53,9 +53,9 @@ const NUMBERS: [SettingNumber; 7] = [
 ];
 
 impl LoadedModel {
-    /// The sampling the model's authors recommend, where the files say: `general.sampling.*` of a GGUF
-    /// file, `generation_config.json` of a folder. `do_sample: false` is a temperature of 0. What is not
-    /// said has no effect, but for a temperature of 1.
+    /// The sampling that the model's authors recommend, if the files say: `general.sampling.*` of a GGUF
+    /// file, `generation_config.json` of a folder. `do_sample: false` is a temperature of 0. Parameters
+    /// not in the files have no effect, except for a temperature of 1.
     ///
     /// # Errors
     /// [`Error::Format`] if a value of GGUF metadata has the wrong type.
@@ -69,7 +69,7 @@ impl LoadedModel {
     }
 }
 
-/// What holds where something else is said.
+/// Defaults for parameters that the files leave out.
 fn unsaid() -> SamplingParams {
     SamplingParams {
         temperature: 1.0,
@@ -107,7 +107,7 @@ fn of_generation_config(config: &Value) -> Option<SamplingParams> {
     said.finish()
 }
 
-/// What the files have said so far.
+/// Settings read from the files so far.
 struct FileSettings {
     params: SamplingParams,
     any: bool,
@@ -180,7 +180,7 @@ mod tests {
                 json!({"do_sample": false, "temperature": 0.5, "repetition_penalty": 1.25}),
                 params(|p| (p.temperature, p.repetition_penalty) = (0.0, 1.25)),
             ),
-            // What makes no sense is left out alone.
+            // Invalid values are left out individually.
             (
                 json!({"temperature": -1.0, "top_p": "NaN", "min_p": null, "repetition_penalty": 1.25}),
                 params(|p| p.repetition_penalty = 1.25),

@@ -1,7 +1,7 @@
 //! From logits to a token: a chain of stages the caller builds.
 //!
-//! Stages work on a list of candidates `(token, logit)`. [`SamplingParams::chain`] gives them in the order that the
-//! parameters say: biases and banned texts, then as [`StageKind::USUAL`] unless it is changed, then the draw.
+//! Stages work on a list of candidates `(token, logit)`. [`SamplingParams::chain`] returns them in the order of the
+//! parameters: biases and banned texts, then as [`StageKind::USUAL`] unless it is changed, then the draw.
 
 mod dry;
 mod mirostat;
@@ -35,10 +35,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler of the parameters' chain, which may read what tokens print.
+    /// A sampler of the parameters' chain, which may read the texts of tokens.
     ///
     /// # Errors
-    /// A value outside its range; stages that look at texts without any.
+    /// A value outside its range; stages that need texts without any.
     pub fn new(
         params: &SamplingParams,
         texts: Option<&Arc<dyn TokenTexts>>,
@@ -70,7 +70,7 @@ impl Sampler {
         }
     }
 
-    /// Becomes what another sampler is, in its own memory: the next draws are the same.
+    /// Copies another sampler, reusing this one's memory: the next draws are the same.
     pub fn copy_from(&mut self, other: &Sampler) {
         self.stages.clone_from(&other.stages);
         self.mirostat.clone_from(&other.mirostat);
@@ -79,7 +79,7 @@ impl Sampler {
         self.n_prompt = other.n_prompt;
     }
 
-    /// Tells the sampler of the prompt, or more of it, so that penalties see it. Texts that are banned may be in it.
+    /// Adds the prompt, or more of it, to the history, so that penalties see it. It may contain banned texts.
     pub fn read(&mut self, prompt: impl IntoIterator<Item = u32>) {
         self.history.extend(prompt);
         self.n_prompt = self.history.len();
@@ -98,7 +98,7 @@ impl Sampler {
         self.candidates.clear();
         let mut stages = &self.stages[..];
         match stages {
-            // A vocabulary is long, and most of it need not be copied to be left out.
+            // A vocabulary is long, and most of it can be left out without a copy.
             [BuiltinStage::TopK(k), rest @ ..] if *k <= stages::FEW => {
                 stages::largest(logits, (*k).max(1), &mut self.candidates);
                 stages = rest;
@@ -137,7 +137,7 @@ pub fn argmax(logits: &[f32]) -> u32 {
 /// Numbers that are looked at together, which compilers make vectors of.
 const LANES: usize = 32;
 
-/// The largest of numbers of which none is NaN; negative infinity of none.
+/// The largest of numbers without NaN; negative infinity if there are none.
 fn max(numbers: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = numbers.as_chunks::<LANES>();
@@ -156,7 +156,7 @@ pub(crate) fn all_finite(numbers: &[f32]) -> bool {
     let mut lanes = [0u32; LANES];
     for chunk in chunks {
         for (lane, number) in lanes.iter_mut().zip(chunk) {
-            // All bits of the exponent are set in NaN and infinities, and in nothing else.
+            // NaN and infinities are exactly the numbers with all exponent bits set.
             *lane |= u32::from(number.to_bits() & 0x7F80_0000 == 0x7F80_0000);
         }
     }

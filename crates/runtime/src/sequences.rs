@@ -1,4 +1,4 @@
-//! Names of sequences, and the slots they stand for.
+//! Names of sequences, and their slots.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use crate::Error;
 
 /// Names a sequence of an [`crate::Engine`].
 ///
-/// Every name is given out once in the life of the process, to whatever engine: a name that was
-/// released, or that belongs to another engine, never reaches a sequence made later.
+/// Every name is given out once in the life of the process, by whichever engine. A name that was
+/// released, or that belongs to another engine, never reaches a later sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeqId {
     serial: u64,
@@ -37,7 +37,7 @@ impl fmt::Display for SeqId {
 /// million years.
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// What an engine keeps for each of its sequences, found by name in constant time.
+/// An engine's data of each of its sequences, found by name in constant time.
 #[derive(Debug)]
 pub(crate) struct Sequences<T> {
     slots: Vec<Option<(u64, T)>>,
@@ -60,7 +60,7 @@ impl<T> Sequences<T> {
         self.max_sequences - self.n_alive
     }
 
-    /// Refuses a sequence more than there is room for.
+    /// Refuses one more sequence than there is room for.
     pub(crate) fn check_free(&self) -> Result<(), Error> {
         if self.n_free() == 0 {
             let max_sequences = self.max_sequences;
@@ -86,7 +86,7 @@ impl<T> Sequences<T> {
         })
     }
 
-    /// What stands under the name.
+    /// The data under the name.
     pub(crate) fn get(&self, seq: SeqId) -> Result<&T, Error> {
         match self.slots.get(seq.slot as usize) {
             Some(Some((serial, value))) if *serial == seq.serial => Ok(value),

@@ -1,6 +1,6 @@
-//! What every engine is, whoever computes for it: a model, its sequences and what they keep, limits, counters.
+//! Common part of every engine: a model, its sequences and their memory, limits, counters.
 //!
-//! Engines differ in how they compute a batch that was accepted ([`Compute`]), and in nothing else.
+//! Engines differ only in how they compute an accepted batch ([`Compute`]).
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ pub(crate) struct Shell {
     pub(crate) cache: KvCache,
     pub(crate) limits: EngineLimits,
     pub(crate) counters: EngineCounters,
-    /// Who computes what is cached; known once it was asked for, since every weight is read for it.
+    /// Identity of the cache's contents; computed on first use, since every weight is read for it.
     identity: OnceLock<CacheIdentity>,
     pub(crate) adapters: SequenceAdapters,
     /// Elements of the row that the model takes with each token; 0 for none.
@@ -65,10 +65,10 @@ impl Shell {
 
 /// How an engine computes.
 pub trait Compute: Send + Sized {
-    /// Why hidden states cannot be asked for; `None` where they can.
+    /// Why hidden states cannot be requested; `None` if they can.
     const HIDES_STATES: Option<&'static str>;
 
-    /// Whether what is cached is all there is of a sequence, so that it can be kept on disk.
+    /// Whether the cache is all the memory of a sequence, so that it can be kept on disk.
     const KEEPS_ON_DISK: bool;
 
     /// Whether sequences may have adapters.
@@ -80,10 +80,10 @@ pub trait Compute: Send + Sized {
     /// The CPU whose kernels it uses.
     fn cpu(&self) -> &Cpu;
 
-    /// Computes a batch that was checked: appends to what its sequences keep, and hands over what was asked.
+    /// Computes a checked batch: appends to the memory of its sequences, and returns the requested results.
     ///
     /// # Errors
-    /// A device that fails. Every sequence is at its last complete pass then.
+    /// A device that fails. Then every sequence is at its last complete pass.
     fn compute(
         engine: &mut EngineOf<Self>,
         batch: &[BatchItem<'_>],
@@ -95,12 +95,12 @@ pub trait Compute: Send + Sized {
         None
     }
 
-    /// What the device did so far, by phase.
+    /// Counters of the device so far, by phase.
     fn device_counters(&self) -> Option<&DeviceCounters> {
         None
     }
 
-    /// What was exchanged with other ranks.
+    /// Traffic with other ranks.
     fn rank_traffic(&self) -> Option<RankTraffic> {
         None
     }
@@ -146,7 +146,7 @@ impl<C: Compute> EngineOf<C> {
         check_whole(model, limits, (len, item))
     }
 
-    /// Refuses rows beside tokens that the model does not take, or lacks.
+    /// Refuses rows beside tokens that the model does not take, and missing ones.
     fn check_given(&self, item: &BatchItem<'_>) -> Result<(), Error> {
         let wanted = self.shell.given_width.saturating_mul(item.tokens.len());
         match item.given.len() == wanted {
@@ -163,10 +163,10 @@ impl<C: Compute> EngineOf<C> {
         }
     }
 
-    /// Who computes what is cached.
+    /// Identity of the cache's contents.
     ///
     /// # Errors
-    /// [`DiskError::Engine`] where it cannot be kept on disk.
+    /// [`DiskError::Engine`] if they cannot be kept on disk.
     fn identity(&self) -> Result<&CacheIdentity, DiskError> {
         if !C::KEEPS_ON_DISK {
             return Err(DiskError::Engine {
@@ -198,7 +198,7 @@ impl<C: Compute> EngineOf<C> {
     }
 }
 
-/// Refuses what an encoder cannot do: it reads a text at once, and writes none.
+/// Refuses requests that an encoder cannot serve: it reads a text at once, and writes none.
 fn check_whole(
     model: &LoadedModel,
     limits: &EngineLimits,

@@ -1,29 +1,27 @@
 //! Speculative decoding: a cheap drafter guesses tokens, one step of the engine checks them all.
 //!
-//! A step over `1 + k` tokens reads the weights once, so where reading them is what takes the time it costs
-//! little more than a step over one. A [`Speculator`] drafts behind what a [`Turn`] feeds, from a small model of
-//! the same vocabulary, from the model's own draft layer or from what the text itself repeats, and [`follow`] takes
-//! the rows of logits that the engine computed: row by row the turn draws as it always does, and as long as what it draws is what
-//! was drafted, the next row is that of the next token. The first that differs is the turn's token, and the
-//! drafts behind it are cut off the sequence ([`Engine::truncate`]).
+//! A step over `1 + k` tokens reads the weights once. If reading them takes most of the time, it costs little more than a step
+//! over one. A [`Speculator`] drafts after the tokens that a [`Turn`] feeds: from a small model of the same vocabulary, from the
+//! model's own draft layer, or from repetitions in the text. [`follow`] then takes the rows of logits that the engine computed.
+//! Row by row the turn draws as it always does; while the draw equals the draft, the next row is that of the next token. The
+//! first draw that differs is the turn's token, and the drafts after it are cut off the sequence ([`Engine::truncate`]).
 //!
-//! # What is drawn is what would have been drawn
-//! A token is only ever drawn by the turn's own sampler, from the logits behind the tokens before it. Drafts
-//! decide how many rows a step computes and nothing else, so with the same seed the tokens are those of
-//! plain decoding, greedy or not, with penalties, stop texts and grammars. Leviathan et al. (2023) accept a
-//! draft `x` with probability `min(1, p(x)/q(x))` and draw from the rest otherwise; that keeps the distribution
-//! too, but spends random numbers by where the drafts begin, and their number follows the clock: a seed
-//! would no longer give a text. Here a draft model draws with a copy of the turn's sampler, so with the random
-//! number that the turn will draw with: where the two models agree on the order and the weight of tokens, they
-//! draw the same one. For a drafter that is sure of its guess both rules accept with probability `p(x)`.
+//! # Drafts do not change the result
+//! Only the turn's own sampler draws tokens, from the logits after the tokens before. Drafts only decide how
+//! many rows a step computes, so with the same seed the tokens are those of plain decoding, greedy or not, with
+//! penalties, stop texts and grammars. Leviathan et al. (2023) accept a draft `x` with probability
+//! `min(1, p(x)/q(x))` and draw from the rest otherwise. That keeps the distribution too, but consumes random
+//! numbers depending on where the drafts begin. Their number follows the clock, so a seed would no longer
+//! determine a text. Here a draft model draws with a copy of the turn's sampler, and so with the random number
+//! that the turn will draw with. If the two models agree on the order and the weight of tokens, they draw the
+//! same one. For a drafter that is sure of its guess both rules accept with probability `p(x)`.
 //!
-//! Engines that add in another order in passes of another length ([`crate::npu`]) may tell two tokens apart
-//! that are within a rounding of each other; there, as with prompts cut elsewhere, a near tie may go the other
+//! Engines that add in another order in passes of another length ([`crate::npu`]) may distinguish two tokens
+//! that are within a rounding of each other. There, as with prompts cut elsewhere, a near tie may go the other
 //! way.
 //!
-//! # How many
-//! The number of drafts is chosen by what they are expected to win ([`plan`]); where that is nothing, none
-//! are made but for a probe now and then.
+//! # Number of drafts
+//! The number of drafts is chosen by their expected gain ([`plan`]). If there is none, no drafts are made except for a probe now and then.
 
 mod acceptance;
 mod costs;
@@ -52,8 +50,8 @@ use ngram::Repeats;
 pub use vocabulary::check_draft;
 use writing::Drafting;
 
-/// Tokens drafted for a step at most. Fewer than [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS), so that a sequence can
-/// always be cut back, with sliding windows too.
+/// Maximum number of tokens drafted for a step. It is below [`ROLLBACK_TOKENS`](crate::ROLLBACK_TOKENS), so that a
+/// sequence can always be cut back, with sliding windows too.
 pub const MAX_DRAFTS: usize = 31;
 
 /// A token that was guessed.
@@ -64,7 +62,7 @@ struct Guess {
     class: usize,
 }
 
-/// What a speculator did.
+/// Counters of a speculator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpeculationStats {
     /// Steps that checked drafts.
@@ -73,9 +71,10 @@ pub struct SpeculationStats {
     pub n_plain: u64,
     /// Tokens that were checked.
     pub n_drafted: u64,
-    /// Of those: drawn.
+    /// Checked tokens that were drawn.
     pub n_accepted: u64,
-    /// Time that drafting took, and what a draft layer read along: on the device of the draft model if it has one, otherwise here.
+    /// Time of drafting, including the tokens that a draft layer read along: on the device of the draft model if it has one,
+    /// otherwise here.
     pub draft_ns: u64,
 }
 
@@ -86,7 +85,7 @@ impl SpeculationStats {
     }
 }
 
-/// What [`follow`] came to for a turn.
+/// Result of [`follow`] for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraftOutcome {
     /// Tokens of the turn's [`context`](Turn::context) before it.
@@ -105,7 +104,7 @@ enum Drafter {
 }
 
 impl Drafter {
-    /// Guesses by computing, as long as `goes_on` says so.
+    /// Computes guesses, as long as `goes_on` returns true.
     fn compute(
         &mut self,
         seq: SeqId,
@@ -121,7 +120,7 @@ impl Drafter {
     }
 }
 
-/// What is kept of a sequence.
+/// Data kept for a sequence.
 #[derive(Debug, Default)]
 struct DraftSequence {
     repeats: Repeats,
@@ -130,31 +129,31 @@ struct DraftSequence {
     tokens: Vec<u32>,
 }
 
-/// Drafts for the sequences of one engine, and learns what it wins by that.
+/// Drafts for the sequences of one engine, and learns the gain.
 ///
-/// For each step of sequences that decode: [`draft`](Speculator::draft) for each of them, a step over the turns'
-/// tokens and the drafts with [`LogitsFor::All`](crate::LogitsFor::All), [`check`](Speculator::check) with the
-/// logits of each that has drafts, and [`took`](Speculator::took) with the step's time. Who draws by more than a turn's
-/// sampler calls [`follow`] and [`settle`](Speculator::settle) instead of `check`.
+/// For each step of sequences that decode, call [`draft`](Speculator::draft) for each of them, and run a step over the
+/// turns' tokens and the drafts with [`LogitsFor::All`](crate::LogitsFor::All). Then call [`check`](Speculator::check)
+/// with the logits of each that has drafts, and [`took`](Speculator::took) with the step's time. Callers whose draws
+/// involve more than a turn's sampler call [`follow`] and [`settle`](Speculator::settle) instead of `check`.
 pub struct Speculator {
     drafter: Drafter,
     sequences: HashMap<SeqId, DraftSequence>,
-    /// Of all sequences: what a new one begins with.
+    /// Over all sequences: the initial value for a new one.
     acceptance: Acceptance,
     pace: Pace,
-    /// Drafts for every step, whatever they cost.
+    /// Number of drafts for every step, whatever they cost.
     always: Option<usize>,
     stats: SpeculationStats,
 }
 
 impl Speculator {
-    /// Guesses what followed the same tokens earlier in the text: no model, no time, and of use where a text
-    /// repeats itself.
+    /// Guesses the tokens that followed the same tokens earlier in the text. It needs no model and no time,
+    /// and helps if a text repeats itself.
     pub fn ngram() -> Speculator {
         Speculator::new(Drafter::Repeats)
     }
 
-    /// Guesses what a smaller model would write, run by `engine`: on the same kind of device as the target, so
+    /// Guesses a smaller model's continuation, run by `engine`: on the same kind of device as the target, so
     /// that times can be compared.
     ///
     /// # Errors
@@ -166,11 +165,11 @@ impl Speculator {
         Ok(Speculator::new(Drafter::Model(Box::new(model))))
     }
 
-    /// Guesses what the model's own draft layer ([`LoadedModel::draft_layer`]) predicts, run by `engine`. It reads states of
-    /// the model, so whoever drives it asks for them ([`wants_states`](Speculator::wants_states)).
+    /// Guesses the predictions of the model's own draft layer ([`LoadedModel::draft_layer`]), run by `engine`. The layer
+    /// reads states of the model, so the caller must request them ([`wants_states`](Speculator::wants_states)).
     ///
     /// # Errors
-    /// [`Error::BadOption`] for another model's layer, and for an engine of a model that is none.
+    /// [`Error::BadOption`] for another model's layer, and for an engine whose model is not a draft layer.
     pub fn layer(engine: Box<dyn Engine>, target: &LoadedModel) -> Result<Speculator, Error> {
         let (own, whole) = (&engine.model().model(), target.model());
         let takes_states = |node: &Node| matches!(node.op, Op::TargetState(_));
@@ -199,7 +198,7 @@ impl Speculator {
         }
     }
 
-    /// The same with `n` drafts for every step, whether or not they pay: what it does then depends on no clock.
+    /// The same with `n` drafts for every step, whether or not they pay: its behaviour then depends on no clock.
     #[must_use]
     pub fn always(self, n: usize) -> Speculator {
         Speculator {
@@ -208,7 +207,7 @@ impl Speculator {
         }
     }
 
-    /// What it did so far.
+    /// Counters so far.
     pub fn stats(&self) -> SpeculationStats {
         self.stats
     }
@@ -222,12 +221,12 @@ impl Speculator {
         }
     }
 
-    /// Tokens to compute behind what the turn feeds next, at most `most`: none while it reads its prompt, where they
-    /// would not fit or not be drawn, and where they do not pay. `n_rows` are those that the step computes without any
-    /// drafts, one of each sequence that decodes in it; 1 for one that decodes alone.
+    /// Tokens to compute after the tokens that the turn feeds next, at most `most`. There are none while the turn
+    /// reads its prompt, if they would not fit or not be drawn, or if they do not pay. `n_rows` are the rows that the
+    /// step computes without drafts, one of each sequence that decodes in it; 1 for one that decodes alone.
     ///
     /// # Errors
-    /// Of the draft model's engine.
+    /// The errors of the draft model's engine.
     pub fn draft(
         &mut self,
         seq: SeqId,
@@ -282,9 +281,9 @@ impl Speculator {
         Ok(&state.tokens)
     }
 
-    /// Has the turn draw from the rows that a step gave: `[1 + k, vocab]` for the turn's token and the `k` drafts.
-    /// The turn's token must have been reported [`fed`](Turn::fed). Cuts off the engine's sequence what was not
-    /// drawn. Returns how many drafts were.
+    /// Makes the turn draw from the rows of a step: `[1 + k, vocab]` for the turn's token and the `k` drafts. The
+    /// turn's token must have been reported [`fed`](Turn::fed). Cuts drafts that were not drawn off the engine's
+    /// sequence. Returns the number of drafts drawn.
     ///
     /// # Errors
     /// [`Error::NotFinite`] where plain decoding would have found it.
@@ -311,15 +310,15 @@ impl Speculator {
         followed
     }
 
-    /// The drafts of the step under way of a sequence.
+    /// The drafts of a sequence in the present step.
     pub fn drafts(&self, seq: SeqId) -> &[u32] {
         self.sequences.get(&seq).map_or(&[], |state| &state.tokens)
     }
 
-    /// Cuts off the engine's sequence what was drafted and not drawn, tells the turn what is held, and learns from it.
+    /// Cuts undrawn drafts off the engine's sequence, tells the turn which tokens are held, and learns from the outcome.
     ///
     /// # Errors
-    /// None that is not a fault of the engine.
+    /// Only errors of the engine itself.
     pub fn settle(
         &mut self,
         engine: &mut dyn Engine,
@@ -328,7 +327,7 @@ impl Speculator {
         walk: DraftOutcome,
     ) -> Result<(), Error> {
         let n_accepted = walk.n_accepted;
-        // The token that ended the turn is held only if one was taken behind it, as in plain decoding.
+        // The token that ended the turn is held only if another followed it, as in plain decoding.
         let n_taken = turn.context().len() - walk.n_before;
         let ended_with_one = turn.finish().is_some() && n_taken == walk.n_drawn;
         turn.fed(n_accepted.min(n_taken.saturating_sub(usize::from(ended_with_one))));
@@ -351,17 +350,17 @@ impl Speculator {
         Ok(())
     }
 
-    /// Whether [`read`](Speculator::read) is to follow each step of the engine, prompts' too, with what entered the head
+    /// Whether [`read`](Speculator::read) must follow each step of the engine, prompts' too, with the head's input
     /// ([`BatchItem::head_input`](crate::BatchItem)).
     pub fn wants_states(&self) -> bool {
         matches!(self.drafter, Drafter::Layer(_))
     }
 
-    /// The engine computed the tokens of the turn's context from `first` on. `states` is what entered the head at each of
-    /// them, `[_, d_model]`; those of drafts that were not drawn do not count. Called when the turn knows what is held.
+    /// Tells that the engine computed the tokens of the turn's context from `first` on. `states` are the head's inputs for each
+    /// of them, `[_, d_model]`; those of undrawn drafts are ignored. To be called when the turn knows which tokens are held.
     ///
     /// # Errors
-    /// Of the draft layer's engine.
+    /// The errors of the draft layer's engine.
     pub fn read(
         &mut self,
         seq: SeqId,
@@ -380,16 +379,16 @@ impl Speculator {
         }
     }
 
-    /// A step over `n_rows` tokens, one of each sequence, and `n_drafts` behind them took so long and gave `n_drawn`,
-    /// drafting not included.
+    /// Records that a step over `n_rows` tokens, one of each sequence, and `n_drafts` more took this long and drew
+    /// `n_drawn`, without the time of drafting.
     pub fn took(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, step_ns: u64) {
         self.pace.stepped(n_rows, n_drafts, n_drawn, step_ns);
     }
 
-    /// A sequence is no more, or begins another text.
+    /// Forgets a sequence that ended, or that begins another text.
     ///
     /// # Errors
-    /// None that is not a fault of the draft model's engine.
+    /// Only errors of the draft model's engine itself.
     pub fn forget(&mut self, seq: SeqId) -> Result<(), Error> {
         self.sequences.remove(&seq);
         match &mut self.drafter {
@@ -400,12 +399,12 @@ impl Speculator {
     }
 }
 
-/// Draws row by row, as long as what is drawn is what was drafted; returns how many drafts were. `logits` is
-/// `[1 + drafts.len(), vocab]`. `draw` is called at least once; what it draws from the row that ends the walk is a
-/// token like any other. It gives `None` when nothing more is to be drawn.
+/// Draws row by row, as long as the draws equal the drafts; returns the number of drafts drawn. `logits` is
+/// `[1 + drafts.len(), vocab]`. `draw` is called at least once; its token from the row that ends the walk is a
+/// token like any other. It returns `None` when no more tokens are to be drawn.
 ///
 /// # Errors
-/// Of `draw`.
+/// The errors of `draw`.
 pub fn follow<E>(
     drafts: &[u32],
     logits: &[f32],
@@ -421,7 +420,7 @@ pub fn follow<E>(
     Ok(drafts.len())
 }
 
-/// Time that an engine's steps took, as its device says where it has one.
+/// Time of an engine's steps, from its device if it has one.
 pub fn clock_ns(engine: &dyn Engine) -> u64 {
     let counters = engine.counters();
     match engine.device_time() {

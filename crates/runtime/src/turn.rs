@@ -1,10 +1,10 @@
 //! One turn of a conversation: from a prompt to the text that follows it, without a loop.
 //!
-//! A [`Turn`] owns what a generation needs besides an engine: the sampler, stop texts, the streaming
-//! detokenizer, and the limits. It never calls an engine. Whoever drives it asks what to
-//! [`feed`](Turn::feed) next, has an engine compute that, says how much was [`fed`](Turn::fed), and
-//! pushes the logits in. So a terminal can drive one turn and a server hundreds in one ragged batch,
-//! and a driver that drafts tokens pushes a row for each it had checked.
+//! A [`Turn`] owns everything a generation needs besides an engine: the sampler, stop texts, the
+//! streaming detokenizer, and the limits. It never calls an engine. Its driver asks for the tokens
+//! to [`feed`](Turn::feed) next, has an engine compute them, reports how many were
+//! [`fed`](Turn::fed), and pushes the logits in. So a terminal can drive one turn and a server
+//! hundreds in one ragged batch. A driver that drafts tokens pushes a row for each checked draft.
 //!
 //! ```text
 //!            ┌─ feed(most) ─► tokens, which logits ─► Engine::step ─┐
@@ -31,13 +31,13 @@ use stop::StopScanner;
 use text::ThoughtState;
 pub use thoughts::{Phase, Thinking, TurnPiece};
 
-/// What an engine should compute next for a turn.
+/// Next tokens of a turn for an engine to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feed<'a> {
     /// Tokens to append; at least one.
     pub tokens: &'a [u32],
-    /// [`LogitsFor::Last`] if they are all there is to feed, so that the turn waits for logits then;
-    /// [`LogitsFor::None`] in the midst of a prompt.
+    /// [`LogitsFor::Last`] if these are all the tokens to feed, after which the turn waits for
+    /// logits; [`LogitsFor::None`] in the middle of a prompt.
     pub logits: LogitsFor,
 }
 
@@ -61,18 +61,18 @@ pub struct Turn {
     /// The prompt, then the tokens drawn.
     tokens: Vec<u32>,
     n_prompt: usize,
-    /// Those that tokens of the prompt are rows of.
+    /// Images that tokens of the prompt are rows of.
     images: Vec<Arc<Image>>,
-    /// Of the sequences that it runs on.
+    /// Scope of the sequences that it runs on.
     scope: u64,
     /// How many of `tokens` the engine holds.
     n_fed: usize,
     text: String,
-    /// Bytes of `text` that [`Turn::next_text`] has given out.
+    /// Bytes of `text` that [`Turn::next_text`] has returned.
     n_given: usize,
-    /// Of a turn that parts thoughts: those that [`Turn::next_pieces`] has not given out.
+    /// For a turn that separates thoughts: the pieces that [`Turn::next_pieces`] has not returned yet.
     pieces: Vec<TurnPiece>,
-    /// Taken in place of what is drawn, the next last.
+    /// Used instead of drawn tokens, the next one last.
     forced: Vec<u32>,
     finish: Option<Finish>,
     timings: Timings,
@@ -81,7 +81,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn after `prompt` (the whole context, not only what is new) in a context of `n_ctx` tokens.
+    /// A turn after `prompt` (the whole context, not only the new part) in a context of `n_ctx` tokens.
     ///
     /// # Errors
     /// An empty prompt, one that leaves no room for a token, tokens outside the vocabulary, bad
@@ -145,8 +145,8 @@ impl Turn {
         Turn { images, ..self }
     }
 
-    /// The turn in a scope other than 0: it finds what turns of the same scope left in caches, and nothing else
-    /// ([`Engine::set_scope`](crate::Engine::set_scope), which is for whoever makes its sequence to call).
+    /// The turn in a scope other than 0: it finds only pages that turns of the same scope left in caches. The
+    /// caller that creates its sequence must call [`Engine::set_scope`](crate::Engine::set_scope).
     #[must_use]
     pub fn with_scope(self, scope: u64) -> Turn {
         Turn { scope, ..self }
@@ -157,16 +157,16 @@ impl Turn {
         self.scope
     }
 
-    /// The turn with a text that is already known: these tokens are taken in place of the first that are
-    /// drawn. To measure, and to follow a reference.
+    /// The turn with a text that is already known: these tokens replace the first ones drawn. For
+    /// measurements, and to follow a reference.
     #[must_use]
     pub fn forcing(self, tokens: &[u32]) -> Turn {
         let forced = tokens.iter().rev().copied().collect();
         Turn { forced, ..self }
     }
 
-    /// The turn with a prompt that is read even if nothing is to be written behind it. With `max_tokens` of 0 it does not end by
-    /// itself: whoever drives it [ends](Turn::end) it when the prompt is [read](Turn::reads_prompt).
+    /// The turn with a prompt that is read even if nothing is to be written after it. With `max_tokens` of 0 it does not end by
+    /// itself: its driver [ends](Turn::end) it when the prompt is [read](Turn::reads_prompt).
     #[must_use]
     pub fn reading_all(self) -> Turn {
         Turn {
@@ -175,7 +175,7 @@ impl Turn {
         }
     }
 
-    /// What goes with every [`feed`](Turn::feed) to the engine, as
+    /// Images for the engine with every [`feed`](Turn::feed), as
     /// [`BatchItem::images`](crate::BatchItem::images).
     pub fn images(&self) -> &[Arc<Image>] {
         &self.images
@@ -186,17 +186,17 @@ impl Turn {
         &self.tokens[..self.n_prompt]
     }
 
-    /// The prompt and what was drawn.
+    /// The prompt and the tokens drawn.
     pub fn context(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// Tokens of the [`context`](Turn::context) that the engine holds, as far as the turn was told.
+    /// Tokens of the [`context`](Turn::context) that the engine holds, as far as it was reported to the turn.
     pub fn n_fed(&self) -> usize {
         self.n_fed
     }
 
-    /// What draws, as it is before the next token.
+    /// The sampler, in its state before the next token.
     pub fn sampler(&self) -> &Sampler {
         &self.sampler
     }
@@ -218,16 +218,16 @@ impl Turn {
         model_end || self.stop_tokens.contains(&token)
     }
 
-    /// The engine already holds the first `n_cached` tokens of the prompt, as
-    /// [`reuse_prefix`](crate::Engine::reuse_prefix) says. At least the last is fed all the same.
+    /// Reports that the engine already holds the first `n_cached` tokens of the prompt, as from
+    /// [`reuse_prefix`](crate::Engine::reuse_prefix). At least the last token is fed all the same.
     pub fn resume(&mut self, n_cached: usize) {
         self.n_fed = n_cached.min(self.n_prompt - 1);
         self.timings.n_cached = self.n_fed;
     }
 
-    /// What to compute next, at most `most` tokens (but one if that is 0, and a whole image where one
-    /// comes next: images are not cut). `None` when the turn has
-    /// ended, and while it waits for the logits of what was fed.
+    /// Tokens to compute next, at most `most` (but one if that is 0, and a whole image if one comes
+    /// next: images are not cut). `None` when the turn has ended, and while it waits for the logits
+    /// of the tokens fed.
     pub fn feed(&self, most: usize) -> Option<Feed<'_>> {
         let rest = &self.tokens[self.n_fed..];
         if self.finish.is_some() || rest.is_empty() {
@@ -246,13 +246,13 @@ impl Turn {
         Some(Feed { tokens, logits })
     }
 
-    /// The engine holds `n` tokens more of those that [`feed`](Turn::feed) gave.
+    /// Reports that the engine holds `n` more tokens of those that [`feed`](Turn::feed) returned.
     pub fn fed(&mut self, n: usize) {
         self.n_fed = self.n_fed.saturating_add(n).min(self.tokens.len());
         self.timings.n_prefill = self.n_fed.min(self.n_prompt) - self.timings.n_cached;
     }
 
-    /// Prompt tokens computed so far, and to compute at all; what was cached is not among them.
+    /// Prompt tokens computed so far, and to compute in all; cached tokens are not counted.
     pub fn prefill(&self) -> (usize, usize) {
         let total = self.n_prompt - self.timings.n_cached;
         (self.timings.n_prefill, total)
@@ -263,11 +263,11 @@ impl Turn {
         self.n_fed < self.n_prompt
     }
 
-    /// Draws the next token from a row of logits, takes it, and returns it: `None` if the turn has
-    /// ended before.
+    /// Draws the next token from a row of logits, adds it, and returns it: `None` if the turn has
+    /// already ended.
     ///
     /// # Errors
-    /// [`Error::NotFinite`], [`Error::AllEqual`]; the turn is as it was.
+    /// [`Error::NotFinite`], [`Error::AllEqual`]; then the turn is unchanged.
     pub fn push_logits(&mut self, row: &[f32]) -> Result<Option<u32>, Error> {
         if self.finish.is_some() {
             return Ok(None);
@@ -286,7 +286,7 @@ impl Turn {
         Ok(Some(token))
     }
 
-    /// Takes a token that was chosen elsewhere. Does nothing once the turn has ended.
+    /// Adds a token that was chosen elsewhere. Does nothing once the turn has ended.
     pub fn push_token(&mut self, token: u32) {
         if self.finish.is_some() {
             return;
@@ -321,12 +321,12 @@ impl Turn {
         }
     }
 
-    /// Ends the turn where it is because the caller wants it.
+    /// Ends the turn at the caller's request.
     pub fn cancel(&mut self) {
         self.end(Finish::Cancelled);
     }
 
-    /// Ends the turn for a reason that only the driver knows, as when the engine's cache is full. Does
+    /// Ends the turn for a reason that only the driver knows, such as a full cache of the engine. Does
     /// nothing once it has ended. Text that was held back because it might begin a stop text is shown.
     pub fn end(&mut self, finish: Finish) {
         if self.finish.is_some() {
@@ -354,8 +354,8 @@ impl Turn {
         }
     }
 
-    /// The text that was added since this was last called: whole characters, none of which can be the
-    /// start of a stop text. Often empty.
+    /// The text added since the last call: whole characters, none of which may begin a stop text.
+    /// Often empty.
     pub fn next_text(&mut self) -> &str {
         let given = std::mem::replace(&mut self.n_given, self.text.len());
         &self.text[given..]
@@ -371,7 +371,7 @@ impl Turn {
         &self.tokens[self.n_prompt..]
     }
 
-    /// Counts and times so far. Times are set when the turn ends; they run from its making.
+    /// Counts and times so far. Times are set when the turn ends; they run from its creation.
     pub fn timings(&self) -> &Timings {
         &self.timings
     }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`VisionEncoder::open`] finds the vision encoder in the model's own files or in an `mmproj` file. A vision encoder runs
-//! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text
-//! model's device ([`VisionBlocks`]). [`ImageReader`] is a vision encoder with a way of preparing images: what fronts use.
+//! on the kernels of a [`millrace_kernels::Cpu`], whichever engine runs the text, or has its blocks on the text model's
+//! device ([`VisionBlocks`]). [`ImageReader`] is a vision encoder with a way of preparing images, for front ends.
 
 mod adapt;
 mod average;
@@ -47,14 +47,14 @@ pub struct VisionEncoder {
     vectors: Vectors,
     /// Matrices that are not as in the file.
     own: OwnMatrices,
-    /// Turns by rows and by columns, where heads turn.
+    /// Rotations by rows and by columns, if heads rotate.
     turns: Vec<AxialTurn>,
     preprocess: Preprocess,
-    /// What rows see of their image in the text model.
+    /// The part of their image that rows see in the text model.
     sight: ImageSight,
     /// The row between two lines of an image's rows; empty without one.
     line_break: Vec<f32>,
-    /// The token that stands for a row of an image in lists of tokens.
+    /// The token that represents a row of an image in lists of tokens.
     placeholder: u32,
 }
 
@@ -62,7 +62,7 @@ pub struct VisionEncoder {
 enum VisionFile {
     /// Among the text model's.
     Model(Arc<LoadedModel>),
-    /// In a file of their own.
+    /// In a separate file.
     Own(Box<Checkpoint>),
 }
 
@@ -79,12 +79,12 @@ impl VisionFile {
 struct OwnMatrices {
     /// The projection of pooled rows with rows for outputs, in its file's format; empty without one.
     projection: Vec<u8>,
-    /// The patch matrix, `[d_model, 3 · patch²]` f32, columns in the order channel, y, x: of two equal frames the sum of both; empty where
-    /// that of the file is such.
+    /// The patch matrix, `[d_model, 3 · patch²]` f32, columns in the order channel, y, x; for two equal frames the sum of both. Empty if
+    /// the file's matrix has this form already.
     patches: Vec<u8>,
 }
 
-/// Norms and biases as f32. What a vision encoder has not is empty.
+/// Norms and biases as f32. Those that a vision encoder does not have are empty.
 struct Vectors {
     patches_bias: Vec<f32>,
     positions: Vec<f32>,
@@ -96,7 +96,7 @@ struct Vectors {
     deepstack: Vec<MergerVectors>,
 }
 
-/// Those of a block. A norm is its weight and its bias.
+/// Vectors of a block. A norm is its weight and its bias.
 struct LayerVectors {
     norm1: [Vec<f32>; 2],
     qkv: [LinearVectors; 3],
@@ -108,19 +108,19 @@ struct LayerVectors {
     inner: Option<InnerVectors>,
 }
 
-/// Those of norms within a block.
+/// Vectors of norms within a block.
 struct InnerVectors {
-    /// Of heads of queries, keys and values, `[head_dim]` each.
+    /// Norms of heads of queries, keys and values, `[head_dim]` each.
     heads: [Vec<f32>; 3],
     attention: [Vec<f32>; 2],
     feed_forward: [Vec<f32>; 2],
 }
 
-/// Those of the projector.
+/// Vectors of the projector.
 enum ProjectorVectors {
     /// The norm's weight.
     Pooled(Vec<f32>),
-    /// What is subtracted, and the factor, where averages are shifted and scaled.
+    /// The offset to subtract, and the factor, if averages are shifted and scaled.
     Averaged(Option<[Vec<f32>; 2]>),
     Merged(MergerVectors),
     Adapted {
@@ -131,22 +131,22 @@ enum ProjectorVectors {
     },
 }
 
-/// Those of a network over merged patches.
+/// Vectors of a network over merged patches.
 struct MergerVectors {
     norm: [Vec<f32>; 2],
     up_bias: Vec<f32>,
     down_bias: Vec<f32>,
 }
 
-/// What a vision encoder makes of one image.
+/// Results of a vision encoder for one image.
 #[derive(Debug)]
 pub struct EncodedImage {
-    /// What leaves the vision encoder's blocks, after the last norm where there is one, `[n_patches, d_model]` f32. Patches of a vision encoder that merges
-    /// squares of them lie by squares, and by windows where it has some.
+    /// The output of the vision encoder's blocks, after the last norm if there is one, `[n_patches, d_model]` f32. If a vision encoder
+    /// merges squares of patches, the patches are ordered by squares, and by windows if it has any.
     pub encoder: Vec<f32>,
-    /// The rows that the text model takes, `[n_tokens, d_text]`.
+    /// The rows for the text model, `[n_tokens, d_text]`.
     pub image: Arc<Image>,
-    /// What it took of a device, where the blocks ran on one.
+    /// Use of the device, if the blocks ran on one.
     pub on_device: Option<VisionRun>,
 }
 
@@ -161,7 +161,7 @@ impl VisionEncoder {
         &self.model
     }
 
-    /// What to call it in messages: the file it is in.
+    /// Its name for messages: the file it is in.
     pub fn name(&self) -> &str {
         self.file.checkpoint().name()
     }
@@ -174,8 +174,8 @@ impl VisionEncoder {
         }
     }
 
-    /// Bytes of the values that a pass over one image of up to `n_tokens` rows takes, beside weights: pixels, patches, the residual
-    /// stream, queries, keys, values, what attention and the last norm give, and chunks of rows.
+    /// Bytes of the values in a pass over one image of up to `n_tokens` rows, without weights: pixels, patches, the residual
+    /// stream, queries, keys, values, results of attention and of the last norm, and chunks of rows.
     pub fn work_bytes(&self, n_tokens: usize) -> u64 {
         heads::work_bytes(self.config(), n_tokens)
     }
@@ -185,12 +185,12 @@ impl VisionEncoder {
         &self.preprocess
     }
 
-    /// The token that stands for a row of an image in lists of tokens: Gemma's `<image_soft_token>`.
+    /// The token that represents a row of an image in lists of tokens: Gemma's `<image_soft_token>`.
     pub fn placeholder(&self) -> u32 {
         self.placeholder
     }
 
-    /// Rows that pixels of so many columns and rows become.
+    /// Number of rows for that many columns and rows of pixels.
     pub fn n_rows(&self, width: usize, height: usize) -> usize {
         let config = self.config();
         match &config.grid {
@@ -202,10 +202,10 @@ impl VisionEncoder {
         }
     }
 
-    /// Rows that an image of so many columns and rows becomes.
+    /// Number of rows that an image of this many columns and rows becomes.
     ///
     /// # Errors
-    /// [`Error::BadImage`] for an image that the vision encoder does not take.
+    /// [`Error::BadImage`] for an image that the vision encoder does not support.
     pub fn rows_of_image(&self, width: usize, height: usize) -> Result<usize, Error> {
         let (width, height) = self.preprocess.target(width, height).map_err(not_taken)?;
         Ok(self.n_rows(width, height))
@@ -216,14 +216,14 @@ impl VisionEncoder {
     }
 }
 
-/// The error of an image that a vision encoder does not take.
+/// The error of an image that a vision encoder does not support.
 fn not_taken(error: image::Error) -> Error {
     Error::BadImage {
         reason: error.to_string(),
     }
 }
 
-/// What a checkpoint stores of a weight.
+/// The stored bytes of a weight in a checkpoint.
 fn bytes<'a>(checkpoint: &'a Checkpoint, weight: &Weight) -> &'a [u8] {
     let tensor = checkpoint.tensor(&weight.name);
     let bytes = tensor
@@ -232,7 +232,7 @@ fn bytes<'a>(checkpoint: &'a Checkpoint, weight: &Weight) -> &'a [u8] {
     let WeightSource::Rows { first, n_rows } = weight.source else {
         return bytes;
     };
-    // Of a vector the rows are its elements.
+    // The rows of a vector are its elements.
     let n = if weight.n == 1 { weight.k } else { weight.n };
     let row_bytes = bytes.len() / n_rows.max(1);
     &bytes[first * row_bytes..(first + n) * row_bytes]

@@ -1,8 +1,8 @@
-//! A decode step allocates nothing: not for one sequence, not for eight in one ragged batch, not where
-//! a page of the cache fills up and the next one is taken. The exceptions are bounded: the table of
-//! rotary angles grows by a block each 256 positions that no sequence reached before, several threads
-//! that share one sequence's past keep a result for each 256 positions of it, in memory that doubles
-//! when it is full, and each thread makes its scratch when it first works.
+//! A decode step allocates nothing: not for one sequence, not for eight in one ragged batch, not when
+//! a page of the cache fills up and the next one is taken. The exceptions are bounded. The table of
+//! rotary angles grows by a block for each 256 positions that no sequence reached before. Several
+//! threads that share one sequence's past keep a result for each 256 positions of it, in memory that
+//! doubles when it is full. Each thread allocates its scratch on first use.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Steps before counting: every buffer has then met its largest use.
+/// Steps before counting, after which every buffer has met its largest use.
 const WARM_UP: usize = 4;
 
 /// Steps that are counted; a page boundary lies in the middle.
@@ -70,7 +70,7 @@ fn model(dir: &Path, geometry: &str, recipe: &str) -> PathBuf {
     path
 }
 
-/// An engine with `n_sequences` of different lengths, all of which fill a page among the counted steps.
+/// An engine with `n_sequences` of different lengths, each of which fills a page within the counted steps.
 fn prefilled(path: &Path, n_threads: usize, n_sequences: usize) -> (CpuEngine, Vec<SeqId>) {
     let model = Arc::new(LoadedModel::open(path).unwrap());
     let options = EngineOptions {
@@ -111,7 +111,7 @@ fn decode(
     counts
 }
 
-/// One test, so that no other allocates meanwhile.
+/// A single test, so that no other test allocates meanwhile.
 #[test]
 fn a_decode_step_allocates_nothing() {
     let before = CALLS.load(Ordering::Relaxed);

@@ -136,7 +136,7 @@ fn all_spellings_of_names_are_read() {
         let encoder = VisionEncoder::open(&model, None).unwrap();
         check_encoder(&encoder, Level::preferred(), &golden.images(), "renamed");
     }
-    // A vision encoder without one of its weights says which.
+    // The error for a missing weight of a vision encoder names it.
     let gap = renamed(golden.hf(), |name| match hub(name) {
         name if name.contains("layers.1.layer_norm2.bias") => "other".into(),
         name => name,
@@ -148,8 +148,8 @@ fn all_spellings_of_names_are_read() {
     );
 }
 
-/// The golden's vision encoder with as many heads as divide its width, 144 or 48: those that kernels take and those that are padded for them
-/// agree with the formulas.
+/// The golden's vision encoder with any number of heads that divides its width, 144 or 48: heads that kernels support and heads that are
+/// padded for them agree with the formulas.
 #[test]
 fn heads_of_any_width_are_those_of_the_formulas() {
     for golden in VisionGolden::all() {
@@ -271,7 +271,7 @@ fn chunks_batches_and_prefixes_change_no_bit() {
             "{}",
             golden.name
         );
-        // In company, and again after what was kept of it.
+        // In company, and again after cached parts of it.
         let [seq, other] = [0; 2].map(|_| engine.create().unwrap());
         let batch = [
             BatchItem::new(other, &[1, 2, 3], LogitsFor::Last),
@@ -299,7 +299,7 @@ fn chunks_batches_and_prefixes_change_no_bit() {
     }
 }
 
-/// Two images have the same tokens in a text's eyes, and are not taken for each other.
+/// Two images in the same text are not mistaken for each other.
 #[test]
 fn another_image_is_not_a_kept_prefix() {
     let golden = &VisionGolden::all()[0];

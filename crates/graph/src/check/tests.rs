@@ -108,7 +108,7 @@ fn a_layer_has_one_cache() {
     }
     let found = check(&graph).expect_err("two of a layer").to_string();
     assert_eq!(found, "node 4 (attn): layer 0 has its cache already");
-    // A number beyond those that there are has no memory.
+    // A number beyond the existing layers has no memory.
     for (layer, is_next) in [(2, false), (1, true)] {
         graph.nodes[4].op = Attention {
             layer,
@@ -159,7 +159,7 @@ fn a_shared_cache_is_one_that_an_earlier_op_fills() {
         Ok(())
     );
     let missing = "no earlier op fills such a cache of layer 0";
-    // Before it, with other keys, with another window, of another layer.
+    // Before it, with other keys, with another window, and of another layer.
     let early = with([(shared(&attention), [0; 3]), (own(), [0; 3])]);
     assert_eq!(early, Err(format!("node 3 (attn): {missing}")));
     let keys = with([(own(), [0; 3]), (shared(&attention), [0, 3, 0])]);

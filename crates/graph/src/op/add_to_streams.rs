@@ -1,9 +1,9 @@
-//! A row that streams take, each as much as its weight says: `out[i] = x[i] + (offset + weights[i]) · y` from stream `first`
-//! on; those before stay as they are. Inputs: x (`n_streams` streams side by side), y (as wide as a stream), weights
+//! A row added to streams, to each by its weight: `out[i] = x[i] + (offset + weights[i]) · y` from stream `first` on.
+//! Earlier streams are unchanged. Inputs: x (`n_streams` streams side by side), y (as wide as a stream), weights
 //! (`n_streams`).
 //!
-//! AltUp corrects its streams so by what a block made of one of them (Baykal et al. 2023, Alternating Updates for
-//! Efficient Transformers, section 3).
+//! AltUp corrects its streams this way by the output of a block that computed one of them (Baykal et al. 2023, Alternating
+//! Updates for Efficient Transformers, section 3).
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
@@ -14,11 +14,11 @@ use crate::{Real, TokenContext};
 pub struct AddToStreams {
     /// Streams side by side.
     pub n_streams: usize,
-    /// The first stream that takes some.
+    /// The first stream that is changed.
     pub first: usize,
-    /// What is added to each weight; without weights it is the weight.
+    /// Added to each weight; without weights, the weight itself.
     pub offset: f32,
-    /// Whether there is a third input.
+    /// Whether the third input, the weights, exists.
     pub weighted: bool,
 }
 

@@ -1,7 +1,7 @@
-//! A value of which every rank has a part, put together on all of them. Inputs: this rank's part.
+//! A value assembled on every rank from the parts of all ranks. Inputs: this rank's part.
 //!
-//! Ops of this kind are only in the graph of a rank ([`shard`](crate::shard())). An engine with ranks asks the others for their
-//! parts; the definition knows this rank's alone.
+//! Ops of this kind occur only in the graph of a rank ([`shard`](crate::shard())). An engine with ranks exchanges the parts;
+//! the definition knows only this rank's.
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
@@ -10,13 +10,13 @@ use crate::{Real, TokenContext};
 /// The parts of all ranks, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllGather {
-    /// The rank whose graph this is.
+    /// The rank that owns this graph.
     pub rank: usize,
-    /// Pieces of a row, side by side, each of which has a part of every rank: one, or one for each expert that a token uses.
+    /// Pieces of a row, side by side; every rank has a part of each. There is one piece, or one for each expert that a token uses.
     pub n_pieces: usize,
-    /// Elements that each rank gives to a piece; 0 for one whose elements others have too.
+    /// Elements that each rank contributes to a piece; 0 where other ranks have the same elements.
     pub lens: Vec<usize>,
-    /// Elements of an own piece that come before those that this rank gives.
+    /// Elements of this rank's own piece that precede the ones it contributes.
     pub first: usize,
 }
 
@@ -31,7 +31,7 @@ impl AllGather {
         self.lens[..self.rank].iter().sum()
     }
 
-    /// Its own elements at their places. Those of other ranks are not numbers.
+    /// Copies this rank's elements to their places. The elements of other ranks are NaN.
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         out.fill(R::from_f64(f64::NAN));
         let x = row.inputs[0];

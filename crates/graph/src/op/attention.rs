@@ -22,22 +22,22 @@ pub struct Attention {
     pub scale: f32,
     /// With `Some(w)`, a query at position `p` sees keys at positions `p-w+1 ..= p`.
     pub window: Option<usize>,
-    /// Whether windows are chunks, which lie at multiples of `w`: a query at `p` sees keys at `p - p % w ..= p`.
+    /// Whether windows are chunks, which begin at multiples of `w`: a query at `p` sees keys at `p - p % w ..= p`.
     pub chunked: bool,
     /// With `Some(c)`, a score `s` becomes `c · tanh(s / c)` before softmax.
     pub softcap: Option<f32>,
-    /// `[n_heads]`: a score of each head that takes part in softmax and has no value.
+    /// `[n_heads]`: an extra score for each head that takes part in softmax but has no value.
     pub sinks: Option<WeightId>,
-    /// `[n_heads]`, shared by layers: a score sinks by the head's slope times the distance of the key
+    /// `[n_heads]`, shared by layers: a score drops by the head's slope times the distance to the key
     /// ([`distance_slopes`]).
     pub slopes: Option<Arc<[f32]>>,
 }
 
-/// What a score of each of `n_heads` heads loses a position of distance, for ALiBi's exponent `max_bias` (Press, Smith and
-/// Lewis 2022): powers of `2^-max_bias`.
+/// Slopes of ALiBi (Press, Smith and Lewis 2022) with exponent `max_bias`: the loss of a score per position of distance,
+/// for each of `n_heads` heads. They are powers of `2^-max_bias`.
 ///
-/// Of a power of 2 heads the slopes are `2^(-max_bias·i/n)` for `i` from 1 on. Of other numbers the first are those of the
-/// power below, the rest every other one of the power above.
+/// For a power of 2 heads the slopes are `2^(-max_bias·i/n)` for `i` from 1 on. For other numbers the first slopes are
+/// those of the power below; the rest are every other slope of the power above.
 pub fn distance_slopes(max_bias: f32, n_heads: usize) -> Arc<[f32]> {
     let max_bias = f64::from(max_bias);
     let power = 1 << n_heads.max(1).ilog2();
@@ -50,7 +50,7 @@ pub fn distance_slopes(max_bias: f32, n_heads: usize) -> Arc<[f32]> {
 }
 
 impl Attention {
-    /// Whether it is scaled scores, softmax and values of all keys or of a window's, and nothing else.
+    /// Whether the op is plain: scaled scores, softmax and values of all keys or of a window, and nothing else.
     pub fn is_plain(&self) -> bool {
         let bare = self.softcap.is_none() && self.sinks.is_none() && self.slopes.is_none();
         bare && !self.chunked
@@ -73,13 +73,13 @@ impl Attention {
         }
     }
 
-    /// Softmax is taken of each head's scores over the keys; scores and probabilities are rounded.
+    /// Takes the softmax of each head's scores over the keys. Scores and probabilities are rounded.
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let d = self.head_dim;
         let width = self.kv().width();
         let group = self.n_heads / self.n_kv_heads;
         let scale = R::from_f64(f64::from(self.scale));
-        // Keys are those of the cache, which keeps as many as a chunk has.
+        // Keys are those of the cache, which keeps as many as a chunk holds.
         let unseen = self.first_seen(row.position) - self.kv().seen(row.position).start;
         let first = self.first_seen(row.position);
         let heads = row.inputs[0].chunks_exact(d).zip(out.chunks_exact_mut(d));
@@ -194,7 +194,7 @@ mod tests {
     fn slopes_are_powers() {
         let four = [0.25, 0.0625, 1.0 / 64.0, 1.0 / 256.0];
         assert_eq!(*distance_slopes(8.0, 4), four);
-        // Two behind the four of a power: the first and the third of eight.
+        // Two after the four of a power of 2: the first and the third of eight.
         assert_eq!(distance_slopes(8.0, 6)[4..], [0.5, 0.125]);
     }
 }

@@ -1,18 +1,18 @@
-//! Causal depthwise convolution: of each channel a weighted sum over the last tokens, then an activation:
+//! Causal depthwise convolution: a weighted sum of each channel over the last tokens, then an activation:
 //! `act(Σ weight[channel][tap] · x[token - n_taps + 1 + tap][channel] (+ bias[channel]))`. Inputs: x.
 
 use super::{Activation, Companion, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// Most tokens that a convolution reads.
+/// Maximum number of tokens that a convolution reads.
 pub const TAPS_MAX: usize = 8;
 
-/// A convolution over tokens, each channel by itself. The state holds the inputs of the last `n_taps - 1` tokens, the
-/// oldest first: `[n_taps - 1, n_channels]`.
+/// A depthwise convolution over tokens. The state holds the inputs of the last `n_taps - 1` tokens, the oldest first:
+/// `[n_taps - 1, n_channels]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CausalConv {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
     /// `[n_channels, n_taps]`, the oldest token's first.
     pub weight: WeightId,
@@ -22,7 +22,7 @@ pub struct CausalConv {
     pub n_channels: usize,
     /// Tokens that a sum reads: 2 to [`TAPS_MAX`].
     pub n_taps: usize,
-    /// Of the sum.
+    /// Activation of the sum.
     pub activation: Option<Activation>,
 }
 
@@ -65,7 +65,7 @@ impl Operation for CausalConv {
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         let [n_experts, n, k] = shapes.weight(self.weight)?;
-        // transformers' files have a dimension of one between the two.
+        // transformers' files have a dimension of size one between the two.
         let fits_weight = k == self.n_taps && n_experts.checked_mul(n) == Some(self.n_channels);
         if let Some(bias) = self.bias {
             fits(shapes.weight(bias)? == [1, 1, self.n_channels])?;

@@ -1,6 +1,6 @@
-//! Selective scan of Mamba (Gu and Dao 2023, "Linear-Time Sequence Modeling with Selective State Spaces", algorithm 2): each
-//! channel has a vector that every token fades, adds to and reads, each element at a rate of its own. Inputs: values, steps,
-//! keys (`B`) and queries (`C`).
+//! Selective scan of Mamba (Gu and Dao 2023, "Linear-Time Sequence Modeling with Selective State Spaces", algorithm 2). Each
+//! channel has a vector; every token decays it, adds to it and reads it, with a separate rate for each element. Inputs:
+//! values, steps, keys (`B`) and queries (`C`).
 //!
 //! With `Δ = softplus(dt)`: `s = e^(rate · Δ) · s + k · Δ x`, `out = s · q + skip · x`.
 
@@ -9,17 +9,17 @@ use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// A selective scan whose channels share nothing but keys and queries. Their vectors lie in the state by [`STATE_LANES`]
-/// channels, filled up with zeros: `[n_channels / 16 rounded up, d_state, 16]`.
+/// A selective scan whose channels share only keys and queries. The state holds their vectors in groups of
+/// [`STATE_LANES`] channels, zero-padded: `[n_channels / 16 rounded up, d_state, 16]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelScan {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
     /// `[n_channels, d_state]`: rates of decay (`A`).
     pub rate: WeightId,
-    /// How they are stored.
+    /// How the rates are stored.
     pub form: DecayForm,
-    /// `[n_channels]`: the share of the value that goes past the state (`D`).
+    /// `[n_channels]`: the share of the value that bypasses the state (`D`).
     pub skip: WeightId,
     /// Channels.
     pub n_channels: usize,
@@ -90,7 +90,7 @@ impl Operation for ChannelScan {
     fn cost(&self, _graph: &Graph, _depth: &Depth) -> OpCost {
         let n_elems = self.state_elems() as f64;
         OpCost {
-            // An exponential counts as one.
+            // An exponential counts as one operation.
             flops: 7.0 * n_elems,
             memory_bytes: 2.0 * 4.0 * n_elems,
             ..OpCost::default()

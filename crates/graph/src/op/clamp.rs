@@ -1,6 +1,6 @@
-//! A hard bound: what is beyond it becomes it. Inputs: x.
+//! A hard bound on magnitude. Inputs: x.
 //!
-//! OLMo, MPT and DBRX bound queries, keys and values so (`clip_qkv`).
+//! OLMo, MPT and DBRX bound queries, keys and values this way (`clip_qkv`).
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
@@ -17,7 +17,7 @@ impl Clamp {
     fn compute<R: Real>(&self, row: &TokenContext<'_, R>, _state: &mut [R], out: &mut [R]) {
         let bound = R::from_f64(f64::from(self.bound));
         for (out, x) in out.iter_mut().zip(row.inputs[0]) {
-            // Of two numbers the smaller is less what is larger of their negatives.
+            // `min(a, b)` is `-max(-a, -b)`.
             *out = -R::max(-R::max(*x, -bound), -bound);
         }
     }

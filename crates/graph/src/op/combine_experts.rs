@@ -1,4 +1,4 @@
-//! The sum of what the chosen experts give, weighted or not, in the order of the choice. Inputs: the experts' results
+//! The sum of the chosen experts' results, weighted or not, in the order of the choice. Inputs: the experts' results
 //! side by side, the choice.
 
 use super::route::choice_weights;
@@ -11,7 +11,7 @@ use crate::{Real, TokenContext};
 pub struct CombineExperts {
     /// Experts that a token uses.
     pub n_used: usize,
-    /// Whether weights count here; elsewhere they went into what entered experts ([`WeighExperts`](super::WeighExperts)).
+    /// Whether to apply the weights here; otherwise they were applied to the experts' inputs ([`WeighExperts`](super::WeighExperts)).
     pub weighted: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Gated delta net (Yang et al. 2024, "Gated Delta Networks", equation 10): of each value head a matrix that every token
-//! fades, corrects at its key and reads at its query. Inputs: queries, keys and values side by side; a number a value
-//! head for the decay; one for the strength of the correction.
+//! Gated delta net (Yang et al. 2024, "Gated Delta Networks", equation 10). Each value head has a matrix; every token
+//! decays it, corrects it at its key and reads it at its query. Inputs: queries, keys and values side by side; a number
+//! for each value head for the decay; another for the strength of the correction.
 //!
 //! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = sigmoid(b)`:
 //! `S = g · S`, `S += k ⊗ β (v - Sᵀ k)`, `out = Sᵀ q / sqrt(k_dim)`.
@@ -10,13 +10,13 @@ use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// Most elements of a key head.
+/// Maximum number of elements of a key head.
 pub const KEY_DIM_MAX: usize = 256;
 
-/// Columns of a head's matrix that lie together in its state.
+/// Columns of a head's matrix that are stored together in its state.
 pub const STATE_LANES: usize = 16;
 
-/// Added to the sum of squares under the root that queries and keys are divided by (transformers, `l2norm`).
+/// Added to the sum of squares under the root, by which queries and keys are divided (transformers, `l2norm`).
 const L2_EPS: f64 = 1e-6;
 
 /// Which key head a value head reads.
@@ -37,21 +37,21 @@ pub enum DecayForm {
     Logarithm,
 }
 
-/// A gated delta net. A head's matrix `[k_dim, v_dim]` lies in the state by [`STATE_LANES`] columns, filled up with zeros:
+/// A gated delta net. The state holds a head's matrix `[k_dim, v_dim]` in groups of [`STATE_LANES`] columns, zero-padded:
 /// `[n_v_heads, v_dim / 16 rounded up, k_dim, 16]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeltaNet {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
     /// `[n_v_heads]`: rates of decay.
     pub rate: WeightId,
-    /// How they are stored.
+    /// How the rates are stored.
     pub form: DecayForm,
     /// `[n_v_heads]`: added to the input for the decay.
     pub dt: WeightId,
     /// Heads of queries and keys.
     pub n_k_heads: usize,
-    /// Heads of values; a multiple of the other.
+    /// Heads of values; a multiple of `n_k_heads`.
     pub n_v_heads: usize,
     /// Elements of a key head.
     pub k_dim: usize,
@@ -61,10 +61,10 @@ pub struct DeltaNet {
     pub order: ValueHeadOrder,
 }
 
-/// Elements of a head's [row](DeltaNet::token_rows) behind query, key and values: decay, strength of the correction, zeros.
+/// Elements of a head's [row](DeltaNet::token_rows) after query, key and values: decay, strength of the correction, zeros.
 const GATES: usize = 16;
 
-/// What a value head's state meets of a token.
+/// A token's input to the state of a value head.
 struct HeadToken<R> {
     /// `[k_dim]`: the query, of length `1 / sqrt(k_dim)`.
     q: Vec<R>,
@@ -72,14 +72,14 @@ struct HeadToken<R> {
     k: Vec<R>,
     /// `[v_dim]`: the values.
     v: Vec<R>,
-    /// What the state is multiplied with first.
+    /// Factor on the state, applied first.
     decay: R,
-    /// Share of the difference at the key that is corrected.
+    /// Share of the difference at the key to correct.
     strength: R,
 }
 
 impl DeltaNet {
-    /// Elements of queries, keys and values of a token.
+    /// Elements of a token's queries, keys and values.
     pub fn qkv_width(&self) -> usize {
         2 * self.n_k_heads * self.k_dim + self.n_v_heads * self.v_dim
     }
@@ -102,9 +102,9 @@ impl DeltaNet {
         2 * self.k_dim + self.v_dim + GATES
     }
 
-    /// What the states meet of a token, for devices that compute the rest: a row for each value head, `[n_v_heads,
-    /// 2 k_dim + v_dim + 16]`, of query and key of unit length, the query over `sqrt(k_dim)`, values, decay, strength, zeros. From
-    /// the op's three inputs and its rates and shifts; `None` where their lengths do not fit.
+    /// The token's input to the states, for devices that compute the rest. Returns a row for each value head,
+    /// `[n_v_heads, 2 k_dim + v_dim + 16]`: query and key of unit length, the query divided by `sqrt(k_dim)`, values, decay,
+    /// strength, zeros. Computed from the op's three inputs and its rates and shifts; `None` where their lengths do not fit.
     pub fn token_rows<R: Real>(&self, inputs: [&[R]; 3], vectors: [&[R]; 2]) -> Option<Vec<R>> {
         let [qkv, alpha, beta] = inputs.map(<[R]>::len);
         let mut numbers = vectors.map(<[R]>::len).into_iter().chain([alpha, beta]);

@@ -1,13 +1,13 @@
 //! Rows of a table that lacks the last tokens of the vocabulary, which take the first row:
 //! `out[t] = scale · table[token[t] < n_rows ? token[t] : 0]`. No inputs.
 //!
-//! Folders of Gemma 3n have no rows of their own for tokens that stand for images and sounds.
+//! Folders of Gemma 3n have no rows for the tokens that represent images and sounds.
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext, WeightId};
 
-/// `scale · table[token]`, or `scale · table[0]` of a token beyond the table.
+/// `scale · table[token]`, or `scale · table[0]` for a token beyond the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbedKnown {
     /// `[n_rows, width]`.

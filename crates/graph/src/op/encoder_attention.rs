@@ -1,4 +1,4 @@
-//! Attention of one layer of an encoder: every token sees those before it and those behind it. Inputs: q, k, v.
+//! Attention of one layer of an encoder: every token sees earlier and later tokens. Inputs: q, k, v.
 
 use super::{Attention, OpRole, Operation, by_definition};
 use crate::check::Shapes;
@@ -18,13 +18,13 @@ pub struct EncoderAttention {
     pub scale: f32,
     /// With `Some(r)`, a query at position `p` sees keys at positions `p-r ..= p+r`.
     pub reach: Option<usize>,
-    /// `[n_heads]`, shared by layers: a score sinks by the head's slope times the distance of the key
+    /// `[n_heads]`, shared by layers: a score drops by the head's slope times the distance to the key
     /// ([`distance_slopes`](crate::distance_slopes)).
     pub slopes: Option<Arc<[f32]>>,
 }
 
 impl EncoderAttention {
-    /// The same of a token that sees what it is given.
+    /// The same attention for a token whose visible keys are already selected.
     fn of_seen(&self) -> Attention {
         Attention {
             layer: 0,

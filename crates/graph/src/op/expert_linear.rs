@@ -1,4 +1,4 @@
-//! Products with the matrices of the chosen experts: of each that [`Route`](super::Route) chose,
+//! Products with the matrices of the experts that [`Route`](super::Route) chose:
 //! `weight[expert] · x (+ bias[expert])`, the results side by side in the order of the choice. Inputs: x, the choice.
 
 use super::route::chosen_experts;
@@ -17,7 +17,7 @@ pub struct ExpertLinear {
     pub scale: Option<WeightId>,
     /// Experts that a token uses.
     pub n_used: usize,
-    /// Whether x has a row for each of them, side by side; else all read the same.
+    /// Whether x has a row for each chosen expert, side by side; otherwise all experts read the same row.
     pub own_rows: bool,
 }
 
@@ -28,14 +28,14 @@ pub struct ExpertUse {
     pub token: usize,
     /// The expert.
     pub expert: usize,
-    /// The row of x, of rows as wide as the expert's matrix.
+    /// Row index of the input; rows of x are as wide as the expert's matrix.
     pub from: usize,
-    /// The row of the result, of rows as high as the expert's matrix.
+    /// Row index of the result; its rows are as long as the expert's matrix is high.
     pub to: usize,
 }
 
 impl ExpertLinear {
-    /// The products of one token that made that choice.
+    /// Products of one token with the given choice.
     pub fn uses<R: Real>(&self, token: usize, choice: &[R]) -> impl Iterator<Item = ExpertUse> {
         let experts = chosen_experts(choice).enumerate();
         experts.map(move |(rank, expert)| {
@@ -103,7 +103,7 @@ impl Operation for ExpertLinear {
             fits(shapes.weight(bias)? == [1, n_experts, n])?;
         }
         if let Some(scale) = self.scale {
-            // A number an expert, of one tensor or of one each.
+            // A number for each expert, in one tensor or in one tensor each.
             fits(shapes.weight(scale)?.iter().product::<usize>() == n_experts)?;
         }
         let rows = if self.own_rows { self.n_used } else { 1 };
@@ -120,7 +120,7 @@ impl Operation for ExpertLinear {
         true
     }
 
-    /// Of the chosen experts alone.
+    /// Counts only the chosen experts.
     fn cost(&self, graph: &Graph, _depth: &Depth) -> OpCost {
         let Some(weight) = graph.weights.get(self.weight.0) else {
             return OpCost::default();

@@ -1,4 +1,4 @@
-//! An op that is defined outside of this crate: it runs by its definition, wherever a graph runs.
+//! An op that is defined outside of this crate. It runs by its definition, wherever a graph runs.
 
 use super::{Attention, MatrixProduct, OpRole, Operation, WeightUse};
 use crate::check::Shapes;
@@ -6,12 +6,12 @@ use crate::{Depth, Graph, OpCost, SequenceMemory, TokenContext};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Somebody's own op. Two are equal if they are the same object.
+/// A user-defined op. Two are equal if they are the same object.
 #[derive(Clone, Debug)]
 pub struct Extension(Arc<dyn Operation>);
 
 impl Extension {
-    /// An op of that definition.
+    /// Creates an op from its definition.
     pub fn new(op: impl Operation + 'static) -> Extension {
         Extension(Arc::new(op))
     }

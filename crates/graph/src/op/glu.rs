@@ -21,13 +21,13 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// Bounds of a gated activation, and what stands beside them: `g · sigmoid(alpha · g) · (u + 1)` with
+/// Bounds and constants of a clamped gated activation: `g · sigmoid(alpha · g) · (u + 1)` with
 /// `g = min(gate, limit)` and `u = up` bounded by `-limit` and `limit` (gpt-oss).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GluClamp {
     /// Factor in the sigmoid.
     pub alpha: f32,
-    /// Bound of both.
+    /// Bound of both inputs.
     pub limit: f32,
 }
 
@@ -36,7 +36,7 @@ pub struct GluClamp {
 pub struct Glu {
     /// Activation on the gate.
     pub activation: Activation,
-    /// With it, its formula is the value, whatever the activation.
+    /// If set, its formula replaces that of `activation`.
     pub clamp: Option<GluClamp>,
 }
 

@@ -1,7 +1,7 @@
-//! Products of heads, each with a matrix of its own: `out[head] = weight[head] · x[head][first..first + k]`. Inputs: x.
+//! Products of heads, each with its own matrix: `out[head] = weight[head] · x[head][first..first + k]`. Inputs: x.
 //!
-//! Latent attention brings queries into the space of its cache so, and results out of it
-//! (DeepSeek-AI 2024, DeepSeek-V2, section 2.1.2).
+//! Latent attention maps queries into the space of its cache this way, and results out of it (DeepSeek-AI 2024,
+//! DeepSeek-V2, section 2.1.2).
 
 use super::{MatrixProduct, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};

@@ -1,6 +1,6 @@
-//! Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3): a gated delta net in which each element of a key has a
-//! decay of its own. Inputs: queries; keys; values; as many numbers for the decays; a number a head for the strength of the
-//! correction.
+//! Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3): a gated delta net with a separate decay for each
+//! element of a key. Inputs: queries; keys; values; as many numbers for the decays; a number for each head for the strength
+//! of the correction.
 //!
 //! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = sigmoid(b)`:
 //! `S = g ⊙ S` by rows, `S += k ⊗ β (v - Sᵀ k)`, `out = Sᵀ q / sqrt(head_dim)`.
@@ -11,40 +11,40 @@ use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// Kimi delta attention. A head's matrix lies in the state as that of [`DeltaNet`](super::DeltaNet):
-/// `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+/// Kimi delta attention. The state holds a head's matrix in the layout of
+/// [`DeltaNet`](super::DeltaNet): `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KimiDelta {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
     /// `[n_heads]`: rates of decay.
     pub rate: WeightId,
-    /// How they are stored.
+    /// How the rates are stored.
     pub form: DecayForm,
     /// `[n_heads · head_dim]`: added to the input for the decays.
     pub dt: WeightId,
     /// Heads.
     pub n_heads: usize,
-    /// Elements of a head, of keys as of values.
+    /// Elements of a head, for keys and for values.
     pub head_dim: usize,
 }
 
-/// What a head's matrix meets of a token: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
+/// A token's update of a head's matrix: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
 pub(super) struct RuleToken<R> {
     /// `[head_dim]`: the query.
     pub(super) q: Vec<R>,
-    /// `[head_dim]`: what each row fades by.
+    /// `[head_dim]`: the factor on each row.
     pub(super) decay: Vec<R>,
-    /// `[head_dim]`: where the values are added.
+    /// `[head_dim]`: the direction in which the values are added.
     pub(super) k: Vec<R>,
-    /// `[head_dim]`: where the matrix is read before it fades.
+    /// `[head_dim]`: the direction in which the matrix is read before it decays.
     pub(super) read: Vec<R>,
-    /// `[head_dim]`: where what was read is added.
+    /// `[head_dim]`: the direction in which the read values are added.
     pub(super) write: Vec<R>,
 }
 
 impl<R: Real> RuleToken<R> {
-    /// A head's matrix takes the token, whose values are `v`, and is read.
+    /// Updates a head's matrix with the token, whose values are `v`, and reads the output.
     pub(super) fn apply(&self, v: &[R], state: &mut [R], out: &mut [R]) {
         let n = self.q.len();
         for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
@@ -61,7 +61,7 @@ impl<R: Real> RuleToken<R> {
     }
 }
 
-/// Elements of the states of heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+/// State of `n_heads` heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
 pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> SequenceMemory {
     SequenceMemory::State(StateShape {
         index: state,
@@ -69,7 +69,7 @@ pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> Seque
     })
 }
 
-/// What a token of such heads costs.
+/// Cost of a token for such heads.
 pub(super) fn rule_cost(n_heads: usize, head_dim: usize) -> OpCost {
     let n_elems = (n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim) as f64;
     OpCost {
@@ -135,7 +135,7 @@ impl Operation for KimiDelta {
 
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String> {
         fits((1..=KEY_DIM_MAX).contains(&self.head_dim) && self.n_heads > 0)?;
-        // Files have dimensions of one around the heads.
+        // Files have dimensions of size one around the heads.
         let [n_experts, n, k] = shapes.weight(self.rate)?;
         fits(n_experts * n * k == self.n_heads && n_experts.max(n).max(k) == self.n_heads)?;
         fits(shapes.weight(self.dt)? == [1, 1, self.width()])?;

@@ -8,7 +8,7 @@ use crate::{Real, TokenContext, WeightId};
 /// `(x - mean) / sqrt(variance + eps) · weight (+ bias)` (Ba et al. 2016, section 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
-    /// `[group]`, or `[n_groups, group]` where each group has factors of its own; without it the factor is 1.
+    /// `[group]`, or `[n_groups, group]` where each group has its own factors; without it the factor is 1.
     pub weight: Option<WeightId>,
     /// `[group]`.
     pub bias: Option<WeightId>,
@@ -62,7 +62,7 @@ impl Operation for LayerNorm {
         let (out, group) = (shapes.output(), self.group);
         if let Some(id) = self.weight {
             let (found, n_groups) = (shapes.weight(id)?, out / group.max(1));
-            // Rows of one tensor, or a tensor a group.
+            // Rows of one tensor, or a tensor for each group.
             let known = [[1, 1, group], [1, n_groups, group], [n_groups, 1, group]];
             fits(known.contains(&found))?;
         }

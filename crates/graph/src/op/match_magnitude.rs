@@ -1,7 +1,8 @@
-//! Rows of the length of another: `out[i] = x[i] · rms(y) / max(rms(x[i]), √floor)`, of each part of x that is as wide as y.
-//! Inputs: x, y.
+//! Rows scaled to the magnitude of another: `out[i] = x[i] · rms(y) / max(rms(x[i]), √floor)`, for each part of x that is as
+//! wide as y. Inputs: x, y.
 //!
-//! Gemma 3n keeps the magnitude of its streams so where projections make them of one and bring them back into one.
+//! Gemma 3n preserves the magnitude of its streams this way, where projections expand one stream into several and reduce
+//! them to one again.
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
@@ -10,7 +11,7 @@ use crate::{Real, TokenContext};
 /// `x[i] · rms(y) / max(rms(x[i]), √floor)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MatchMagnitude {
-    /// The least mean square of a part of x that counts, above 0.
+    /// Lower bound of the mean square of a part of x, above 0.
     pub floor: f32,
 }
 
@@ -29,7 +30,7 @@ impl MatchMagnitude {
     }
 }
 
-/// The mean of squares, in f64: one order of sums, and no rounding that counts.
+/// The mean of squares, in f64: one order of sums, and negligible rounding.
 fn mean_square<R: Real>(x: &[R]) -> f64 {
     let squares = x.iter().map(|x| x.to_f64() * x.to_f64());
     squares.sum::<f64>() / x.len() as f64

@@ -1,7 +1,7 @@
-//! Streams that each take some of all others: `out[i] = x[i] + Σ_j weights[i·n + j] · x[j]`. Inputs: x (`n_streams` streams side
-//! by side), weights (`n_streams²`).
+//! Mixtures of streams: `out[i] = x[i] + Σ_j weights[i·n + j] · x[j]`. Inputs: x (`n_streams` streams side by side), weights
+//! (`n_streams²`).
 //!
-//! AltUp predicts so what a block will make of the streams that it does not compute (Baykal et al. 2023, Alternating
+//! AltUp uses it to predict a block's effect on the streams that the block does not compute (Baykal et al. 2023, Alternating
 //! Updates for Efficient Transformers, section 3).
 
 use super::{Operation, by_definition};

@@ -8,7 +8,7 @@ use crate::{Graph, Real, TokenContext, WeightId};
 /// `x / sqrt(mean(x²) + eps) · (weight + offset)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNorm {
-    /// `[group]`; or as many as a row has, where every group of it has its own.
+    /// `[group]`; or as long as a row, where every group of the row has its own factors.
     pub weight: WeightId,
     /// Added to the mean of squares.
     pub eps: f32,
@@ -19,7 +19,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Whether all groups of a row have one weight.
+    /// Whether all groups of a row share one weight.
     pub fn shares_weight(&self, graph: &Graph) -> bool {
         graph.weights[self.weight.0].n_elems() == self.group as u64
     }

@@ -1,16 +1,16 @@
-//! What generic code asks of an op in place of matching on it: which product it is, and what it is to a model.
+//! Questions that generic code asks of an op instead of matching on it: its product, and its role in a model.
 
 use super::{ExpertLinear, HeadLinear, Linear};
 use crate::WeightId;
 
-/// A product with matrices, by how rows find theirs. An op that answers with one computes just that.
+/// A product with matrices, by how rows find their matrix. An op that returns one computes nothing else.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MatrixProduct<'a> {
-    /// Every row is multiplied with the same matrix, `[n, k]`.
+    /// Every row is multiplied by the same matrix, `[n, k]`.
     Plain(&'a Linear),
-    /// A row is multiplied with the matrices, of `[n_experts, n, k]`, that the second input chooses.
+    /// A row is multiplied by the matrices, of `[n_experts, n, k]`, that the second input chooses.
     Chosen(&'a ExpertLinear),
-    /// Each head of a row is multiplied with its own, of `[n_heads, n, k]`.
+    /// Each head of a row is multiplied by its own matrix, of `[n_heads, n, k]`.
     EachHead(&'a HeadLinear),
 }
 
@@ -24,7 +24,7 @@ impl<'a> MatrixProduct<'a> {
         }
     }
 
-    /// The product, if every row is multiplied with the same matrix.
+    /// The product, if every row is multiplied by the same matrix.
     pub fn plain(self) -> Option<&'a Linear> {
         match self {
             MatrixProduct::Plain(op) => Some(op),
@@ -33,7 +33,7 @@ impl<'a> MatrixProduct<'a> {
     }
 }
 
-/// What an op is to a model.
+/// Role of an op in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpRole {
     /// The embeddings of tokens.
@@ -44,6 +44,6 @@ pub enum OpRole {
     Attention,
     /// A gated activation; its width is the feed-forward's.
     Gate,
-    /// None of these.
+    /// Any other role.
     Other,
 }

@@ -1,6 +1,6 @@
 //! Rotary position embedding: rotates each head of x by the token's position. Inputs: x.
 //!
-//! Su et al. 2021, section 3.2; which elements are a pair is [`crate::RopeStyle`].
+//! Su et al. 2021, section 3.2; [`crate::RopeStyle`] says which elements form a pair.
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
@@ -9,11 +9,11 @@ use crate::{Real, RopeId, RopeStyle, TokenContext};
 /// Rotates each head of x by the token's position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RotateHeads {
-    /// Which table.
+    /// Index of the table.
     pub rope: RopeId,
     /// Elements a head.
     pub head_dim: usize,
-    /// The first element of a head that rotates; those before it and behind the table's pass through.
+    /// The first element of a head that rotates. Elements before it, and after the table's, pass through.
     pub first: usize,
 }
 

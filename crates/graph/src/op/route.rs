@@ -1,7 +1,7 @@
-//! A choice of experts: of `n_experts` scores the `n_used` best, with their weights. Inputs: the scores.
+//! A choice of experts: the `n_used` best of `n_experts` scores, with their weights. Inputs: the scores.
 //!
-//! The result of a token is its *choice*, `3 · n_used` elements: of each expert, the best first, the number modulo 256;
-//! then of each the number divided by 256; then the weights. So a choice survives rounding to bf16.
+//! The result of a token is its *choice*, `3 · n_used` elements. First come the experts' numbers modulo 256, the best
+//! expert first, then the numbers divided by 256, then the weights. A choice therefore survives rounding to bf16.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ use crate::check::{Shapes, fits};
 use crate::op::glu::sigmoid;
 use crate::{Real, TokenContext, WeightId};
 
-/// The most experts of a layer: a choice names each in two numbers below 256.
+/// Maximum number of experts of a layer: a choice names each in two numbers below 256.
 pub const EXPERTS_MAX: usize = 1 << 16;
 
-/// The experts of a choice, the best first. Of a row that no [`Route`] wrote any numbers.
+/// The experts of a choice, the best first. A row that no [`Route`] wrote gives arbitrary numbers.
 pub fn chosen_experts<R: Real>(choice: &[R]) -> impl Iterator<Item = usize> {
     let n_used = choice.len() / 3;
     let parts = choice[..n_used].iter().zip(&choice[n_used..]);
@@ -25,47 +25,47 @@ pub fn choice_weights<R: Real>(choice: &[R]) -> &[R] {
     &choice[choice.len() / 3 * 2..]
 }
 
-/// From scores to what experts are chosen by.
+/// Mapping from router scores to the values that experts are chosen by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
     /// Softmax over all experts.
     Softmax,
-    /// Sigmoid of each.
+    /// Sigmoid of each score.
     Sigmoid,
-    /// The scores themselves; the weights are the softmax over the chosen.
+    /// The scores themselves; the weights are the softmax over the chosen experts.
     SoftmaxChosen,
-    /// The scores themselves; the weight of each is its softmax over the experts that are left and near it
-    /// (SparseMixer, Liu et al. 2023, "Sparse Backpropagation for MoE Training", as Phi 3.5 MoE computes it at inference).
+    /// The scores themselves. The weight of each is its softmax over the remaining experts near it (SparseMixer, Liu et
+    /// al. 2023, "Sparse Backpropagation for MoE Training", as Phi 3.5 MoE computes it at inference).
     SparseMixer,
 }
 
-/// How far below the best, as a share of the larger magnitude of both, a score of [`Gating::SparseMixer`] counts: twice
-/// the `router_jitter_noise` of every published model.
+/// Largest gap from the best score that still counts in [`Gating::SparseMixer`], as a share of the larger magnitude of
+/// both scores. It is twice the `router_jitter_noise` of every published model.
 pub const SPARSE_MIXER_REACH: f64 = 0.02;
 
-/// Groups of experts of which only some are chosen from (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
+/// Groups of experts, only some of which are candidates (DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteGroups {
     /// Groups of neighbouring experts; divides `n_experts`.
     pub n_groups: usize,
-    /// Groups that are chosen from.
+    /// Groups whose experts are candidates.
     pub n_used: usize,
-    /// Best experts of a group whose sum is its score: 2 in DeepSeek V3, 1 in V2.
+    /// Number of a group's best experts whose sum is the group's score: 2 in DeepSeek V3, 1 in V2.
     pub n_best: usize,
 }
 
 /// A choice of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Route {
-    /// Experts that there are.
+    /// Number of experts.
     pub n_experts: usize,
     /// Experts that a token uses.
     pub n_used: usize,
-    /// From scores to what experts are chosen by.
+    /// Mapping from scores to the values that experts are chosen by.
     pub gating: Gating,
-    /// `[n_experts]`: added for the choice alone, not to the weights.
+    /// `[n_experts]`: added for the choice, not for the weights.
     pub bias: Option<WeightId>,
-    /// Groups, where experts have them.
+    /// Groups of experts, if any.
     pub groups: Option<RouteGroups>,
     /// With `Some(eps)`, weights are divided by their sum plus `eps`.
     pub normalized: Option<f32>,
@@ -79,8 +79,8 @@ impl Route {
         self.choose(row.inputs[0], bias, row.round, out);
     }
 
-    /// The choice of one token: `scores` and `bias` are `[n_experts]`, `out` is `[3 · n_used]`. Of equal
-    /// scores the expert of the lower number is the better one; a score that is not a number is the worst.
+    /// The choice of one token: `scores` and `bias` are `[n_experts]`, `out` is `[3 · n_used]`. Among
+    /// equal scores the lower expert number wins; NaN is the worst score.
     pub fn choose<R: Real>(
         &self,
         scores: &[R],
@@ -91,7 +91,7 @@ impl Route {
         self.choose_in(&mut RouteScratch::default(), (scores, bias), round, out);
     }
 
-    /// As [`choose`](Route::choose), in memory that is kept from choice to choice.
+    /// As [`choose`](Route::choose), with scratch memory that is reused between choices.
     pub fn choose_in<R: Real>(
         &self,
         scratch: &mut RouteScratch<R>,
@@ -118,7 +118,7 @@ impl Route {
         self.weigh_gates(gates, chosen, round, out);
     }
 
-    /// The choice of a token that takes given experts, in their order, with the weights that its scores give them.
+    /// The choice of a token for given experts, in their order, with the weights that follow from the token's scores.
     ///
     /// # Panics
     /// If an expert is beyond the scores.
@@ -175,7 +175,7 @@ impl Route {
     }
 }
 
-/// Of each expert the softmax of its score over those that no expert before it took and that lie within reach.
+/// For each expert, the softmax of its score over the experts not yet taken whose scores are within reach.
 fn mix_sparsely<R: Real>(scores: &[R], experts: &[usize], round: fn(R) -> R, weights: &mut [R]) {
     let reach = R::from_f64(SPARSE_MIXER_REACH);
     for (rank, expert) in experts.iter().enumerate() {
@@ -191,7 +191,7 @@ fn mix_sparsely<R: Real>(scores: &[R], experts: &[usize], round: fn(R) -> R, wei
     }
 }
 
-/// What a choice is computed in.
+/// Scratch memory of a choice.
 #[derive(Clone, Debug, Default)]
 pub struct RouteScratch<R> {
     gates: Vec<R>,
@@ -231,7 +231,7 @@ fn softmax<R: Real>(x: &mut [R], round: fn(R) -> R) {
     x.iter_mut().for_each(|x| *x /= sum);
 }
 
-/// The places of the `n` largest, the largest first; put into `places`.
+/// Indices of the `n` largest elements, the largest first; written to `places`.
 fn best<'a, R: Real>(x: &[R], n: usize, places: &'a mut Vec<usize>) -> &'a [usize] {
     places.clear();
     places.extend(0..x.len());
@@ -239,7 +239,7 @@ fn best<'a, R: Real>(x: &[R], n: usize, places: &'a mut Vec<usize>) -> &'a [usiz
         Some(_) => x[*place],
         None => R::NEG_INFINITY,
     };
-    // Of equals the first comes first; a stable sort would take memory for that.
+    // Among equals the first wins; a stable sort would allocate memory for that.
     places.sort_unstable_by(|a, b| {
         let order = rank(b).partial_cmp(&rank(a));
         order.unwrap_or(Ordering::Equal).then(a.cmp(b))
@@ -304,14 +304,14 @@ mod tests {
     #[test]
     fn scores_near_the_best_share_its_weight() {
         let share = |gaps: &[f64]| 1.0 / (1.0 + gaps.iter().map(|gap| (-gap).exp()).sum::<f64>());
-        // The scores, what is chosen, and the distances of those that share with the first and with the second.
+        // The scores, the choice, and the distances of the experts that share with the first and with the second.
         type Row<'a> = (&'a [f64], [usize; 2], &'a [f64], &'a [f64]);
         let rows: [Row<'_>; 5] = [
             (&[0.5, 1.0, 0.99, -3.0], [1, 2], &[0.01], &[]),
             (&[1.0, 0.9, 0.8], [0, 1], &[], &[]),
-            // The first takes no part in the second's share; the third is near both.
+            // The first has no part in the second's share; the third is near both.
             (&[2.0, 1.99, 1.98], [0, 1], &[0.01, 0.02], &[0.01]),
-            // Of negative scores the magnitude of the lower one counts.
+            // For negative scores the magnitude of the lower one counts.
             (&[-1.0, -1.02, -2.0], [0, 1], &[0.02], &[]),
             (&[0.0, 0.0, -1.0], [0, 1], &[0.0], &[]),
         ];

@@ -1,6 +1,6 @@
-//! RWKV 7's recurrence (Peng et al. 2025, "RWKV-7 Goose", section 4.1): a head's matrix fades element by element of the key,
-//! takes away along one direction and adds along another. Inputs: receptance; for each element how fast it fades, 0 to 1;
-//! keys; values; rates of learning in context, 0 to 1.
+//! RWKV 7's recurrence (Peng et al. 2025, "RWKV-7 Goose", section 4.1). A head's matrix decays element by element of the
+//! key, loses one direction and gains another. Inputs: receptance; the decay input of each element, 0 to 1; keys; values;
+//! in-context learning rates, 0 to 1.
 //!
 //! With `κ` the keys times their factors, of unit length in each head, `w = e^(-fade / √e)` and `k' = k ⊙ (1 + (a - 1) ⊙ share)`:
 //! `S = w ⊙ S - (κ ⊙ a) ⊗ (Sᵀ κ) + k' ⊗ v` by rows, `out = Sᵀ r`.
@@ -10,30 +10,30 @@ use super::{KEY_DIM_MAX, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, TokenContext, WeightId};
 
-/// The recurrence of RWKV 7. A head's matrix lies in the state as that of [`DeltaNet`](super::DeltaNet):
-/// `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+/// The recurrence of RWKV 7. The state holds a head's matrix in the layout of
+/// [`DeltaNet`](super::DeltaNet): `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rwkv7 {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
-    /// `[n_heads · head_dim]`: factors on keys for the direction that is taken away (`k_k`).
+    /// `[n_heads · head_dim]`: factors on keys for the removed direction (`k_k`).
     pub removal: WeightId,
-    /// `[n_heads · head_dim]`: how far the rate weakens the keys that are added (`k_a`).
+    /// `[n_heads · head_dim]`: how strongly the learning rate weakens the added keys (`k_a`).
     pub weakening: WeightId,
     /// Heads.
     pub n_heads: usize,
-    /// Elements of a head, of keys as of values.
+    /// Elements of a head, for keys and for values.
     pub head_dim: usize,
 }
 
-/// Of the largest decay's logarithm, negated: `1 / √e`.
+/// Negated logarithm of the strongest decay: `1 / √e`.
 const FADE: f64 = 0.606_530_659_712_633_4;
 
-/// Added to the sum of squares under the root that a direction is divided by: the square of the least length in the published
-/// code.
+/// Added to the sum of squares under the root by which a direction is divided: the square of the smallest length in the
+/// published code.
 const SQUARES_EPS: f64 = 1e-24;
 
-/// The keys that are added, of a head or of all: `k ⊙ (1 + (a - 1) ⊙ share)`.
+/// The added keys, for one head or for all: `k ⊙ (1 + (a - 1) ⊙ share)`.
 pub(super) fn weakened<'a, R: Real>(
     [k, a, shares]: [&'a [R]; 3],
 ) -> impl Iterator<Item = R> + use<'a, R> {

@@ -1,6 +1,6 @@
-//! What RWKV 7's recurrence gives, on its way to the gate: each head normalised by mean and variance, with a factor and a bias
-//! for each element, and the token's own values times a number a head. Inputs: what the recurrence gave; receptance; keys;
-//! values; rates of learning in context.
+//! The output of RWKV 7's recurrence, on its way to the gate. Each head is normalised by mean and variance, with a factor and
+//! a bias for each element. The token's own values are added, times a number for each head. Inputs: the recurrence's output;
+//! receptance; keys; values; in-context learning rates.
 //!
 //! `norm(x) ⊙ weight + bias + v (Σ r ⊙ k' ⊙ bonus)`, the sum over a head, `k'` as in [`Rwkv7`](super::Rwkv7).
 
@@ -9,7 +9,7 @@ use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, TokenContext, WeightId};
 
-/// The norm behind RWKV 7's recurrence, and what goes past its state.
+/// The norm after RWKV 7's recurrence, plus the term that bypasses its state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rwkv7Output {
     /// `[n_heads · head_dim]`: factors of the norm.
@@ -20,7 +20,7 @@ pub struct Rwkv7Output {
     pub eps: f32,
     /// `[n_heads · head_dim]`, or `[n_heads, head_dim]`: factors on products of receptance and keys (`r_k`).
     pub bonus: WeightId,
-    /// `[n_heads · head_dim]`: how far the rate weakens keys (`k_a`).
+    /// `[n_heads · head_dim]`: how strongly the learning rate weakens keys (`k_a`).
     pub weakening: WeightId,
     /// Heads.
     pub n_heads: usize,

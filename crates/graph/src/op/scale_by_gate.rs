@@ -1,6 +1,6 @@
 //! A product with the sigmoid of one number a token: `sigmoid(gate) · x`. Inputs: x, gate (one element).
 //!
-//! Qwen's mixtures weigh their shared expert so.
+//! Qwen's mixtures weigh their shared expert this way.
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};

@@ -1,6 +1,6 @@
 //! A product with one number of the checkpoint: `weight · x`. Inputs: x.
 //!
-//! Formats of small range (NVFP4) have a factor for the whole tensor beside it.
+//! Formats of small range (NVFP4) come with a factor for the whole tensor.
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};

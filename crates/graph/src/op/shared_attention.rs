@@ -1,5 +1,5 @@
-//! Attention over the keys and values of an earlier layer, to which it adds nothing. Inputs: q, and the k and v that
-//! the earlier attention appends.
+//! Attention over the keys and values of an earlier layer, without adding any. Inputs: q, and the k and v that the
+//! earlier attention appends.
 
 use super::{Attention, Operation, WeightUse, by_definition};
 use crate::check::Shapes;
@@ -8,7 +8,7 @@ use crate::{Depth, Graph, OpCost, Real, SequenceMemory, TokenContext};
 /// Attention over a cache that another op fills (Gemma Team 2025, Gemma 3n: layers that share keys and values).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedAttention {
-    /// What it computes; its `layer` is that of the op which appends.
+    /// The attention; its `layer` is that of the op that appends.
     pub attention: Attention,
 }
 

@@ -1,6 +1,6 @@
 //! A soft bound: `cap · tanh(x / cap)`. Inputs: x.
 //!
-//! Gemma 2 bounds its logits so (Gemma Team 2024, section 2).
+//! Gemma 2 bounds its logits this way (Gemma Team 2024, section 2).
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};

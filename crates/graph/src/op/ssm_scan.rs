@@ -1,5 +1,5 @@
-//! Selective scan of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 7): of each head a matrix that every token
-//! fades, adds to and reads. Inputs: values, keys (`B`) and queries (`C`) side by side; a number a head for the step.
+//! Selective scan of Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 7). Each head has a matrix; every token decays
+//! it, adds to it and reads it. Inputs: values, keys (`B`) and queries (`C`) side by side; a number for each head for the step.
 //!
 //! With `Δ = clamp(softplus(dt + bias))`: `S = e^(rate · Δ) · S + k ⊗ Δ x`, `out = Sᵀ q + skip · x`.
 
@@ -8,25 +8,25 @@ use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// A selective scan. A head's matrix `[d_state, head_dim]` lies in the state by [`STATE_LANES`] columns, filled up with
-/// zeros: `[n_heads, head_dim / 16 rounded up, d_state, 16]`.
+/// A selective scan. The state holds a head's matrix `[d_state, head_dim]` in groups of [`STATE_LANES`] columns,
+/// zero-padded: `[n_heads, head_dim / 16 rounded up, d_state, 16]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SsmScan {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
     /// `[n_heads]`: rates of decay (`A`).
     pub rate: WeightId,
-    /// How they are stored.
+    /// How the rates are stored.
     pub form: DecayForm,
     /// `[n_heads]`: added to the input for the step.
     pub dt: WeightId,
-    /// `[n_heads]`: the share of the value that goes past the state (`D`).
+    /// `[n_heads]`: the share of the value that bypasses the state (`D`).
     pub skip: WeightId,
-    /// Least and largest step.
+    /// Smallest and largest step.
     pub dt_limit: (f32, f32),
     /// Heads of values.
     pub n_heads: usize,
-    /// Heads of keys and queries; each is read by as many neighbouring heads of values.
+    /// Heads of keys and queries; the same number of neighbouring value heads reads each.
     pub n_groups: usize,
     /// Elements of a head of values.
     pub head_dim: usize,
@@ -40,7 +40,7 @@ impl SsmScan {
         self.n_heads * self.head_dim
     }
 
-    /// Elements of values, keys and queries of a token.
+    /// Elements of a token's values, keys and queries.
     pub fn xbc_width(&self) -> usize {
         self.value_width() + 2 * self.n_groups * self.d_state
     }
@@ -103,10 +103,10 @@ impl Operation for SsmScan {
         let divides = self.n_groups > 0 && self.n_heads.is_multiple_of(self.n_groups);
         let sizes = (1..=KEY_DIM_MAX).contains(&self.d_state) && self.head_dim > 0;
         fits(divides && sizes && self.n_heads > 0)?;
-        // A limit that is not a number is none.
+        // A NaN limit fails.
         fits(self.dt_limit.0 <= self.dt_limit.1)?;
         for vector in [self.rate, self.dt, self.skip] {
-            // llama.cpp's files have a dimension of one behind the heads.
+            // llama.cpp's files have a dimension of size one after the heads.
             let [n_experts, n, k] = shapes.weight(vector)?;
             fits(n_experts == 1 && n.min(k) == 1 && n.max(k) == self.n_heads)?;
         }

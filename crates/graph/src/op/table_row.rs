@@ -1,17 +1,17 @@
-//! A row of a table that does not depend on the token: `table[step · position]`. No inputs.
+//! A row of a table, independent of the token: `table[step · position]`. No inputs.
 //!
-//! Encoders learn an embedding of each position, and one of the text that a token is of (Devlin et al. 2019, section 3).
+//! Encoders learn an embedding of each position, and one of the text that a token belongs to (Devlin et al. 2019, section 3).
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext, WeightId};
 
-/// `table[step · position]`; the last row where there are fewer.
+/// `table[step · position]`; the last row where the table has fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRow {
     /// `[n, width]`.
     pub table: WeightId,
-    /// Rows from one position to the next: 1, or 0 for the same row everywhere.
+    /// Distance between the rows of neighbouring positions: 1, or 0 for the same row everywhere.
     pub step: usize,
 }
 

@@ -1,11 +1,11 @@
-//! A hidden state of another model, which comes with a token: `out[t] = given[t]`. No inputs.
+//! A hidden state of another model, passed along with a token: `out[t] = given[t]`. No inputs.
 
 use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext};
 
-/// The row that the caller hands over with a token: for a draft layer, what the model that it belongs to computed for the
-/// token before. Zeros where there is none, as for the first token of a text.
+/// The row that the caller passes with a token. For a draft layer it is the hidden state that the target model computed
+/// for the previous token. Zeros if there is none, as for the first token of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetState {
     /// Elements of a row.

@@ -1,6 +1,6 @@
 //! A factor that grows with the position: `x · (1 + scale · ln(1 + floor((position + first) / length)))`. Inputs: x.
 //!
-//! Queries of models that attend over long contexts are sharpened so (Llama 4 and Ministral 3, whose
+//! Models for long contexts sharpen their queries this way (Llama 4 and Ministral 3, whose
 //! configurations call it the scale of the attention's temperature).
 
 use super::{Operation, by_definition};
@@ -12,14 +12,14 @@ use crate::{Real, TokenContext};
 pub struct Temperature {
     /// Factor on the logarithm.
     pub scale: f32,
-    /// Positions within which the factor stays the same.
+    /// Positions over which the factor stays the same.
     pub length: usize,
     /// Added to the position: 1 in Llama 4, 0 in Ministral 3.
     pub first: usize,
 }
 
 impl Temperature {
-    /// The factor of a position.
+    /// The factor at a position.
     pub fn factor(&self, position: usize) -> f64 {
         let steps = (position + self.first) / self.length.max(1);
         1.0 + f64::from(self.scale) * (steps as f64).ln_1p()

@@ -47,7 +47,7 @@ fn graph(n_rows: usize) -> Graph {
     }
 }
 
-/// The op's row in f64; that in f32 is as near as its rounding allows.
+/// The op's row in f64. The f32 row must agree with it within rounding.
 fn row(op: &dyn Operation, token: u32, inputs: &[&[f64]], width: usize) -> Vec<f64> {
     let graph = graph(4);
     let mut out = vec![f64::NAN; width];
@@ -89,7 +89,7 @@ fn row(op: &dyn Operation, token: u32, inputs: &[&[f64]], width: usize) -> Vec<f
     out
 }
 
-/// Numbers without a pattern, between -2 and 2.
+/// Irregular numbers between -2 and 2.
 fn numbers(n: usize, salt: usize) -> Vec<f64> {
     let number = |i: usize| ((i * 7919 + salt * 104_729 + 17) % 4001) as f64 / 1000.0 - 2.0;
     (0..n).map(number).collect()
@@ -158,7 +158,7 @@ fn parts_get_the_magnitude_of_another_row() {
     let rms = |x: &[f64]| (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt();
     for (n, width) in SHAPES {
         let (mut x, y) = (numbers(n * width, 6), numbers(width, 7));
-        // One part is so small that the floor counts.
+        // One part is so small that the floor applies.
         x[..width].iter_mut().for_each(|x| *x *= 1e-4);
         let op = MatchMagnitude { floor: 1e-5 };
         let found = row(&op, 0, &[&x, &y], n * width);

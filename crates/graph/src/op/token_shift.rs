@@ -1,16 +1,16 @@
-//! A row on its way to that of the token before: for each of several shares `x + share ⊙ (before - x)`, side by side. The
-//! first token has zeros before it. Inputs: x.
+//! Interpolation from a row towards that of the previous token: `x + share ⊙ (before - x)` for each of several shares,
+//! side by side. The first token has zeros before it. Inputs: x.
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// Mixtures of a token's row with the row before it (RWKV; Peng et al. 2023, section 3.1). The state holds that row.
+/// Mixtures of a token's row with the previous row (RWKV; Peng et al. 2023, section 3.1). The state holds the previous row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenShift {
-    /// Number of its state.
+    /// Index of its state.
     pub state: usize,
-    /// `[width]` each: the share of the row before, element by element. The result has a part for each, in this order.
+    /// `[width]` each: the share of the previous row, element by element. The result has a part for each, in this order.
     pub shares: Vec<WeightId>,
     /// Elements of a row.
     pub width: usize,

@@ -1,19 +1,19 @@
-//! The row of a table for the text that a token is of, of several with a separator behind each. No inputs.
+//! The row of a table for the text that a token belongs to, in a sequence of texts that each end with a separator. No inputs.
 //!
-//! BERT learns an embedding of each of two texts (Devlin et al. 2019, section 3). A separator is of the text that it ends.
+//! BERT learns an embedding for each of two texts (Devlin et al. 2019, section 3). A separator belongs to the text that it ends.
 
 use super::{Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, SequenceMemory, StateShape, TokenContext, WeightId};
 
-/// `table[separators before the token]`; the last row where there are fewer.
+/// `table[separators before the token]`; the last row where the table has fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenTypes {
     /// `[n_types, width]`.
     pub table: WeightId,
     /// The token that ends a text.
     pub separator: u32,
-    /// The number of its state, which counts separators.
+    /// Index of its state, which counts separators.
     pub state: usize,
 }
 

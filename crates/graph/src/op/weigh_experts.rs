@@ -1,7 +1,7 @@
-//! What enters each of the chosen experts, by its weight: `weight[rank] · x`, the results side by side in the order of the
-//! choice. Inputs: x, the choice.
+//! The inputs of the chosen experts, each scaled by the expert's weight: `weight[rank] · x`, the results side by side in
+//! the order of the choice. Inputs: x, the choice.
 //!
-//! Llama 4 weighs its experts so, not what they give.
+//! Llama 4 weighs the inputs of its experts this way, not their outputs.
 
 use super::route::choice_weights;
 use super::{Operation, by_definition};

@@ -5,7 +5,7 @@ use super::{Operation, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Real, TokenContext};
 
-/// `square · x² + linear · x` above zero, else `exponential · (e^min(x, bound) - 1 - x) + linear · x`.
+/// `square · x² + linear · x` above zero, otherwise `exponential · (e^min(x, bound) - 1 - x) + linear · x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Xielu {
     /// Factor on the square.
@@ -14,7 +14,7 @@ pub struct Xielu {
     pub exponential: f32,
     /// Slope at zero.
     pub linear: f32,
-    /// What the exponent is at most: a little below zero.
+    /// Upper bound of the exponent: a little below zero.
     pub bound: f32,
 }
 
@@ -25,7 +25,7 @@ impl Xielu {
         for (out, &x) in out.iter_mut().zip(row.inputs[0]) {
             let curve = match x > R::default() {
                 true => square * (row.round)(x * x),
-                // The smaller of both.
+                // The smaller of the two.
                 false => exponential * ((row.round)((-(-x).max(-bound)).exp_m1()) - x),
             };
             *out = curve + linear * x;

@@ -1,22 +1,22 @@
-//! How values are divided: by rank, and by the ops that read and write them.
+//! How values are divided between ranks, and by the ops that read and write them.
 
 use crate::{AllGather, Attention, Graph, Node, Op, RankPlace};
 use std::ops::Range;
 
-/// Rows of a matrix that a rank has at least; below that the product is cheaper than asking for the others' rows.
+/// Minimum number of a matrix's rows on a rank; below it the product is cheaper than an exchange.
 const ROWS_MIN: usize = 8;
 
-/// A value by ranks.
+/// Division of a value between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Division {
-    /// Pieces of a row, each divided alike.
+    /// Pieces of a row, all divided in the same way.
     pub(super) n_pieces: usize,
-    /// Elements of a piece that each rank has. Begin and end never decrease; neighbours may share elements.
+    /// Elements of a piece on each rank. Begin and end never decrease; neighbours may share elements.
     pub(super) parts: Vec<Range<usize>>,
 }
 
 impl Division {
-    /// `n` rows in parts as even as blocks of `block_rows` allow; `None` where there are too few.
+    /// `n` rows in parts as even as blocks of `block_rows` allow; `None` if there are too few.
     pub(super) fn even(n: usize, n_ranks: usize, block_rows: usize) -> Option<Division> {
         let n_blocks = n / block_rows;
         let divides = n.is_multiple_of(block_rows) && n_blocks >= n_ranks;
@@ -26,7 +26,7 @@ impl Division {
         Some(Division::of_units(&ranges(n_blocks, n_ranks), block_rows))
     }
 
-    /// Parts of so many units of `unit` elements.
+    /// Parts made of these ranges of units, with `unit` elements each.
     fn of_units(units: &[Range<usize>], unit: usize) -> Division {
         let parts = units.iter().map(|r| r.start * unit..r.end * unit);
         Division {
@@ -35,17 +35,17 @@ impl Division {
         }
     }
 
-    /// The same parts of every one of `n_pieces` pieces.
+    /// The same parts in each of `n_pieces` pieces.
     pub(super) fn in_pieces(self, n_pieces: usize) -> Division {
         Division { n_pieces, ..self }
     }
 
-    /// Elements a token that a rank has.
+    /// Elements of a token on a rank.
     pub(super) fn width(&self, rank: usize) -> usize {
         self.n_pieces * self.parts[rank].len()
     }
 
-    /// Whether every part is of whole units.
+    /// Whether every part consists of whole units.
     pub(super) fn is_of_units(&self, unit: usize) -> bool {
         let mut ends = self.parts.iter().flat_map(|part| [part.start, part.end]);
         ends.all(|end| end.is_multiple_of(unit))
@@ -62,7 +62,7 @@ impl Division {
         })
     }
 
-    /// The op that puts the parts together on `rank`. Of elements that several ranks have the first one gives them.
+    /// The op that assembles the parts on `rank`. The first rank that has an element contributes it.
     pub(super) fn gather(&self, rank: usize) -> AllGather {
         let (mut end, mut first) = (0, 0);
         let mut lens = Vec::with_capacity(self.parts.len());
@@ -89,10 +89,10 @@ fn ranges(n: usize, n_parts: usize) -> Vec<Range<usize>> {
     (0..n_parts).map(|part| at(part)..at(part + 1)).collect()
 }
 
-/// The query heads, and the key and value heads, of every rank. Where there are more ranks than heads of keys, some ranks
-/// keep the same one and divide its queries. `None` where a rank would have no query.
+/// The query heads, and the key and value heads, of every rank. If there are more ranks than key heads, several ranks
+/// keep the same key head and divide its queries. `None` if a rank would have no query.
 pub(super) fn heads(op: &Attention, n_ranks: usize) -> Option<[Division; 2]> {
-    // Slopes follow from a head's number among all.
+    // Slopes follow from a head's index among all heads.
     if op.slopes.is_some() {
         return None;
     }
@@ -122,15 +122,15 @@ pub(super) fn heads(op: &Attention, n_ranks: usize) -> Option<[Division; 2]> {
     Some(scaled(&queries, &keys))
 }
 
-/// Elements of a unit of a node's inputs and of its output, where it computes each unit of the one from the same unit of
-/// the others: heads, groups, or single elements. An input without a unit is read whole.
+/// Sizes in elements of the units of a node's inputs and output, if the node computes each unit from the same unit of
+/// its inputs. Units are heads, groups, or single elements. An input without a unit is read whole.
 pub(super) struct Units {
     pub(super) inputs: Vec<Option<usize>>,
     pub(super) output: usize,
 }
 
 impl Units {
-    /// `None` for a node that does not compute so.
+    /// `None` for a node that does not compute by units.
     pub(super) fn of(graph: &Graph, node: &Node) -> Option<Units> {
         let width = |input: usize| graph.width(node.inputs[input]);
         let same = |unit| (vec![Some(unit); node.op.arity()], unit);
@@ -154,25 +154,25 @@ impl Units {
         Some(Units { inputs, output })
     }
 
-    /// Whether the node can compute the parts of such a cut of its output.
+    /// Whether the node can compute its output in parts of this cut.
     pub(super) fn take(&self, cut: &Division) -> bool {
         let mut inputs = self.inputs.iter().flatten();
         inputs.all(|unit| cut.scaled(self.output, *unit).is_some())
     }
 
-    /// How the output is cut where an input is cut so.
+    /// Cut of the output if an input has this cut.
     pub(super) fn output_cut(&self, input: usize, cut: &Division) -> Option<Division> {
         cut.scaled(self.inputs[input]?, self.output)
     }
 
-    /// How an input is cut where the output is cut so; `None` for one that is read whole.
+    /// Cut of an input if the output has this cut; `None` for an input that is read whole.
     pub(super) fn input_cut(&self, input: usize, cut: &Division) -> Option<Division> {
         cut.scaled(self.output, self.inputs[input]?)
     }
 }
 
-/// By value, the cut that attention asks for: that of heads, from the products that make queries, keys and values to the
-/// last op on what attention gives. `None` for values that are on no such way.
+/// By value, the cut that attention needs: that of heads. It covers the ops from the products that make queries, keys
+/// and values to the last op on attention's result. `None` for all other values.
 pub(super) fn wanted(graph: &Graph, place: RankPlace) -> Vec<Option<Division>> {
     let mut wanted: Vec<Option<Division>> = vec![None; graph.values.len()];
     for node in &graph.nodes {

@@ -1,4 +1,4 @@
-//! From a graph to that of one rank, node by node.
+//! Rewrites a graph into that of one rank, node by node.
 
 use super::cut::{Division, Units, heads, wanted};
 use super::{RankGraph, RankPlace, WeightPart};
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Where a value of the whole graph is in that of the rank.
+/// Where a value of the whole graph is in the rank's graph.
 #[derive(Clone, Debug, Default)]
 struct ValuePlaces {
     whole: Option<ValueId>,
@@ -18,16 +18,16 @@ struct ValuePlaces {
 pub(super) struct Rewrite<'g> {
     graph: &'g Graph,
     place: RankPlace,
-    /// By value of the whole graph.
+    /// The cut that attention needs, by value of the whole graph.
     wanted: Vec<Option<Division>>,
-    /// As those: values that somebody outside of the graph reads.
+    /// By value: whether something outside of the graph reads it.
     is_read_outside: Vec<bool>,
-    /// As those: scores that experts are chosen by, which are few.
+    /// By value: whether it holds the scores that choose experts, which are few.
     is_choice: Vec<bool>,
     found: Vec<ValuePlaces>,
-    /// The rank's graph as far as it is.
+    /// The rank's graph so far.
     own: Graph,
-    /// By weight of it.
+    /// By weight of the rank's graph.
     parts: Vec<Option<WeightPart>>,
 }
 
@@ -108,7 +108,7 @@ impl<'g> Rewrite<'g> {
         self.found[node.output.0].whole = Some(value);
     }
 
-    /// Some rows of the matrix: those that attention asks for, else as many as the others have.
+    /// Computes some rows of the matrix: those that attention needs, otherwise an even share.
     fn linear(&mut self, node: &Node, op: Linear) -> Option<()> {
         if self.is_choice[node.output.0] {
             return None;
@@ -130,7 +130,7 @@ impl<'g> Rewrite<'g> {
         Some(())
     }
 
-    /// Some rows of every expert's matrix.
+    /// Computes some rows of every expert's matrix.
     fn experts(&mut self, node: &Node, op: ExpertLinear) -> Option<()> {
         let weight = &self.graph.weights[op.weight.0];
         if weight.dtype.block_rows() > 1 {
@@ -149,7 +149,7 @@ impl<'g> Rewrite<'g> {
         Some(())
     }
 
-    /// The sum of the own elements of what experts gave.
+    /// Sums this rank's elements of the experts' results.
     fn combine(&mut self, node: &Node, op: CombineExperts) -> Option<()> {
         let parts = self.found[node.inputs[0].0].parts.iter();
         let mut parts = parts.filter(|(cut, _)| cut.n_pieces == op.n_used);
@@ -159,7 +159,7 @@ impl<'g> Rewrite<'g> {
         Some(())
     }
 
-    /// Attention of some heads.
+    /// Computes attention of some heads.
     fn attention(
         &mut self,
         node: &Node,
@@ -185,8 +185,7 @@ impl<'g> Rewrite<'g> {
         Some(())
     }
 
-    /// A node that computes units by themselves, of the own units: where attention asks for them, or where no input is
-    /// whole already.
+    /// Computes a node by units on this rank's units: where attention needs them, or where no input is whole already.
     fn by_units(&mut self, node: &Node) -> Option<()> {
         let units = Units::of(self.graph, node)?;
         let cut = match &self.wanted[node.output.0] {
@@ -222,7 +221,7 @@ impl<'g> Rewrite<'g> {
         Some(())
     }
 
-    /// The cut of the output that all inputs have already.
+    /// The cut of the output that all inputs already have.
     fn common_cut(&self, node: &Node, units: &Units) -> Option<Division> {
         let mut common = None;
         for (i, input) in node.inputs.iter().enumerate() {
@@ -238,7 +237,7 @@ impl<'g> Rewrite<'g> {
         common
     }
 
-    /// A value of the whole graph, put together where it is not yet. `node` is the one that needs it.
+    /// A whole value of the graph, assembled first if necessary. `node` is the node that needs it.
     fn whole(&mut self, node: &Node, value: ValueId) -> ValueId {
         let found = &self.found[value.0];
         if let Some(whole) = found.whole {
@@ -255,7 +254,7 @@ impl<'g> Rewrite<'g> {
         whole
     }
 
-    /// The own part of a value by that cut. `node` is the one that needs it.
+    /// This rank's part of a value by that cut. `node` is the node that needs it.
     fn part(&mut self, node: &Node, value: ValueId, cut: &Division) -> ValueId {
         let parts = self.found[value.0].parts.iter();
         if let Some((_, part)) = parts.clone().find(|(other, _)| other == cut) {

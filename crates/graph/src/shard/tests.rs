@@ -99,7 +99,7 @@ fn every_rank_has_a_graph_that_makes_sense_and_meets_the_others() {
 fn rows_of_a_matrix_go_to_one_rank_each() {
     let graph = graph(4);
     for n_ranks in [2, 3] {
-        // The head, which reads the table that tokens are looked up in whole.
+        // The head, which reads the table whose rows tokens look up whole.
         let ranks = of_ranks(&graph, n_ranks);
         let rows = ranks.iter().map(|own| {
             let Op::Linear(head) = &own.graph.nodes[own.graph.nodes.len() - 2].op else {
@@ -138,7 +138,7 @@ fn heads_are_divided_by_keys_and_where_there_are_few_by_queries() {
         assert_eq!(found, [queries, keys], "{n_ranks} ranks");
     }
     assert_eq!(heads(&attention(2, 2), 8), None);
-    // Slopes follow from a head's number among all.
+    // Slopes follow from a head's index among all heads.
     let sloped = Attention {
         slopes: Some(distance_slopes(8.0, 8)),
         ..attention(8, 4)

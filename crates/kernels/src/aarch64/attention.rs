@@ -31,7 +31,7 @@ const fn elem_bytes(t: usize) -> usize {
 
 #[inline(always)]
 fn splat(x: f32) -> Sixteen {
-    // SAFETY: every AArch64 has it.
+    // SAFETY: every AArch64 has the instruction.
     [unsafe { vdupq_n_f32(x) }; VECTORS]
 }
 
@@ -163,7 +163,7 @@ unsafe fn qk_tile<const T: usize, const R: usize>(
 #[inline(always)]
 fn multiply_add(sums: &mut Sixteen, x: Sixteen, factor: f32) {
     for (sum, x) in sums.iter_mut().zip(x) {
-        // SAFETY: every AArch64 has it.
+        // SAFETY: every AArch64 has the instruction.
         *sum = unsafe { vfmaq_n_f32(*sum, x, factor) };
     }
 }
@@ -192,7 +192,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
                 }
             }
             row += n;
-            // Later rows ask for what is already here rather than twice for what is to come.
+            // Later rows prefetch the present tile again rather than the next tile twice.
             ahead = tile;
         }
     }
@@ -361,7 +361,7 @@ pub(crate) unsafe fn softmax(scores: &mut [f32], valid: Range<usize>) -> (f32, f
         let mut max = vdupq_n_f32(NO_SCORE);
         for (i, vector) in vectors.iter().enumerate() {
             let score = vld1q_f32(vector.as_ptr());
-            // Of two numbers one of which is NaN, the other.
+            // If one of two numbers is NaN, the result is the other.
             max = vmaxnmq_f32(vbslq_f32(lanes_in(&valid, LANES * i), score, max), max);
         }
         let max = vmaxnmvq_f32(max);

@@ -95,8 +95,8 @@ unsafe fn pack<const FORMAT: u8, const PAIRS: bool>(args: &PackArgs) {
     }
 }
 
-/// One token: lanes are columns until the whole-number sums of a block are turned so that a lane is a row; those are exact, and
-/// what is added is bit for bit what the tiles add.
+/// One token: lanes are columns until the whole-number sums of a block are transposed so that a lane is a row. Those sums are
+/// exact, so the accumulators receive the same bits as from the tiles.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].

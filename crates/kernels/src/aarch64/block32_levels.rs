@@ -1,4 +1,4 @@
-//! Formats of 32-column blocks: levels and scales. Levels are signed bytes, offsets taken away.
+//! Formats of 32-column blocks: levels and scales. Levels are signed bytes, with offsets subtracted.
 
 use super::lines::{load_f16, map};
 use millrace_quant::DType;
@@ -82,7 +82,7 @@ pub(super) unsafe fn scales<const FORMAT: u8>(
     }
 }
 
-/// Bits of half of what an E8M0 exponent means: 2^(e − 128), subnormal for the first two.
+/// Bits of half the value of an E8M0 exponent: 2^(e − 128), subnormal for the first two.
 #[inline(always)]
 fn half_exponent(e: u8) -> u32 {
     match e {

@@ -59,7 +59,7 @@ unsafe fn load<const FORMAT: u8>(from: *const u8) -> float32x4_t {
     }
 }
 
-/// Gives `use_column` each of the columns, sixteen rows of it as four vectors.
+/// Calls `use_column` with each of the columns, sixteen rows of it as four vectors.
 ///
 /// # Safety
 /// Each of `rows` has `k` numbers.
@@ -71,7 +71,7 @@ unsafe fn each_column<const FORMAT: u8>(
 ) {
     let bytes = elem_bytes(FORMAT);
     let whole = k / 4 * 4;
-    // SAFETY: whole fours are within the rows; of the last numbers as many are copied as there are.
+    // SAFETY: whole fours are within the rows; for the last numbers exactly the remaining ones are copied.
     unsafe {
         for first in (0..whole).step_by(4) {
             let columns = map(rows, |rows| {
@@ -136,7 +136,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
     }
 }
 
-/// One token: what [`pack`] would store is multiplied at once. Sums are cut where the driver cuts panels.
+/// One token: multiplies at once the values that [`pack`] would store. Sums are cut where the driver cuts panels.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].

@@ -1,7 +1,7 @@
 //! Rows of bytes into lanes, four rows at a time: a quarter of a panel line.
 //!
-//! Sixteen columns of sixteen rows take four lines. Quarter `g` of a line is rows `4g..4g + 4`; what it holds of them is, for levels
-//! that multiply by dot products, four columns of each row; for FEAT_I8MM, eight columns of two rows.
+//! Sixteen columns of sixteen rows take four lines. Quarter `g` of a line is rows `4g..4g + 4`. For levels with dot products it
+//! holds four columns of each row; for FEAT_I8MM, eight columns of two rows.
 
 use crate::matmul::panel::LINE_BYTES;
 use std::arch::aarch64::*;

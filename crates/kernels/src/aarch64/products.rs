@@ -1,7 +1,7 @@
 //! Products of signed bytes, added in i32: with widening multiplications, FEAT_DotProd or FEAT_I8MM. All of them are exact.
 //!
-//! The last two have no stable intrinsics, hence assembly of one instruction each. Functions here and in the leaves are inlined into
-//! those that have a level's target features; closures within library functions might not be, so loops are spelled out.
+//! The last two have no stable intrinsics, so each is one instruction of assembly. Functions here and in the leaves are inlined into
+//! functions that have a level's target features. Closures inside library functions might not be, so loops are spelled out.
 
 #![expect(
     clippy::needless_range_loop,
@@ -21,8 +21,8 @@ pub(super) trait ByteProducts {
     /// The CPU has the level.
     unsafe fn dot(acc: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
 
-    /// Dot products of eight rows, half a panel, with `T` tokens over `16 · sixteens` columns: a lane of the two vectors of a token is
-    /// a row.
+    /// Dot products of eight rows, half a panel, with `T` tokens over `16 · sixteens` columns. Each lane of a token's two vectors is a
+    /// row.
     ///
     /// # Safety
     /// The CPU has the level; `lines` is the half's part of the first line of as many columns, in the level's order
@@ -119,7 +119,7 @@ impl ByteProducts for I8mm {
         let pairs = T.div_ceil(2);
         // SAFETY: forwarded; a last odd token is its own partner.
         unsafe {
-            // Of each pair of tokens, four pairs of rows.
+            // Four pairs of rows for each pair of tokens.
             let mut sums = [[vdupq_n_s32(0); 4]; T];
             for c in 0..sixteens {
                 let mut q = [[vdupq_n_s8(0); 2]; T];

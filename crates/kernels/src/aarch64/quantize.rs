@@ -75,7 +75,7 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
     }
 }
 
-/// Largest magnitude; `x` is whole sixteens. NaN counts as nothing.
+/// Largest magnitude; `x` is whole sixteens. NaN is ignored.
 #[inline(always)]
 fn largest(x: &[f32]) -> f32 {
     // SAFETY: loads of sixteen numbers; every AArch64 has the instructions.
@@ -91,7 +91,7 @@ fn largest(x: &[f32]) -> f32 {
     }
 }
 
-/// What is noted of sixteen levels.
+/// Sums over sixteen levels.
 struct LevelSums {
     /// Σ q.
     sum: i16,

@@ -1,4 +1,4 @@
-//! Loops whose speed is a roof; see [`crate::roof`].
+//! Loops whose speed is a limit of the machine; see [`crate::roof`].
 
 use super::products::{ByteProducts, DotProd, Widening};
 use crate::level::Level;

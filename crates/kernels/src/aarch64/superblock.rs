@@ -119,8 +119,8 @@ unsafe fn store_header<const FORMAT: u8>(header: &SuperblockHeader, unit: *mut u
     }
 }
 
-/// One token: lanes are columns until the whole-number sums are turned so that a lane is a row; those are exact, and what is added
-/// is bit for bit what the tiles add.
+/// One token: lanes are columns until the whole-number sums are transposed so that a lane is a row. Those sums are exact, so the
+/// accumulators receive the same bits as from the tiles.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::RowsFn`].

@@ -1,4 +1,4 @@
-//! The k-quants Q4_K, Q5_K and Q6_K: levels, scales and minimums of four rows. Levels are signed bytes, offsets taken away.
+//! The k-quants Q4_K, Q5_K and Q6_K: levels, scales and minimums of four rows. Levels are signed bytes, with offsets subtracted.
 
 use super::lines::{load_f16, map, transpose, widen_f16};
 use millrace_quant::DType;
@@ -32,7 +32,7 @@ pub(super) const fn sub_k(format: u8) -> usize {
     if format == Q6_K { 16 } else { 32 }
 }
 
-/// What a superblock of four rows has beside levels; a lane is a row.
+/// Scales and minimums of a superblock of four rows; a lane is a row.
 pub(super) struct SuperblockHeader {
     /// Integer scales, one for each [`sub_k`] columns.
     pub(super) scales: [int32x4_t; 16],
@@ -97,8 +97,8 @@ unsafe fn of_six_bits(blocks: [*const u8; 4]) -> SuperblockHeader {
     }
 }
 
-/// The header that Q4_K and Q5_K share: six-bit scales and minimums, the low four whole, the upper four split between the third word
-/// and the top bits of the first two.
+/// The header that Q4_K and Q5_K share: six-bit scales and minimums. The low four are whole; the upper four are split between the
+/// third word and the top bits of the first two.
 ///
 /// # Safety
 /// As [`header`].
@@ -224,8 +224,8 @@ unsafe fn each_32_of_five_bits(
     }
 }
 
-/// Of each half of 128 columns: nibbles of 64 bytes, the low ones first, and from byte 128 on 32 bytes with two upper bits for each
-/// 32 columns.
+/// For each half of 128 columns: nibbles of 64 bytes, the low ones first, and from byte 128 on 32 bytes with two upper bits for
+/// each 32 columns.
 ///
 /// # Safety
 /// As [`each_32`].
@@ -264,7 +264,7 @@ unsafe fn each_32_of_six_bits(
     }
 }
 
-/// What `of` gives for each row and each sixteen columns.
+/// The results of `of` for each row and each sixteen columns.
 #[inline(always)]
 fn each(of: impl Fn(usize, usize) -> int8x16_t) -> [[int8x16_t; 2]; 4] {
     map([0, 1, 2, 3], |r| [of(r, 0), of(r, 1)])

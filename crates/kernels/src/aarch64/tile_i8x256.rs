@@ -6,7 +6,7 @@ use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X256, slot, tile_tokens};
 use std::arch::aarch64::*;
 
-/// Most tokens of a register tile of eight rows: eight sums before the scales, eight behind.
+/// Maximum number of tokens of a register tile of eight rows: eight sums before the scales, eight after them.
 const TOKENS: usize = 4;
 
 /// Lines of levels in a unit; scales follow.

@@ -87,7 +87,7 @@ unsafe fn tile_of<P: ByteProducts, const T: usize, const MIN: bool>(
         for b in 0..args.k / 32 {
             let unit = panel.add(b * layout.unit_bytes());
             let sums = P::of_half::<T>(unit, 2, map(x, |x| (&raw const (*x.add(b)).q).cast()));
-            // Of `sums`, too: its halves are those of a line.
+            // `v` also indexes `sums`: its halves are those of a line.
             #[allow(clippy::needless_range_loop)]
             for v in 0..2 {
                 let line = |i: usize| unit.add(i * LINE_BYTES).cast::<f32>().add(4 * v);

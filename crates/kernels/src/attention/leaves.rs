@@ -1,4 +1,4 @@
-//! What a level must provide for attention, and the table of the levels.
+//! The attention functions that a level must provide, and the table of the levels.
 
 use super::scalar;
 use crate::kv::{KvLayout, KvSide, KvType, TILE_TOKENS};
@@ -69,7 +69,7 @@ pub(crate) struct QkTask<'a> {
     pub(crate) q: &'a [f32],
     pub(crate) n_rows: usize,
     pub(crate) strip: TileStrip<'a>,
-    /// What will be read next, to be prefetched meanwhile; may be empty.
+    /// Tiles that are read next, prefetched meanwhile; may be empty.
     pub(crate) ahead: TileStrip<'a>,
     /// Rows are [`super::SPAN_TOKENS`] apart; element 0 is the first row's score of the strip's
     /// first position.
@@ -86,7 +86,7 @@ pub(crate) struct PvTask<'a> {
     pub(crate) strip: TileStrip<'a>,
     /// Positions to add, counted from the strip's first. Slots outside may hold anything.
     pub(crate) keys: Range<usize>,
-    /// What will be read next; may be empty.
+    /// Tiles that are read next; may be empty.
     pub(crate) ahead: TileStrip<'a>,
     /// `[n_rows, padded_dim]`.
     pub(crate) sums: &'a mut [f32],
@@ -137,10 +137,10 @@ pub(crate) struct Leaves {
     unpack_v: ByType<Unpack>,
     /// See [`Leaves::softmax`].
     softmax: unsafe fn(&mut [f32], Range<usize>) -> (f32, f32),
-    /// Most query rows for which `qk` and `pv` should convert elements as they go; for more, or
-    /// where this is 0, tiles are unpacked first.
+    /// Maximum number of query rows for which `qk` and `pv` should convert elements as they go. For
+    /// more, or if this is 0, tiles are unpacked first.
     pub(crate) direct_rows: usize,
-    /// What a cache of bf16 takes instead, if anything.
+    /// Functions for a cache of bf16, if it has its own.
     pairs: Option<PairLeaves>,
 }
 
@@ -340,7 +340,7 @@ impl Leaves {
         }
     }
 
-    /// The kernels on pairs, if a cache of this type takes them.
+    /// The kernels on pairs, if a cache of this type uses them.
     pub(crate) fn pairs(&self, dtype: KvType) -> Option<&PairLeaves> {
         self.pairs.as_ref().filter(|_| dtype == KvType::BF16)
     }
@@ -369,9 +369,9 @@ impl Leaves {
         unsafe { self.unpack_v[dtype as usize](shape, tile, out) }
     }
 
-    /// Replaces the scores of the `valid` positions by `2^(score - max)` and all others by 0;
-    /// returns the maximum and the sum (`(NO_SCORE, 0)` where none is valid). Scores come in
-    /// vectors of 16 that start at a multiple of 16 positions.
+    /// Replaces the scores of the `valid` positions by `2^(score - max)` and all others by 0.
+    /// Returns the maximum and the sum (`(NO_SCORE, 0)` if none is valid). Scores come in vectors
+    /// of 16 that start at a multiple of 16 positions.
     pub(crate) fn softmax(&self, scores: &mut [f32], valid: Range<usize>) -> (f32, f32) {
         assert!(scores.len().is_multiple_of(TILE_TOKENS) && valid.end <= scores.len());
         // SAFETY: the table was chosen for a level this CPU has, and the sizes are checked.

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 /// Units for each thread below which a unit's spans are shared out too.
 const UNITS_PER_THREAD: usize = 8;
 
-/// Chunks for each thread that sharing out spans aims at: enough to even out a busy core, few enough
-/// that the start of each, which is fetched only if the guess of [`RegionScratch::after`] is right, does
-/// not count.
+/// Target number of chunks for each thread when spans are shared out: enough to even out a busy core,
+/// few enough that starting a chunk costs little. Its start is prefetched only if the guess of
+/// [`RegionScratch::after`] is right.
 const CHUNKS_PER_THREAD: usize = 8;
 
 /// A block of neighbouring tokens of one run, with all query heads of one KV head.
@@ -73,7 +73,7 @@ pub(super) fn chunks_per_unit(units: &[TokenBlock], n_threads: usize) -> usize {
 }
 
 impl RegionScratch<'_> {
-    /// The unit of a chunk, and its spans (none, where a unit has fewer than chunks).
+    /// The unit of a chunk, and its spans (none, if a unit has fewer spans than chunks).
     fn chunk(&self, chunk: usize) -> (&TokenBlock, Range<usize>) {
         let unit = &self.units[chunk / self.chunks_per_unit];
         let (part, n_parts) = (chunk % self.chunks_per_unit, self.chunks_per_unit);
@@ -84,8 +84,8 @@ impl RegionScratch<'_> {
         )
     }
 
-    /// What the thread that computes `chunk` most likely computes after it, the other threads being
-    /// as fast: it is fetched early.
+    /// The span that the thread of `chunk` most likely computes next, if the other threads are as
+    /// fast: it is prefetched.
     fn after(&self, chunk: usize) -> Option<UnitSpan<'_>> {
         let next = chunk + self.buffers.len();
         let (unit, spans) = (next < self.n_chunks()).then(|| self.chunk(next))?;
@@ -139,7 +139,7 @@ pub(super) fn run_chunk(
         return;
     }
     let pending = &shared.pending[chunk / shared.chunks_per_unit];
-    // Acquire and release: the last one sees what all others stored.
+    // Acquire and release: the last thread sees the stores of all others.
     if pending.fetch_sub(1, Ordering::AcqRel) == 1 {
         for span in unit.spans.clone() {
             walk.merge(&stored(walk, shared, unit, span), &mut buffers.total);
@@ -158,8 +158,8 @@ fn stored<'a>(
     let n_rows = walk.query_rows(unit);
     let n_elems = partial_elems(n_rows, walk.padded_dim());
     let start = unit.partials + (span - unit.spans.start) * n_elems;
-    // SAFETY: each (unit, span) has a range of its own. It is taken by the one chunk that computes
-    // the span and, after all chunks of the unit have counted down `pending`, by the one that merges.
+    // SAFETY: each (unit, span) has its own range. The one chunk that computes the span takes it first.
+    // After all chunks of the unit have counted down `pending`, the one chunk that merges takes it.
     let floats = unsafe { shared.partials.slice(start..start + n_elems) };
     Partial::carve(floats, n_rows, walk.padded_dim())
 }

@@ -22,7 +22,7 @@ pub(super) struct RegionScratch<'a> {
     pub(super) units: &'a [TokenBlock],
     /// Chunks that share one unit's spans; 1 where a unit is a chunk.
     pub(super) chunks_per_unit: usize,
-    /// Chunks of each unit still to be computed; whoever brings it to zero merges.
+    /// Chunks of each unit still to be computed; the thread that brings it to zero merges.
     pub(super) pending: &'a [AtomicUsize],
     /// Results of spans of units that several chunks share, from [`TokenBlock::partials`] on.
     pub(super) partials: DisjointMut<'a, f32>,
@@ -104,7 +104,7 @@ impl RegionScratch<'_> {
     }
 }
 
-/// Sixteen floats on a cache line of their own.
+/// Sixteen floats that fill a cache line.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct FloatLine([f32; 16]);
@@ -126,19 +126,19 @@ impl Lines {
     }
 }
 
-/// What one thread needs to compute a span for `n_rows` query rows.
+/// Buffers of one thread to compute a span for `n_rows` query rows.
 pub(super) struct SpanScratch<'a> {
     /// Scaled queries, `[n_rows, padded_dim]`.
     pub(super) q: &'a mut [f32],
     /// Scores, then weights, `[n_rows, SPAN_TOKENS]`.
     pub(super) scores: &'a mut [f32],
-    /// A strip as kernels multiply it, where pages have another type; else empty.
+    /// A strip in the type that kernels multiply, if pages have another type; otherwise empty.
     pub(super) wide: &'a mut [f32],
     /// A converted strip.
     pub(super) strip: &'a mut [f32],
 }
 
-/// What one thread needs to work on a unit.
+/// Buffers of one thread to work on a unit.
 pub(super) struct UnitBuffers<'a> {
     pub(super) work: SpanScratch<'a>,
     /// The current span's result.
@@ -221,7 +221,7 @@ impl<'a> Partial<'a> {
         }
     }
 
-    /// The result of no span.
+    /// Resets to the result of no span.
     pub(super) fn clear(&mut self) {
         self.max.fill(super::NO_SCORE);
         self.sum.fill(0.0);

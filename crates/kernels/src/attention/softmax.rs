@@ -1,19 +1,19 @@
-//! Softmax by itself, where somebody else computed the scores.
+//! Softmax alone, over scores that were computed elsewhere.
 
 use super::Leaves;
 use crate::cpu::Cpu;
 use crate::kv::TILE_TOKENS;
 use std::ops::Range;
 
-/// Scores that a thread takes at a time.
+/// Scores that a thread processes at a time.
 const CHUNK_SCORES: usize = 1 << 14;
 
-/// Makes probabilities of rows of scores, in place: `p_t = exp(scale·(s_t − max)) / Σ exp(scale·(s_t − max))` over
-/// the positions that `seen` says for a row, 0 elsewhere; a row that sees nothing is zeros. `scores` is
-/// `[n_rows, n_keys]`. What a row holds where it sees nothing does not matter, not even NaN.
+/// Turns rows of scores into probabilities, in place: `p_t = exp(scale·(s_t − max)) / Σ exp(scale·(s_t − max))`
+/// over the positions that `seen` returns for a row, 0 elsewhere. A row that sees nothing becomes zeros. `scores`
+/// is `[n_rows, n_keys]`. Scores at unseen positions do not matter, not even NaN.
 ///
 /// # Panics
-/// If `n_keys` is no multiple of 16, `scores` are no whole rows, or a row sees beyond them.
+/// If `n_keys` is not a multiple of 16, `scores` are not whole rows, or a row sees positions beyond them.
 pub fn softmax(
     cpu: &Cpu,
     scores: &mut [f32],
@@ -27,7 +27,7 @@ pub fn softmax(
         scores.len()
     );
     let leaves = Leaves::for_level(cpu.level());
-    // The leaves take powers of two.
+    // The leaves compute powers of two.
     let factor = scale * std::f32::consts::LOG2_E;
     let n_rows = (CHUNK_SCORES / n_keys).max(1);
     cpu.pool()
@@ -53,7 +53,7 @@ mod tests {
     use crate::attention::tests::{Numbers, levels};
     use crate::cpu::CpuOptions;
 
-    /// f64 from the same scores; NaN where nobody looks.
+    /// Compares with f64 from the same scores; unseen positions are NaN.
     #[test]
     fn probabilities_are_those_of_the_formula() {
         let (n_rows, n_keys, scale) = (77, 48, 0.37);

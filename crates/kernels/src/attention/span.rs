@@ -16,18 +16,18 @@ use std::ops::Range;
 /// Strips of a span.
 const STRIPS: usize = SPAN_TOKENS / STRIP_TOKENS;
 
-/// How many strips ahead of its use a strip is asked for. One strip's work is about as long as
-/// memory takes to answer; a few keep it busy.
+/// Number of strips between prefetch and use. One strip's work takes about as long as memory takes
+/// to answer; a few keep memory busy.
 const AHEAD: usize = 3;
 
-/// What all units of a call share.
+/// State that all units of a call share.
 pub(super) struct SpanWalk<'a> {
     shape: &'a AttentionShape,
     layout: &'a KvLayout,
     input: &'a AttentionInput<'a>,
     leaves: &'a Leaves,
     elementwise: &'static ElementwiseKernels,
-    /// The kernels on pairs of bf16, where the cache takes them.
+    /// The kernels on pairs of bf16, if the cache uses them.
     pairs: Option<&'a PairLeaves>,
     /// Type and shape of the tiles that kernels multiply.
     kernel_type: KvType,
@@ -127,8 +127,8 @@ impl<'a> SpanWalk<'a> {
         all.start.max(start)..all.end.min(start + SPAN_TOKENS)
     }
 
-    /// Computes one span of a unit: scores, weights, weighted sums. What comes `next` is fetched
-    /// meanwhile. `road` is memory for the span's strips.
+    /// Computes one span of a unit: scores, weights, weighted sums. Meanwhile prefetches the strips
+    /// of `next`. `road` is memory for the span's strips.
     pub(super) fn span(
         &self,
         (place, next): (UnitSpan<'_>, Option<UnitSpan<'_>>),
@@ -215,7 +215,7 @@ impl<'a> SpanWalk<'a> {
         scores: &mut [f32],
         result: &mut Partial<'_>,
     ) {
-        // Whole vectors around what any row sees, counted from the span's start.
+        // Whole vectors around all positions that any row sees, counted from the span's start.
         let first = (seen.start - span_start) / TILE_TOKENS * TILE_TOKENS;
         let end = (seen.end - span_start).next_multiple_of(TILE_TOKENS);
         for (row, scores) in scores.chunks_exact_mut(SPAN_TOKENS).enumerate() {
@@ -315,7 +315,7 @@ impl<'a> SpanWalk<'a> {
         TileStrip::new(out, tile_bytes, stored.n_tiles)
     }
 
-    /// Converts the tiles of a strip to f32, or lays them out in pairs. A cache of f32 is used where it lies.
+    /// Converts the tiles of a strip to f32, or arranges them in pairs. A cache of f32 is used in place.
     fn unpack<'s>(&self, side: KvSide, packed: TileStrip<'s>, out: &'s mut [f32]) -> TileStrip<'s> {
         if self.kernel_type == KvType::F32 {
             return packed;
@@ -339,8 +339,8 @@ impl<'a> SpanWalk<'a> {
         TileStrip::new(bytemuck::cast_slice(out), tile_bytes, packed.n_tiles)
     }
 
-    /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of [`STRIP_TOKENS`]; tiles without a seen
-    /// position are left out.
+    /// Adds the strips with positions that are `seen`, all in one span, up to the road's end. A strip's tiles end at a multiple of
+    /// [`STRIP_TOKENS`]; tiles without a seen position are left out.
     fn add_strips(
         &self,
         unit: &TokenBlock,
@@ -380,7 +380,7 @@ impl<'a> SpanWalk<'a> {
     pub(super) fn merge(&self, span: &Partial<'_>, total: &mut Partial<'_>) {
         let padded_dim = self.padded_dim();
         for row in 0..span.max.len() {
-            // A span of which this row sees nothing, though a neighbour does.
+            // A neighbouring row sees this span; this row does not.
             if span.sum[row] == 0.0 {
                 continue;
             }
@@ -427,18 +427,18 @@ impl<'a> SpanWalk<'a> {
     }
 }
 
-/// Factor on the weighted sum of values where a score without a value takes part; scores are in units of powers of two.
+/// Factor on the weighted sum of values if a score without a value takes part; scores are in units of powers of two.
 fn with_sink(max: f32, sum: f32, sink: f32) -> f32 {
     let top = max.max(sink);
     let old = (max - top).exp2();
     old / (sum * old + (sink - top).exp2())
 }
 
-/// The strips of a span in the order in which they are used: those of K, those of V, and the first
-/// [`AHEAD`] of the next span, each with the position of its first tile.
+/// The strips of a span in the order of use: those of K, those of V, and the first [`AHEAD`] of the
+/// next span. Each comes with the position of its first tile.
 #[derive(Default)]
 pub(super) struct Road<'a> {
-    /// Those from `len` to `end` are empty, those beyond are left from earlier spans.
+    /// Strips from `len` to `end` are empty; strips beyond are left from earlier spans.
     strips: [(usize, TileStrip<'a>); 2 * STRIPS + AHEAD],
     len: usize,
     /// Where the strips end that may be used or fetched.

@@ -10,7 +10,7 @@ use crate::cpu::CpuOptions;
 use crate::kv::{KvBuffer, KvType, kv_append};
 use crate::level::Level;
 
-/// The levels of this CPU, one of those that share their kernels.
+/// The levels of this CPU, one for each set of shared kernels.
 pub(super) fn levels() -> Vec<Level> {
     let mut levels = Level::supported();
     levels.dedup_by_key(|level| std::ptr::from_ref(Leaves::for_level(*level)));

@@ -1,5 +1,5 @@
-//! Prints the instruction sets whose kernels this processor can run, slowest first, with commas: what tests under an emulator
-//! compare with the processor that is emulated.
+//! Prints the instruction sets whose kernels this processor can run, slowest first, separated by commas. Tests under an
+//! emulator compare the list with the emulated processor.
 
 use millrace_kernels::Level;
 

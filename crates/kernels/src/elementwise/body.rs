@@ -137,7 +137,7 @@ pub(crate) fn sum_exp_body<const FMA: bool>(x: &[f32], max: f32) -> f64 {
     sums.iter().sum()
 }
 
-/// `e^x` for `x` up to 0, relative error below 2e-14; below -700, where nothing is left of it in a sum with 1, `e^-700`.
+/// `e^x` for `x` up to 0, relative error below 2e-14. Below -700, where its sum with 1 is 1, the result is `e^-700`.
 #[inline(always)]
 pub(super) fn exp_f64<const FMA: bool>(x: f64) -> f64 {
     // Adding it rounds to an integer and leaves that integer in the low bits.
@@ -145,7 +145,7 @@ pub(super) fn exp_f64<const FMA: bool>(x: f64) -> f64 {
     // ln 2 in two parts; multiples of the first are exact.
     const LN_2_HIGH: f64 = 0.693_147_180_369_123_8;
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    // 1 / i!, from the eleventh down: what follows is below 7e-15 for |rest| up to ln 2 / 2.
+    // 1 / i!, up to the eleventh: the remainder is below 7e-15 for |rest| up to ln 2 / 2.
     const POLY: [f64; 12] = {
         let mut poly = [1.0; 12];
         let mut i = 1;
@@ -238,7 +238,7 @@ pub(crate) fn glu_body<const FMA: bool>(activation: Activation, gate: &mut [f32]
         }
         Activation::Gelu => {
             for (gate, up) in gate.iter_mut().zip(up) {
-                // What is left of x is its share that erf leaves out, without cancellation.
+                // Subtracts from max(x, 0) the share of |x| that erf leaves out, without cancellation.
                 let a = gate.abs();
                 let rest = 0.5 * a * erfc::<FMA>(a * std::f32::consts::FRAC_1_SQRT_2);
                 *gate = (gate.max(0.0) - rest) * up;

@@ -45,7 +45,7 @@ pub fn embed(
         match millrace_quant::decode_rows(dtype, bytes, n_vocab, k, row..row + 1, out) {
             Ok(()) if scale == 1.0 => {}
             Ok(()) => rows.scale(out, scale),
-            // Rows are of one format: the first failure tells as much as any.
+            // Rows have one format, so the first failure says as much as any.
             Err(error) => _ = failed.set(error),
         }
     };

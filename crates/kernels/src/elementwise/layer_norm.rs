@@ -1,5 +1,5 @@
-//! Layer norm, made of the levels' own loops: a row less its mean has the root mean square that is the
-//! row's deviation, so the norm of [`super::rms_norm`] does the rest.
+//! Layer norm from the levels' own loops. A row minus its mean has a root mean square equal to the
+//! row's standard deviation, so the norm of [`super::rms_norm`] does the rest.
 
 use super::{ElementwiseKernels, Norm, split};
 use crate::cpu::Cpu;
@@ -9,17 +9,17 @@ use std::cell::Cell;
 const LANES: usize = 16;
 
 thread_local! {
-    /// A group less its mean, kept for its memory: a step allocates nothing.
+    /// A group minus its mean; the allocation is kept so that a step allocates nothing.
     static CENTRED: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// Layer norm of each group of `group` elements:
-/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over the group, and no bias where `bias` is empty.
-/// `weight` is that of a group, or of several that take turns.
+/// `out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias`, with the variance over the group, and no bias if `bias` is empty.
+/// `weight` is that of one group, or of several that groups use in turn.
 ///
 /// # Panics
-/// If `weight` is not whole groups, `bias` not as long as a group, or `x` and `out` differ in length or are not whole rows of
-/// `weight`'s length.
+/// If `weight` is not whole groups, `bias` is not as long as a group, or `x` and `out` differ in length or are not whole rows
+/// of `weight`'s length.
 pub fn layer_norm(
     cpu: &Cpu,
     x: &[f32],

@@ -30,9 +30,9 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// A table for heads of which the first `2 * inv_freq.len()` dimensions turn.
+    /// A table for heads whose first `2 * inv_freq.len()` dimensions rotate.
     ///
-    /// Pairs are `(x[2 i], x[2 i + 1])` if `interleaved`, else `(x[i], x[i + inv_freq.len()])`.
+    /// Pairs are `(x[2 i], x[2 i + 1])` if `interleaved`, otherwise `(x[i], x[i + inv_freq.len()])`.
     /// `attention_factor` scales queries and keys (1 except in some long-context scalings).
     ///
     /// # Panics
@@ -62,7 +62,7 @@ impl RopeTable {
         self.interleaved
     }
 
-    /// Dimensions of a head that turn, from the first on.
+    /// Dimensions of a head that rotate, from the first on.
     #[must_use]
     pub fn n_rot(&self) -> usize {
         2 * self.inv_freq.len()
@@ -110,7 +110,7 @@ impl RopeTable {
         }
     }
 
-    /// Cosines and sines of a position; `spare` holds those that are not kept.
+    /// Cosines and sines of a position; `spare` holds them if the table does not keep them.
     fn rotation<'a>(&'a self, pos: usize, spare: &'a mut [f32; 2 * MAX_PAIRS]) -> Rotation<'a> {
         let n_rot = self.n_rot();
         let row: &[f32] = if pos < KEPT_POSITIONS {
@@ -124,19 +124,19 @@ impl RopeTable {
     }
 }
 
-/// Turns the heads of each row of `x` (`[positions.len(), n_heads * head_dim]` f32, in place) by the
-/// angles of the row's position.
+/// Rotates the heads of each row of `x` (`[positions.len(), n_heads * head_dim]` f32, in place) by
+/// the angles of the row's position.
 ///
 /// # Panics
-/// If `x` is not whole heads in every row, or the table turns more dimensions than a head has.
+/// If `x` is not whole heads in every row, or the table rotates more dimensions than a head has.
 pub fn rope(cpu: &Cpu, x: &mut [f32], head_dim: usize, positions: &[u32], table: &RopeTable) {
     rope_from(cpu, x, (head_dim, 0), positions, table);
 }
 
-/// As [`rope`], where the dimensions that turn are those from `first` on; those before it are left.
+/// As [`rope`], where the rotating dimensions begin at `first`; those before it are unchanged.
 ///
 /// # Panics
-/// As [`rope`], also if the table turns dimensions beyond the head.
+/// As [`rope`], also if the table rotates dimensions beyond the head.
 pub fn rope_from(
     cpu: &Cpu,
     x: &mut [f32],

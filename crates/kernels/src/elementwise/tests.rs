@@ -72,7 +72,7 @@ fn exp_is_accurate() {
     assert_eq!(body::exp::<false>(100.0), f32::INFINITY);
 }
 
-/// Against the sum of what the standard library computes, at every level, with numbers far below the largest among them.
+/// Compares with sums of the standard library's exponentials at every level. Some numbers are far below the largest.
 #[test]
 fn sums_of_exponentials() {
     for_each_cpu(|cpu| {
@@ -96,7 +96,7 @@ fn sums_of_exponentials() {
 #[test]
 fn norms_of_rows_and_heads() {
     for_each_cpu(|cpu| {
-        // Groups, those of all rows, and those of a row that have a weight of their own.
+        // Group size, groups in all rows, and groups in a row that have separate weights.
         for (group, n_groups, n_own) in [
             (1, 3, 1),
             (8, 5, 1),
@@ -125,7 +125,7 @@ fn norms_of_rows_and_heads() {
 fn layer_norms() {
     for_each_cpu(|cpu| {
         for (width, n_rows) in [(1, 3), (8, 5), (31, 2), (72, 700), (1152, 40)] {
-            // Far from zero: the mean is what matters.
+            // Far from zero, where the mean matters.
             let x: Vec<f32> = numbers(width * n_rows, width as u64, 3.0)
                 .iter()
                 .map(|x| x + 5.0)

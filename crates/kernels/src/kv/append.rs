@@ -40,8 +40,8 @@ pub fn kv_append(
     }
     let k_pages = DisjointMut::new(k_pages);
     let v_pages = DisjointMut::new(v_pages);
-    // Heads, not rows, are what threads share out: whatever the page ids say, the tiles of two heads
-    // never overlap.
+    // Threads share out heads, not rows: whatever the page ids say, the tiles of two heads never
+    // overlap.
     let store = |side: KvSide, head: usize| {
         let (x, pages) = if side == KvSide::K {
             (k, &k_pages)

@@ -12,25 +12,25 @@ const ALIGN_BYTES: usize = 2 << 20;
 /// Alignment of buffers too small to fill a huge page: one cache line.
 const SMALL_ALIGN_BYTES: usize = 64;
 
-/// Alignment asked of the allocator. Beyond it an allocator clears memory by writing zeros, and a
-/// cache sized for a long context would be resident before its first token; up to it, large blocks
-/// come from the system already zero and untouched.
+/// Alignment requested from the allocator. Above it an allocator clears memory by writing zeros,
+/// and a cache sized for a long context would be resident before its first token. Up to it, large
+/// blocks come from the system already zero and untouched.
 const ALLOCATION_ALIGN_BYTES: usize = 16;
 
 /// Bytes of KV pages (or any kernel operand): zeroed, aligned to a cache line at least. The system
 /// commits memory when it is first written, so a generous size costs nothing until it is used.
 pub struct KvBuffer {
-    /// What the allocator gave.
+    /// Start of the allocation.
     allocation: NonNull<u8>,
     layout: Layout,
-    /// The first aligned byte of it.
+    /// Its first aligned byte.
     start: NonNull<u8>,
     n_bytes: usize,
 }
 
 // SAFETY: the buffer owns its bytes, as a `Vec<u8>` does.
 unsafe impl Send for KvBuffer {}
-// SAFETY: a shared reference only gives `&[u8]`.
+// SAFETY: a shared reference only returns `&[u8]`.
 unsafe impl Sync for KvBuffer {}
 
 impl KvBuffer {
@@ -50,7 +50,7 @@ impl KvBuffer {
             Layout::from_size_align(size, ALLOCATION_ALIGN_BYTES).map_err(|_| refused())?;
         // SAFETY: the layout's size is not zero: `align` is not.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
-        // SAFETY: skips fewer than `align` bytes, and `n_bytes` remain behind them.
+        // SAFETY: skips fewer than `align` bytes, and `n_bytes` remain after them.
         let start = unsafe { allocation.add(allocation.align_offset(align)) };
         let buffer = KvBuffer {
             allocation,

@@ -1,15 +1,15 @@
 //! Cache types of 4 to 6 bits.
 //!
 //! A row of K or V of one head is rotated (Hadamard) before it is rounded, so that no dimension is much larger than the others of
-//! its block. Queries are rotated alike, which leaves scores as they are, and attention's result is rotated back. A rotation is
-//! its own inverse.
+//! its block. Queries are rotated in the same way, which leaves scores unchanged, and attention's result is rotated back. A
+//! rotation is its own inverse.
 //!
-//! A tile has the scales of [`KvType::Q8_0`] and, behind them, its elements in its order: planes of 512 elements each. A plane's
-//! 256 bytes have the low four bits of element `i` in the low half of byte `i`, those of element `256 + i` in the high half. The
-//! fifth bit of element `64 b + i` is bit `b` of byte `i` of 64 more; the fifth and sixth bits of element `128 b + i` are bits
-//! `2 b` and `2 b + 1` of byte `i` of 128 more. Elements are from 0 on; the middle of their range stands for 0.
+//! A tile has the scales of [`KvType::Q8_0`], followed by its elements in the same order, in planes of 512 elements each. A plane begins
+//! with 256 bytes of low four bits: element `i` in the low half of byte `i`, element `256 + i` in the high half. With five bits, 64 more
+//! bytes follow: the fifth bit of element `64 b + i` is bit `b` of byte `i`. With six bits, 128 more follow: the fifth and sixth bits of
+//! element `128 b + i` are bits `2 b` and `2 b + 1` of byte `i`. Elements count from 0; the middle of their range represents 0.
 //!
-//! Kernels multiply tiles of [`KvType::Q8_0`], to which these widen: bytes of one scale, with the scale as it is.
+//! Kernels multiply tiles of [`KvType::Q8_0`], to which these are widened: bytes with one scale, and the scale unchanged.
 
 use super::{KvLayout, KvSide, KvType, MAX_HEAD_DIM, Q8_DIMS, TILE_TOKENS};
 use half::f16;
@@ -17,8 +17,8 @@ use half::f16;
 /// Elements of a plane: two rows of a tile of the smallest head.
 const PLANE: usize = 512;
 
-/// What the largest element of a block is brought to, beside the end of the range: a little less wide a range may fit the rest
-/// better.
+/// Values tried for the largest element of a block, as shares of the end of the range. A slightly narrower range may fit the
+/// other elements better.
 const RANGES: [f32; 3] = [1.0, 0.9, 0.8];
 
 impl KvType {
@@ -41,8 +41,8 @@ impl KvType {
     }
 }
 
-/// Rotates a row of one head in place: by the orthonormal Hadamard matrix of the largest power of two that divides its length,
-/// block by block.
+/// Rotates a row of one head in place, block by block. The rotation is the orthonormal Hadamard matrix of the largest power of
+/// two that divides the row's length.
 pub(crate) fn rotate(row: &mut [f32]) {
     let n = 1 << row.len().trailing_zeros();
     let factor = 1.0 / (n as f32).sqrt();
@@ -100,7 +100,7 @@ fn widen_plane<const BITS: usize>(plane: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Where the bits of a tile's element are: byte, shift and number of the low four and of those above.
+/// Position of the bits of a tile's element: byte, shift and count, for the low four bits and for the upper ones.
 fn places(bits: usize, index: usize) -> [(usize, usize, usize); 2] {
     let (first, at) = (index / PLANE * plane_bytes(bits), index % PLANE);
     let n_high = bits - 4;
@@ -176,8 +176,8 @@ pub(super) fn read_row(
     rotate(out);
 }
 
-/// Rounds the numbers of a block to `bits`; returns the scale. Of a few ranges the one with the least sum of squared errors is
-/// taken, each with the scale that fits its values best.
+/// Rounds the numbers of a block to `bits`; returns the scale. Tries a few ranges, each with the scale that fits its values
+/// best, and keeps the one with the least sum of squared errors.
 fn round_block(numbers: &[f32], bits: usize, out: &mut [u8; Q8_DIMS]) -> f16 {
     let zero = (1i32 << (bits - 1)) as f32;
     let largest = numbers.iter().fold(
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A dimension far larger than the others takes the range of its block, unless it is spread over all.
+    /// A dimension far larger than the others takes the range of its block, unless a rotation spreads it over all.
     #[test]
     fn rotated_rows_bear_a_large_dimension() {
         let mut row: Vec<f32> = (0..128)
@@ -297,7 +297,7 @@ mod tests {
             };
             row.chunks(Q8_DIMS).flat_map(block).collect()
         };
-        // Of the other dimensions of its block, which queries meet as well.
+        // Loss in the other dimensions of its block, which queries meet as well.
         let loss = |found: &[f32]| -> f32 {
             let others = (32..64).filter(|dim| *dim != 40);
             others.map(|dim| (found[dim] - row[dim]).powi(2)).sum()
@@ -310,7 +310,7 @@ mod tests {
         assert!(4.0 * with < without, "{with} rotated, {without} not");
     }
 
-    /// What is put comes back, whatever the bytes held, from the planes as from widened tiles.
+    /// Stored bits come back, whatever the bytes held before, from the planes and from widened tiles.
     #[test]
     fn bits_are_found_where_they_were_put() {
         for bits in [4, 5, 6] {
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn blocks_are_rounded_to_the_range_that_fits() {
-        // Of a block of normal numbers 4 bits keep all but 1 % of the energy, and each bit more quarters that.
+        // For a block of normal numbers 4 bits keep all but 1 % of the energy; each further bit quarters the loss.
         let numbers: Vec<f32> = (0..32 * 64)
             .map(|i| {
                 let uniform = |k: usize| ((i * 12 + k) * 7919 % 10_007) as f32 / 10_007.0;

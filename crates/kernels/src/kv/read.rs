@@ -4,13 +4,13 @@ use super::narrow;
 use super::{KvLayout, KvSide, KvType, Q8_DIMS, TILE_TOKENS};
 use half::{bf16, f16};
 
-/// Copies what pages hold of one head at one position: `head_dim` elements of a key or of a value, as
-/// f32, each exactly what attention multiplies; of types that keep rows rotated, what comes of it rotated back. `pages` are a sequence's, `pages_first_pos` the position
-/// of the first slot of the first of them; `slab` is the layer's K or V.
+/// Copies one head at one position from its page: `head_dim` elements of a key or of a value, as f32, exactly as attention multiplies them.
+/// Types that keep rows rotated are rotated back. `pages` are a sequence's pages, and `pages_first_pos` is the position of the first slot
+/// of the first page. `slab` is the layer's K or V.
 ///
 /// # Panics
-/// If the layout is unusable ([`KvLayout::check`]), the head is not there, the pages do not cover the
-/// position or lie outside the slab, or `out` is no row.
+/// If the layout is unusable ([`KvLayout::check`]), the head does not exist, the pages do not cover
+/// the position or lie outside the slab, or `out` is not a row.
 pub fn kv_read(
     layout: &KvLayout,
     side: KvSide,

@@ -4,16 +4,16 @@ use super::*;
 use crate::cpu::{Cpu, CpuOptions};
 use crate::oracle::attention::{element, row};
 
-/// Relative error a stored element may have: half a unit in the last place of each type, half a
-/// step of the largest of its block in `Q8_0`, and of types of fewer bits the error of a row's length.
+/// Relative error that a stored element may have: half a unit in the last place of each type, and half a step
+/// of the largest element of its block in `Q8_0`. For types of fewer bits it is the error of a row's length.
 fn tolerance(dtype: KvType) -> f32 {
     match dtype {
         KvType::F32 => 0.0,
         KvType::F16 => 1.0 / 2048.0,
         KvType::BF16 => 1.0 / 256.0,
         KvType::Q8_0 => 0.51 / 127.0,
-        // Half a step of each of 32 dimensions, the largest of which has all of the row: the rows of the test rise steadily, which a
-        // rotation gathers in few dimensions.
+        // Half a step of each of 32 dimensions, the largest of which may hold all of the row: the test's rows rise steadily, and a
+        // rotation gathers them in few dimensions.
         KvType::Q6_0 => 5.66 / 64.0,
         KvType::Q5_0 => 5.66 / 32.0,
         KvType::Q4_0 => 5.66 / 16.0,
@@ -126,7 +126,7 @@ fn check_row(
     }
 }
 
-/// A row that was rotated and back is near what was stored, and what the definition makes of the stored elements.
+/// A row that was rotated and back must be near the stored row, and near the stored elements by definition.
 fn check_rotated(layout: &KvLayout, values: &[f32], read: &[f32], expected: &[f64]) {
     let length = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     let whole = length(&mut values.iter().map(|x| f64::from(*x)));

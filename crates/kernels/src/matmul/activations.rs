@@ -9,11 +9,11 @@ use crate::pool::DisjointMut;
 /// How activations meet block-quantised and bf16 weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// In the fastest form whose error stays under the weights' own: i8 beside block formats, bf16
-    /// beside bf16 where the level has the instructions.
+    /// In the fastest form whose error stays under the weights' own: i8 with block formats, bf16
+    /// with bf16 weights where the level has the instructions.
     #[default]
     Fast,
-    /// In f32, beside weights decoded to f32: for verification.
+    /// In f32, with weights decoded to f32: for verification.
     Exact,
 }
 
@@ -23,7 +23,7 @@ const TOKENS_A_CHUNK: usize = 8;
 /// Elements below which the conversion is not worth another parallel region.
 const SERIAL_ELEMS: usize = 32 * 1024;
 
-/// The converted input of a matmul; reused from call to call, so that a steady state allocates
+/// The converted input of a matmul. It is reused between calls, so that a steady state allocates
 /// nothing.
 #[derive(Default)]
 pub struct Activations {
@@ -33,7 +33,7 @@ pub struct Activations {
     i8x256: AlignedBytes,
 }
 
-/// One form of the input: where it lies and how far its tokens are apart.
+/// One form of the input: its start and the distance between its tokens.
 #[derive(Clone, Copy)]
 pub(crate) struct ActivationView {
     /// First token.

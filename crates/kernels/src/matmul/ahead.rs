@@ -1,4 +1,4 @@
-//! Fetching what will be packed soon.
+//! Prefetching of the bytes that will be packed soon.
 
 use super::panel::{LINE_BYTES, PANEL_ROWS};
 use millrace_quant::DType;
@@ -6,7 +6,7 @@ use millrace_quant::DType;
 /// Bytes that will be packed soon: rows of a few lines each, fetched a few lines at a time between the
 /// steps of packing. Sixteen rows at a time are more streams than a hardware prefetcher follows.
 ///
-/// It runs on past the last row: what it fetches then is seldom needed, and never wrong.
+/// It runs on past the last row: those bytes are seldom needed, but fetching them is never wrong.
 #[derive(Clone, Copy)]
 pub(crate) struct Ahead {
     /// Start of the current row.
@@ -64,9 +64,9 @@ impl Ahead {
         }
     }
 
-    /// Fetches the next line in each of four runs of [`PANEL_ROWS`] / 4 rows, `n` times. Buffers for misses are few: side by side, the
-    /// runs are streams that the second cache's own prefetcher follows and fetches before it is asked to. To be used for all
-    /// of a piece or none.
+    /// Fetches the next line in each of four runs of [`PANEL_ROWS`] / 4 rows, `n` times. Buffers for misses are few. Side by side, the
+    /// runs are streams that the second-level cache's own prefetcher follows and fetches in advance. Use it for all of a piece or for
+    /// none.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_in_runs(&mut self, n: usize) {
@@ -85,8 +85,8 @@ impl Ahead {
         }
     }
 
-    /// Fetches the line of byte `at` of row `row`, counted from where this starts, to the nearest cache: what reads row by
-    /// row is soon there.
+    /// Fetches the line of byte `at` of row `row`, counted from where this starts, into the nearest cache: readers that go
+    /// row by row get there soon.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn fetch_at(&self, row: usize, at: usize) {
@@ -121,8 +121,8 @@ pub(crate) fn prefetch<const NEAREST: bool>(address: *const u8) {
     let _ = address;
 }
 
-/// Cache lines that a panel's blocks of `dtype` take, over `steps`: what to fetch in each of the steps
-/// that pack them.
+/// Cache lines of a panel's blocks of `dtype`, divided by `steps`: the lines to fetch in each of the
+/// steps that pack them.
 pub(crate) fn lines_a_step(dtype: DType, steps: usize) -> usize {
     (PANEL_ROWS * dtype.block_bytes()).div_ceil(steps * LINE_BYTES)
 }

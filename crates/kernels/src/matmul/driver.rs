@@ -15,32 +15,32 @@ use crate::table::MatmulKernel;
 use millrace_quant::DType;
 use std::ops::Range;
 
-/// Products of one parallel region; longer lists take several.
+/// Maximum number of products of one parallel region; longer lists take several.
 pub(super) const MAX_PRODUCTS: usize = 8;
 
 /// Tokens whose accumulators a thread keeps at a time (64 KiB); more tokens pack the panels again.
 const TOKENS_A_PASS: usize = 512;
 
-/// Chunks that each thread should find when few tokens make a group of rows quick work: enough to even out a busy core, few
-/// enough that handing them out costs nothing.
+/// Chunks for each thread when few tokens make a group of rows quick work: enough to even out a busy core, few enough that
+/// handing them out costs nothing.
 const CHUNKS_A_THREAD: usize = 8;
 
-/// Chunks of a region's last quarter that make one of the others.
+/// Number of chunks in a region's last quarter that equal one earlier chunk.
 const LAST_PARTS: usize = 3;
 
 /// Tokens from which one group of rows is work enough for a chunk.
 const MANY_TOKENS: usize = 16;
 
-/// Tokens whose sums are written as soon as they are finished, while the next are multiplied: a multiple of the tiles' tokens,
-/// and few enough that the stores fit the buffer in which they wait for their cache lines.
+/// Tokens whose sums are written as soon as they are finished, while the next are multiplied. It is a multiple of the tiles'
+/// tokens, and small enough that the stores fit the buffer in which they wait for their cache lines.
 const TOKENS_A_STORE: usize = 24;
 
-/// The same of AMX, whose tiles are 16 tokens.
+/// The same for AMX, whose tiles are 16 tokens.
 #[cfg(target_arch = "x86_64")]
 const TOKENS_A_STORE_AMX: usize = 32;
 
-/// Most bytes of weights of a chunk when tokens are few: so many that starting to read weighs nothing, so few that no thread waits
-/// long for another's last chunk.
+/// Maximum number of weight bytes in a chunk when tokens are few: large enough that the start of reading costs nothing, small
+/// enough that no thread waits long for another's last chunk.
 const FEW_TOKENS_CHUNK_BYTES: usize = 512 * 1024;
 
 /// Multiplies `x` with at most [`MAX_PRODUCTS`] weights, each with the kernel that `choose` names.
@@ -69,8 +69,8 @@ pub(super) fn run(
     run_jobs(cpu, &jobs, n_groups, m);
 }
 
-/// Runs jobs of `n_groups` groups in all and `m` tokens together, in one parallel region. Jobs are in the order of
-/// their groups, `None` behind them.
+/// Runs jobs with `n_groups` groups in all and `m` tokens together, in one parallel region. Jobs are in the order
+/// of their groups, followed by `None`.
 pub(super) fn run_jobs(cpu: &Cpu, jobs: &[Option<MatmulJob<'_>>], n_groups: usize, m: usize) {
     let n_threads = cpu.pool().n_threads();
     let groups_a_chunk = if m >= MANY_TOKENS {
@@ -101,8 +101,8 @@ pub(super) fn run_jobs(cpu: &Cpu, jobs: &[Option<MatmulJob<'_>>], n_groups: usiz
     });
 }
 
-/// How the groups of a region are cut into chunks: the last quarter into smaller ones, so that threads of different speeds, or one that
-/// another process holds up, end at about the same time.
+/// How the groups of a region are cut into chunks. Chunks of the last quarter are smaller, so that threads end at about the same time
+/// even if their speeds differ or another process delays one.
 struct Cuts {
     n_groups: usize,
     /// Groups of a chunk, and of one of the last quarter's.
@@ -294,8 +294,8 @@ fn run_chunk(
     };
     for first in (0..m).step_by(step) {
         let m = step.min(m - first);
-        // SAFETY: a `Cpu` proves its level; the panels were packed just now; the view has a row for each token; the accumulators
-        // have one for each token of the pass, and any bits are numbers.
+        // SAFETY: a `Cpu` proves its level; the panels were just packed; the view has a row for each token; the accumulators
+        // have one for each token of the pass, and any bits are valid numbers.
         let acc = unsafe {
             let acc = acc.add(first * GROUP_ROWS);
             (job.kernel.tile)(&TileArgs {
@@ -317,7 +317,7 @@ fn run_chunk(
     }
 }
 
-/// The sources' rows as the tile kernel wants them, a panel each `panel_stride` bytes.
+/// The sources' rows in the tile kernel's form, a panel each `panel_stride` bytes.
 fn pack_panels(
     job: &MatmulJob<'_>,
     sources: &[PanelSource],
@@ -350,19 +350,19 @@ fn store(group: &RowGroup<'_>, tokens: Range<usize>, acc: &[f32]) {
     if job.kernel.level >= Level::Avx512 && rows.len() == GROUP_ROWS && is_block {
         let last_end = (tokens.end - 1) * n + rows.end;
         let out = job.out.start_of(tokens.start * n + rows.start..last_end);
-        // SAFETY: a `Cpu` proves its level; groups have disjoint rows, whole ones all of them in order, and each group runs once.
+        // SAFETY: a `Cpu` proves its level; groups have disjoint rows, a whole group all of its rows in order; each group runs once.
         unsafe { crate::x86::avx512::sums::copy(acc, out, n) };
         return;
     }
     for (t, acc) in tokens.zip(acc.chunks_exact(GROUP_ROWS)) {
         let at = job.out_row(t) * n;
-        // SAFETY: groups have disjoint rows, tokens rows of the result of their own, and each group runs once.
+        // SAFETY: groups have disjoint rows, tokens separate rows of the result, and each group runs once.
         let out = unsafe { job.out.slice(at + rows.start..at + rows.end) };
         for (p, out) in out.chunks_mut(PANEL_ROWS).enumerate() {
             // A panel that was moved back to fit holds the group's rows at its end.
             let skip = rows.start + p * PANEL_ROWS - starts[p];
             let sums = &acc[p * PANEL_ROWS + skip..][..out.len()];
-            // Of a known size, a copy is two instructions and no call.
+            // With a known size, a copy is two instructions and no call.
             match (out.as_chunks_mut(), sums.as_chunks()) {
                 (([out], []), ([sums], [])) => *out = *sums as [f32; PANEL_ROWS],
                 _ => out.copy_from_slice(sums),

@@ -1,5 +1,5 @@
-//! Products of which every token chooses the matrices: tokens are gathered by matrix, and one parallel region
-//! computes them all, so that threads share the work whoever chose what.
+//! Products with matrices that each token chooses. Tokens are gathered by matrix, and one parallel region
+//! computes all of them, so that threads share the work whatever the choices.
 
 use super::activations::{ActivationView, Activations, row_bytes};
 use super::driver::run_jobs;
@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct RowUse {
     /// Row of x.
     pub x_row: usize,
-    /// Row of the result; no other use has it.
+    /// Row of the result; no other use has the same.
     pub out_row: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct GatherScratch {
     /// In the order of uses, by form.
     rows: [super::scratch::AlignedBytes; N_FORMS],
     jobs: JobMemory,
-    /// By row of a result, whether a use has it.
+    /// By row of a result, whether a use writes it.
     is_taken: Vec<bool>,
 }
 
@@ -49,10 +49,10 @@ unsafe impl Send for JobMemory {}
 /// Forms that rows are converted to.
 const N_FORMS: usize = 4;
 
-/// Multiplies rows of `x: [m, k]` with the matrices that use them: use `i` of `uses` is of the matrix whose range of
-/// `by_matrix` holds `i`. Every product has a matrix for each range, in their order.
+/// Multiplies rows of `x: [m, k]` with the matrices that use them. Use `i` of `uses` belongs to the matrix whose
+/// range of `by_matrix` holds `i`. Every product has a matrix for each range, in the same order.
 ///
-/// A row's result depends on that row and its matrix alone: it has the bits that [`matmul`](super::matmul) gives.
+/// A row's result depends only on that row and its matrix: it has the same bits as from [`matmul`](super::matmul).
 ///
 /// # Panics
 /// If ranges do not cover `uses` in order, a row is outside x or a result, x is not rows of `k`, or a format is stored in
@@ -111,8 +111,8 @@ pub fn matmul_chosen(
     gathered.jobs.0 = recycle(jobs);
 }
 
-/// The memory of a list, for elements of another lifetime (`To` is `From` but for that). Collecting from a vector's own
-/// iterator reuses its memory, though the library does not promise it; the runtime's `tests/allocation.rs` watches.
+/// Reuses the memory of a list for elements of another lifetime (`To` is `From` except for that). Collecting from a vector's
+/// own iterator reuses its memory, though the library does not promise it; the runtime's `tests/allocation.rs` watches.
 fn recycle<From, To>(mut list: Vec<From>) -> Vec<To> {
     list.clear();
     list.into_iter()
@@ -120,7 +120,7 @@ fn recycle<From, To>(mut list: Vec<From>) -> Vec<To> {
         .collect()
 }
 
-/// Checks what the unsafe code below relies on; the columns, or nothing where there is nothing to do.
+/// Checks the conditions that the unsafe code below relies on. Returns the columns, or nothing if there is nothing to do.
 fn check(
     x: &[f32],
     (uses, by_matrix): (&[RowUse], &[Range<usize>]),
@@ -167,7 +167,7 @@ impl GatherScratch {
         uses: &[RowUse],
     ) {
         let stride = row_stride(k, form);
-        // Of f32 rows the last has no padding behind it.
+        // The last of f32 rows has no padding after it.
         let len = match form {
             Input::F32 => k * size_of::<f32>(),
             _ => stride,
@@ -194,7 +194,7 @@ impl GatherScratch {
 /// A view that threads read together.
 struct SharedView(ActivationView);
 
-// SAFETY: what it points to is only read while it lives.
+// SAFETY: the data it points to is only read while it lives.
 unsafe impl Sync for SharedView {}
 
 impl SharedView {
@@ -244,7 +244,7 @@ mod tests {
             let matrix = |expert: u32| {
                 let numbers = numbers(n * k, 7 + expert);
                 let mut bytes = vec![0; dtype.size_bytes(n, k).expect("whole blocks")];
-                // A format that cannot be written: any bytes are numbers of it.
+                // A format that cannot be written: any bytes are numbers in it.
                 if encode_matrix(dtype, &numbers, n, k, &mut bytes).is_err() {
                     bytes.fill(0x11);
                 }
@@ -264,7 +264,7 @@ mod tests {
         let bias = numbers(n, 5);
         let matrix =
             |expert: usize| WeightMatrix::new(dtype, n, k, &matrices[expert]).expect("a matrix");
-        // Two experts a row, the last expert nobody's.
+        // Two experts a row; no row uses the last expert.
         let chosen = |row: usize| [row % 3, 3 - row % 2 * 3 + row % 2 * ((row + 1) % 3)];
         let mut uses: Vec<(usize, RowUse)> = Vec::new();
         for row in 0..m {

@@ -19,12 +19,12 @@ const DIRECT_CHUNK_K: usize = 2048;
 /// How far ahead of their use weights are fetched, a little more than memory latency times bandwidth.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// As [`AHEAD_BYTES`], for superblocks times one token, most of which are read row by row: they go to the nearest cache, which
+/// As [`AHEAD_BYTES`], for superblocks times one token, which are mostly read row by row. They go to the nearest cache, which
 /// holds a piece or two.
 const ROWS_AHEAD_BYTES: usize = 8 * 1024;
 
-/// Most tokens that plain numbers are multiplied with where they lie, if their panels would be copies: of fewer, the copy takes
-/// more time than it saves. On a Zen 4, panels of f32 cost 30 % of a product with 12 tokens, 6 % with 66.
+/// Most tokens for which plain numbers are multiplied in place, if their panels would be copies: for fewer, the copy takes more
+/// time than it saves. On a Zen 4, panels of f32 cost 30 % of a product with 12 tokens, 6 % with 66.
 const COPIES_DIRECT_TOKENS: usize = 48;
 
 /// Most tokens that are multiplied without panels.
@@ -51,7 +51,7 @@ pub(super) struct MatmulJob<'a> {
     pub(super) first_group: usize,
     /// Set when so few tokens are multiplied directly.
     pub(super) direct: Option<DirectFn>,
-    /// Set when there is one token and a function for it.
+    /// Set when there is one token and a rows function.
     pub(super) rows: Option<RowsFn>,
     /// Columns of a chunk.
     pub(super) chunk_k: usize,
@@ -65,7 +65,7 @@ pub(super) struct MatmulJob<'a> {
     pub(super) pieces_ahead: usize,
 }
 
-/// What a job multiplies, and where its result goes.
+/// Operands of a job, and where its result goes.
 pub(super) struct JobOperands<'a> {
     pub(super) weight: WeightMatrix<'a>,
     pub(super) bias: Option<&'a [f32]>,
@@ -76,7 +76,7 @@ pub(super) struct JobOperands<'a> {
 }
 
 impl<'a> JobOperands<'a> {
-    /// Of a product whose result is `[m, n]`.
+    /// Operands of a product whose result is `[m, n]`.
     pub(super) fn of(
         product: &'a mut Multiplication<'_>,
         x: ActivationView,
@@ -164,7 +164,7 @@ impl<'a> MatmulJob<'a> {
     }
 }
 
-// SAFETY: the view's pointer is only read, and what it points to is borrowed for as long as the job.
+// SAFETY: the view's pointer is only read, and the data it points to is borrowed for as long as the job.
 unsafe impl Sync for MatmulJob<'_> {}
 
 /// A group of rows of one job.
@@ -178,7 +178,7 @@ pub(super) struct RowGroup<'a> {
 }
 
 impl<'a> RowGroup<'a> {
-    /// Group `index` of all jobs' groups, if there are so many.
+    /// Group `index` of all jobs' groups, if it exists.
     pub(super) fn find(jobs: &'a [Option<MatmulJob<'a>>], index: usize) -> Option<RowGroup<'a>> {
         let job = MatmulJob::of_group(jobs, index)?;
         let n = job.weight.n;
@@ -203,7 +203,7 @@ impl<'a> RowGroup<'a> {
         self.job.weight.k.div_ceil(self.job.chunk_k) * self.n_panels
     }
 
-    /// Where piece `index` lies.
+    /// Location of piece `index`.
     pub(super) fn piece(&self, index: usize) -> PanelSource {
         let job = self.job;
         let dtype = job.weight.dtype;

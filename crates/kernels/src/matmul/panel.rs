@@ -1,5 +1,5 @@
-//! Panels: sixteen rows of a weight matrix, unpacked so that one vector lane holds one row, or, of plain numbers with AVX2 and AVX-512,
-//! one column of a row.
+//! Panels: sixteen rows of a weight matrix, unpacked so that one vector lane holds one row. For plain numbers with AVX2 and AVX-512, a
+//! lane holds one column of a row.
 //!
 //! A kernel is two functions. *Pack* turns [`PANEL_ROWS`] rows × one chunk of columns from the
 //! file's bytes into a panel in the thread's scratch; *tile* multiplies one or two panels with every
@@ -22,24 +22,24 @@ pub(crate) const GROUP_ROWS: usize = PANEL_ROWS * GROUP_PANELS;
 /// Bytes of one panel line: sixteen 32-bit lanes.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// What a panel holds and therefore which activations multiply it.
+/// Contents of a panel, which determine the form of the activations.
 ///
-/// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI;
-/// AVX2 and NEON have their own (see their tiles), with the same arithmetic on the whole numbers they stand for.
+/// A *line* is one 32-bit lane for each of the 16 rows. Offsets of bytes and the form of integer scales are those of AVX-512 VNNI.
+/// AVX2 and NEON have their own (see their tiles), with the same arithmetic on the whole numbers that they represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PanelLayout {
     /// One f32 line a column; activations f32. Columns of a chunk are summed by fused
     /// multiply-adds from zero, chunk sums are added in order.
     F32,
     /// A line of f32 for each row and 16 columns: lanes are columns; activations f32. The columns of a chunk that share a lane are
-    /// summed by fused multiply-adds from zero, lanes in a fixed tree (see `float_columns`), chunk sums are added in order.
+    /// summed by fused multiply-adds from zero, lanes in a fixed tree (see `float_columns`). Chunk sums are added in order.
     F32Columns,
     /// Half a line of f32 for each row and 8 columns, otherwise as [`PanelLayout::F32Columns`].
     F32Eights,
     /// A line of bf16 for each row and 32 columns; activations bf16 (nearest even). As [`PanelLayout::F32Columns`], with the
     /// pairwise dot product of AVX512-BF16.
     Bf16Columns,
-    /// Blocks of 32 columns: 8 lines of unsigned bytes (4 columns a lane) that stand for `byte − 128`,
+    /// Blocks of 32 columns: 8 lines of unsigned bytes (4 columns a lane) that represent `byte − 128`,
     /// 1 line of f32 scales. Activations i8 with an f32 scale for each 32 columns; each block adds
     /// `fma(Σ w·q, d_w·d_x, acc)`.
     Block32,
@@ -52,7 +52,7 @@ pub enum PanelLayout {
     /// columns and then those of the others, with a fused multiply-add each.
     Block16,
     /// Superblocks of 256 columns with integer scales for each 16: 64 lines of unsigned bytes that
-    /// stand for `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
+    /// represent `byte − 32`, 16 lines of i32 scales, 1 line of f32 scales. Activations i8 with an
     /// f32 scale for each 256; each superblock adds `fma(Σ s·Σ w·q, d_w·d_x, acc)`.
     Super16,
     /// Superblocks with integer scales and minimums for each 16: 64 lines of unsigned bytes, 16
@@ -62,17 +62,17 @@ pub enum PanelLayout {
     /// As [`PanelLayout::Super16Min`] with scales and minimums for each 32 columns (8 and 4 lines).
     Super32Min,
     /// Superblocks of 256 columns for AMX: each level times its integer scale is `64·h + l`; 64 lines of signed bytes `h`, 64 of `l`, 1
-    /// line of f32 scales. Sums and what they add are those of [`PanelLayout::Super16`].
+    /// line of f32 scales. Sums and their addition are those of [`PanelLayout::Super16`].
     Planes,
-    /// The same of [`PanelLayout::Super16Min`], whose lines from the f32 scales on follow.
+    /// The same for [`PanelLayout::Super16Min`], whose lines from the f32 scales on follow.
     Planes16Min,
-    /// The same of [`PanelLayout::Super32Min`].
+    /// The same for [`PanelLayout::Super32Min`].
     Planes32Min,
-    /// Groups of 32 columns for AMX: 16 lines of bf16 pairs. Products of a group's even columns and of its odd columns are each summed by
-    /// fused multiply-adds from zero, and the sum of both is added to the output. Activations bf16.
+    /// Groups of 32 columns for AMX: 16 lines of bf16 pairs. Fused multiply-adds from zero sum the products of a group's even columns,
+    /// and those of its odd columns. The sum of both is added to the output. Activations bf16.
     Bf16Tiles,
-    /// As [`PanelLayout::Bf16Tiles`] with F16 weights as the sum of two bf16 numbers: 16 lines of the upper ones, which are added first, and
-    /// 16 of the lower.
+    /// As [`PanelLayout::Bf16Tiles`] with F16 weights as the sum of two bf16 numbers: 16 lines of the upper ones, which are added first,
+    /// and 16 of the lower ones.
     F16Tiles,
 }
 
@@ -103,8 +103,8 @@ impl PanelLayout {
         self.input() == Input::F32
     }
 
-    /// Columns packed at a time: two panels stay in a 48 KiB first-level cache beside the tokens. Drivers cut by it, and functions
-    /// that keep columns in buffers of their own size these by it; they take longer chunks all the same, part by part.
+    /// Columns packed at a time: two panels fit a 48 KiB first-level cache together with the tokens. Drivers cut by it, and
+    /// functions with their own column buffers size them by it. They accept longer chunks all the same, part by part.
     pub(crate) const fn chunk_k(self) -> usize {
         match self {
             PanelLayout::F32 => 256,
@@ -189,7 +189,7 @@ pub(crate) struct X32 {
     pub(crate) q: [i8; 32],
     /// Largest magnitude / 127.
     pub(crate) d: f32,
-    /// −128 · Σ q: what the offset of the panel's bytes adds to the dot product.
+    /// −128 · Σ q, which the offset of the panel's bytes adds to the dot product.
     pub(crate) offset_128: i32,
     /// d · Σ q.
     pub(crate) scaled_sum: f32,
@@ -234,13 +234,13 @@ pub(crate) struct X256 {
 }
 
 /// A bit for each group of columns of an [`X256`] whose dot product with weights of some levels may exceed an i16. Few do;
-/// the others take their scale with a cheaper multiplication, of the same exact result.
+/// the others apply their scale with a cheaper multiplication, which gives the same exact result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Wide {
-    /// Sixteens beside −32…31: 32 · Σ |q| exceeds an i16.
+    /// Groups of sixteen, with levels −32…31: 32 · Σ |q| exceeds an i16.
     pub(crate) six_bits: u16,
-    /// Thirty-twos beside 0…31: that times the sum of the positive or of the negative q does.
+    /// Groups of thirty-two, with levels 0…31: 32 times the sum of the positive or of the negative q exceeds it.
     pub(crate) five_bits: u16,
 }
 
@@ -284,7 +284,7 @@ pub(crate) struct PanelSource {
 }
 
 impl PanelSource {
-    /// `k` of the columns from column `first` on, both whole blocks; what is fetched meanwhile is the same part of its rows.
+    /// `k` of the columns from column `first` on, both whole blocks. The prefetch covers the same part of its rows.
     pub(crate) fn columns(&self, first: usize, k: usize) -> PanelSource {
         let bytes_of = |k: usize| k / self.dtype.block_elems() * self.dtype.block_bytes();
         let (at, ahead) = if self.dtype.block_rows() == 1 {
@@ -304,9 +304,9 @@ impl PanelSource {
     }
 }
 
-/// What a pack function reads and writes.
+/// Arguments of a pack function.
 pub(crate) struct PackArgs {
-    /// What to pack.
+    /// The source to pack.
     pub(crate) source: PanelSource,
     /// Where the panel goes, 64-byte aligned, [`PanelLayout::panel_bytes`] long.
     pub(crate) panel: *mut u8,
@@ -316,10 +316,10 @@ pub(crate) struct PackArgs {
 ///
 /// # Safety
 /// The CPU has the row's level; the source's `base` and `stride` reach [`PANEL_ROWS`] rows (or the tiles) of `k` columns in `dtype`;
-/// `panel` is as [`PackArgs::panel`] says and nobody else uses it.
+/// `panel` is as [`PackArgs::panel`] says and has no other user.
 pub(crate) type PackFn = unsafe fn(args: &PackArgs);
 
-/// What a tile function reads and writes.
+/// Arguments of a tile function.
 pub(crate) struct TileArgs {
     /// The panels, `panel_stride` bytes apart, 64-byte aligned.
     pub(crate) panels: *const u8,
@@ -335,7 +335,7 @@ pub(crate) struct TileArgs {
     pub(crate) x_stride: usize,
     /// Tokens.
     pub(crate) m: usize,
-    /// `[m, GROUP_ROWS]` f32, 64-byte aligned: what earlier chunks gave.
+    /// `[m, GROUP_ROWS]` f32, 64-byte aligned: the sums of earlier chunks.
     pub(crate) acc: *mut f32,
 }
 
@@ -343,16 +343,16 @@ pub(crate) struct TileArgs {
 ///
 /// # Safety
 /// The CPU has the row's level; panels were packed in the row's layout with the same `k`; `x` reaches `m` rows of `k` columns
-/// in the layout's input form; `acc` is as [`TileArgs::acc`] says and nobody else uses it.
+/// in the layout's input form; `acc` is as [`TileArgs::acc`] says and has no other user.
 pub(crate) type TileFn = unsafe fn(args: &TileArgs);
 
-/// What a direct function reads and writes.
+/// Arguments of a direct function.
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "other architectures have no direct functions")
 )]
 pub(crate) struct DirectArgs {
-    /// What to multiply.
+    /// The source to multiply.
     pub(crate) source: PanelSource,
     /// Activations of the first token at the first column of the chunk.
     pub(crate) x: *const u8,
@@ -360,18 +360,18 @@ pub(crate) struct DirectArgs {
     pub(crate) x_stride: usize,
     /// Tokens: 1 to [`DIRECT_TOKENS`]; of layouts by columns, any number.
     pub(crate) m: usize,
-    /// `[m, GROUP_ROWS]` f32, the panel's first lane, 64-byte aligned: what earlier chunks gave.
+    /// `[m, GROUP_ROWS]` f32, the panel's first lane, 64-byte aligned: the sums of earlier chunks.
     pub(crate) acc: *mut f32,
 }
 
-/// Multiplies a source with a few tokens without a panel in between: the same operations on each accumulator as pack and tile, in
-/// the same order.
+/// Multiplies a source with a few tokens without a panel in between. Each accumulator gets the same operations as with pack and
+/// tile, in the same order.
 ///
 /// # Safety
 /// As [`PackFn`] and [`TileFn`].
 pub(crate) type DirectFn = unsafe fn(args: &DirectArgs);
 
-/// What a rows function reads and writes.
+/// Arguments of a rows function.
 pub(crate) struct RowsArgs {
     /// First row; of a tiled format, first row of tiles.
     pub(crate) base: *const u8,
@@ -387,18 +387,18 @@ pub(crate) struct RowsArgs {
     pub(crate) out: *mut f32,
 }
 
-/// Multiplies whole rows with one token: the same operations on each sum as pack and tile, in the same order.
+/// Multiplies whole rows with one token. Each sum gets the same operations as with pack and tile, in the same order.
 ///
 /// # Safety
 /// The CPU has the row's level; `base` and `row_bytes` reach `n` rows of `k` columns; `x` has `k` columns in the layout's input form;
-/// nobody else uses `out`.
+/// `out` has no other user.
 pub(crate) type RowsFn = unsafe fn(args: &RowsArgs);
 
-/// Most tokens that a direct function takes: beyond, loading lines again costs less than unpacking with few registers.
+/// Most tokens that a direct function takes: beyond it, loading lines again costs less than unpacking with few registers.
 pub(crate) const DIRECT_TOKENS: usize = 8;
 
-/// The token whose activations slot `i` of a register tile of more than `m` slots multiplies: slots beyond the last
-/// token repeat it, and their results are dropped.
+/// The token that slot `i` of a register tile of more than `m` slots multiplies. Slots beyond the last token repeat
+/// it, and their results are dropped.
 #[inline(always)]
 pub(crate) fn slot(i: usize, m: usize) -> usize {
     if i < m { i } else { m - 1 }

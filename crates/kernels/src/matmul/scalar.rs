@@ -65,7 +65,7 @@ pub(crate) unsafe fn tile_f32(args: &TileArgs) {
             std::slice::from_raw_parts(args.x.add(t * args.x_stride).cast::<f32>(), args.k)
         };
         for p in 0..args.n_panels {
-            // SAFETY: panels and accumulators are as long as the type of the function says.
+            // SAFETY: panels and accumulators are as long as the function's type says.
             let (panel, acc) = unsafe {
                 let panel = args
                     .panels

@@ -14,7 +14,7 @@ struct CacheLine([u8; 64]);
 pub(crate) struct AlignedBytes(Vec<CacheLine>);
 
 impl AlignedBytes {
-    /// At least `n_bytes` bytes; what they hold is unspecified, but initialised.
+    /// At least `n_bytes` bytes; their contents are unspecified, but initialised.
     pub(crate) fn at_least(&mut self, n_bytes: usize) -> &mut [u8] {
         let n_lines = n_bytes.div_ceil(64);
         if self.0.len() < n_lines {
@@ -30,7 +30,7 @@ impl AlignedBytes {
     }
 }
 
-/// What one thread needs to multiply a group of rows.
+/// Buffers of one thread to multiply a group of rows.
 #[derive(Default)]
 pub(crate) struct MatmulScratch {
     /// Panels of a group.

@@ -138,7 +138,7 @@ fn rows() -> impl Iterator<Item = &'static MatmulKernel> {
         .filter(|row| row.level.is_supported())
 }
 
-/// AMX's rows with the emulated unit. They need AVX-512 beside it.
+/// AMX's rows with the emulated unit. They also need AVX-512.
 fn emulated() -> &'static [MatmulKernel] {
     #[cfg(target_arch = "x86_64")]
     return crate::table::EMULATED;
@@ -202,7 +202,7 @@ const SHAPES: [(usize, usize, usize); 9] = [
     (33, 32, 33),
 ];
 
-/// Integer kernels compute what their layout defines, to the bit; others are within rounding.
+/// Integer kernels agree with their layout's definition to the bit; others are within rounding.
 #[test]
 fn every_row_agrees_with_its_oracle() {
     for dtype in DType::all() {
@@ -217,11 +217,11 @@ fn every_row_agrees_with_its_oracle() {
                 n.next_multiple_of(dtype.block_rows()),
                 blocks * dtype.block_elems(),
             );
-            // Half the kinds of activations at each shape, each beside another kind of weights.
+            // Half the kinds of activations at each shape, each with a different kind of weights.
             for j in (i % 2..6).step_by(2) {
                 let data = Data::ALL[j];
                 let weights = Data::ALL[(i + j) % 6].make(n * k, 3);
-                // Once for all rows of the format: to encode some takes longer than to multiply.
+                // Once for all rows of the format: encoding some formats takes longer than multiplying.
                 let bytes = encoded(dtype, n, k, &weights);
                 let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
                 let x = data.make(m * k, 4);
@@ -268,7 +268,7 @@ fn agrees_closely(
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
         let size: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w).abs()).sum();
-        // The instructions of the bf16 level take subnormal numbers for zero.
+        // The instructions of the bf16 level treat subnormal numbers as zero.
         let allowed = unit * size + 1e-36;
         let error = (f64::from(*found) - f64::from(*expected)).abs();
         assert!(

@@ -1,4 +1,4 @@
-//! What attention over the paged cache means: a softmax in f64 over the elements as stored.
+//! Definition of attention over the paged cache: a softmax in f64 over the elements as stored.
 
 use crate::attention::{AttentionInput, AttentionShape};
 use crate::kv::{KvLayout, KvRun, KvSide, KvType, TILE_TOKENS};

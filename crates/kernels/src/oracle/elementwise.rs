@@ -1,4 +1,4 @@
-//! What the elementwise ops mean, in f64.
+//! Definitions of the elementwise ops, in f64.
 
 use crate::elementwise::{Activation, RopeTable};
 
@@ -64,7 +64,7 @@ fn erf(x: f64) -> f64 {
     (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x)
 }
 
-/// See [`crate::elementwise::rope`]: one row of heads at `position`, turned by the frequencies of
+/// See [`crate::elementwise::rope`]: one row of heads at `position`, rotated by the frequencies of
 /// `table`. The angle is rounded to f32 as the reference implementation does.
 #[must_use]
 pub fn rope(x: &[f32], head_dim: usize, position: u32, table: &RopeTable) -> Vec<f64> {

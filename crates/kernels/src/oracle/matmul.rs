@@ -1,4 +1,4 @@
-//! What a matrix multiplication means: over decoded weights, and as the integer kernels define it.
+//! Definition of matrix multiplication: over decoded weights, and as the integer kernels compute it.
 
 mod levels;
 
@@ -32,8 +32,8 @@ pub fn matmul(x: &[f32], m: usize, weight: &WeightMatrix<'_>, bias: Option<&[f32
     out
 }
 
-/// The same with activations quantised to i8, as the layouts of [`crate::matmul::PanelLayout`] define it: sums of products of whole numbers
-/// are exact, and each block adds one fused multiply-add to its output (and one for its minimum, and one for each half with a scale).
+/// The same with activations quantised to i8, as the layouts of [`crate::matmul::PanelLayout`] define it. Sums of products of whole numbers
+/// are exact. Each block adds one fused multiply-add to its output (and one for its minimum, and one for each half with a scale).
 /// `None` for formats that no integer kernel multiplies.
 ///
 /// # Panics
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use millrace_quant::{DType, decode_rows};
 
-    /// The levels, scales and minimums are those that the reference decoder reads.
+    /// The levels, scales and minimums agree with the reference decoder.
     #[test]
     fn levels_decode_to_the_same_weights() {
         let (n, k) = (32, 512);

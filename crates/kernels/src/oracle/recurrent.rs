@@ -1,4 +1,4 @@
-//! What recurrent ops mean, in f64, over a whole sequence.
+//! Definitions of recurrent ops, in f64, over a whole sequence.
 
 use crate::recurrent::{
     ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What is left of a region's chunks, and its first panic.
+/// Remaining chunks of a region, and its first panic.
 #[derive(Default)]
 pub(super) struct Chunks {
     /// Next chunk to hand out; on its own cache line, since every thread writes it.
@@ -20,7 +20,7 @@ impl Chunks {
         self.next.0.store(0, Ordering::Relaxed);
     }
 
-    /// Takes chunks until none are left. A panic ends the region early and is kept for the caller.
+    /// Processes chunks until none are left. A panic ends the region early and is kept for the caller.
     pub(super) fn work(&self, n_chunks: usize, f: &(dyn Fn(usize) + Sync)) {
         let chunks = AssertUnwindSafe(|| {
             loop {

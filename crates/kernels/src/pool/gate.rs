@@ -25,12 +25,12 @@ impl Gate {
         self.0.store(next | OPEN, Ordering::SeqCst);
     }
 
-    /// Lets nobody in any more.
+    /// Closes the gate to new threads.
     pub(super) fn close(&self) {
         self.0.fetch_and(!OPEN, Ordering::AcqRel);
     }
 
-    /// Whether a closed gate has nobody inside; what they wrote is then visible.
+    /// Whether a closed gate has nobody inside; the writes of threads that left are then visible.
     pub(super) fn is_empty(&self) -> bool {
         self.0.load(Ordering::SeqCst) & (OPEN | ENTERED) == 0
     }

@@ -1,20 +1,20 @@
-//! Threads of somebody else, on which a pool runs its regions.
+//! Threads of another program, on which a pool runs its regions.
 
 use super::{MAX_THREADS, Pool, PoolState};
 use crate::error::Error;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Threads that a [`Pool`] runs its regions on in place of workers of its own: those of a program that Millrace is a guest in, whose
-/// threads may be waiting on the cores that workers would need.
+/// Threads that a [`Pool`] runs its regions on instead of its own workers. They belong to a program that hosts Millrace, and may be
+/// waiting on the cores that workers would need.
 pub trait Team: Send + Sync {
-    /// Calls `f` on at most `n_threads` threads at once, the calling one among them, and returns when all calls have returned; what they
-    /// wrote is then seen by the caller. `f` does not unwind, and one call of it is enough for everything to be computed.
+    /// Calls `f` on at most `n_threads` threads at once, the calling one among them, and returns when all calls have returned. The
+    /// caller then sees everything they wrote. `f` does not unwind, and one call of it is enough to compute everything.
     fn run(&self, n_threads: usize, f: &(dyn Fn() + Sync));
 }
 
 impl Pool {
-    /// A pool of `n_threads` threads of `team`; it starts none of its own.
+    /// A pool of `n_threads` threads of `team`; it starts no threads itself.
     ///
     /// # Errors
     /// [`Error::ThreadCount`] for 0 or more than [`MAX_THREADS`].
@@ -31,7 +31,7 @@ impl Pool {
 
 /// Runs a region on `team`.
 ///
-/// All threads are asked for, however few the chunks: OpenMP ends threads that a region does without, and starts them again.
+/// Requests all threads, however few the chunks: OpenMP ends threads that a region does without, and starts them again.
 pub(super) fn run_region(
     shared: &PoolState,
     team: &dyn Team,

@@ -104,8 +104,8 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
     }
 }
 
-/// Eight threads on any number of cores, with empty regions: the caller never waits for a thread
-/// that has nothing to do, so this takes far less than a time slice a region.
+/// Eight threads on any number of cores, with empty regions. The caller never waits for an idle
+/// thread, so a region takes far less than a time slice.
 #[test]
 fn more_threads_than_cores_do_not_collapse() {
     let pool = Pool::new(8 * available_cores().max(1)).expect("threads");
@@ -150,7 +150,7 @@ fn dropping_a_pool_ends_its_threads() {
     }
 }
 
-/// What lets cores of different speeds share a region: who is slow holds up the chunk it is in, and all others are taken by the rest.
+/// Cores of different speeds can share a region: a slow thread holds up only its chunk, and the others take all remaining chunks.
 #[test]
 fn a_slow_thread_holds_up_one_chunk() {
     const N_CHUNKS: u32 = 50;
@@ -172,7 +172,7 @@ fn a_slow_thread_holds_up_one_chunk() {
     });
 }
 
-/// A team of fresh threads, or of the caller alone, which counts what it was asked for.
+/// A team of fresh threads, or of the caller alone, which counts the requested threads.
 struct Fresh {
     is_alone: bool,
     asked: Mutex<Vec<usize>>,
@@ -203,7 +203,7 @@ fn a_team_runs_every_chunk_once() {
             let _hot = pool.enter();
             assert_eq!(counts(&pool, n_chunks), vec![1; n_chunks]);
         }
-        // Nothing is asked for where there is nothing to share.
+        // No threads are requested where there is nothing to share.
         assert_eq!(*team.asked.lock().expect("counts"), vec![3; 3]);
         let total = AtomicU32::new(0);
         pool.run(4, &|_| {

@@ -1,24 +1,24 @@
-//! Waiting: spinning for a declared time. Sleeping is the pool's.
+//! Waiting: spinning for a declared time. The pool itself does the sleeping.
 //!
-//! Nobody yields. To the scheduler of Linux, a thread that yields has used up its time slice: beside a busy process it is charged for
-//! milliseconds that it did not run, and a thread that waits for a region yields often. One that sleeps keeps its claim.
+//! No thread yields. To Linux's scheduler, a thread that yields has used up its time slice. Beside a busy process it is charged for
+//! milliseconds that it did not run, and a thread that waits for a region yields often. A thread that sleeps keeps its claim.
 //!
-//! Nobody spins in vain for long either: whom a thread waits for may need its core.
+//! No thread spins in vain for long either: the thread it waits for may need its core.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How many times as long a worker spins inside [`super::Pool::enter`]: a step's serial parts are seldom longer, and beside a busy
-/// process it is little of a time slice.
+/// process it is a small part of a time slice.
 const HOT_FACTOR: u32 = 4;
 
-/// Looks between two readings of the clock: a reading costs about as much as one pause.
+/// Checks between two readings of the clock: a reading costs about as much as one pause.
 const LOOKS: usize = 16;
 
 /// Times in a row that a thread spins in vain before it seldom spins.
 const FAILURES: u32 = 2;
 
-/// Of so many times that it then waits, a thread spins once, to see whether the machine is its own again.
+/// After that a thread spins once in this many waits, to see whether the machine is its own again.
 const TRIAL: u32 = 16;
 
 /// The waiting policy of a pool.
@@ -27,7 +27,7 @@ pub(super) struct Waiter {
     pub(super) spin: Duration,
 }
 
-/// What a thread remembers: how often in a row it spun, or did not even spin, in vain.
+/// A thread's record of consecutive waits in vain, with or without spinning.
 #[derive(Default)]
 pub(super) struct SpinWait(AtomicU32);
 

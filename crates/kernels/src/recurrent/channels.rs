@@ -1,4 +1,4 @@
-//! Selective scan of Mamba: of each channel a vector whose elements fade at rates of their own.
+//! Selective scan of Mamba: each channel has a vector whose elements decay at separate rates.
 
 use super::heads::STRIP_TOKENS;
 use super::leaves::{ChannelToken, RecurrentKernels};
@@ -16,7 +16,7 @@ pub struct ChannelScanShape {
     pub d_state: usize,
 }
 
-/// What a selective scan of channels reads beside its state.
+/// Inputs of a selective scan of channels, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelScanInput<'a> {
     /// Rows of `n_channels` values.
@@ -43,8 +43,8 @@ impl ChannelScanShape {
     }
 }
 
-/// Of each channel: every element of the state fades by its rate and the token's step, the token's value is added at its
-/// key by the step, and the state is read at its query.
+/// For each channel: every element of the state decays by its rate and the token's step, the token's value is added at
+/// its key by the step, and the state is read at its query.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a key has more than [`MAX_KEY_DIM`] elements, or a run's slots do not
@@ -90,7 +90,7 @@ pub fn channel_scan(
     });
 }
 
-/// Neighbouring channels, as many as there are lanes or what is left.
+/// Neighbouring channels: as many as there are lanes, or the remaining ones.
 struct ChannelBlock<'a> {
     n_channels: usize,
     d_state: usize,
@@ -101,7 +101,7 @@ struct ChannelBlock<'a> {
     width: usize,
     /// `[d_state, LANES]`: rates of decay; where channels are missing, numbers that zeros fade by.
     rates: Vec<f32>,
-    /// `[d_state, LANES]`: what the elements fade by at a token.
+    /// `[d_state, LANES]`: the elements' decay factors at a token.
     decays: Vec<f32>,
     kernels: &'a RecurrentKernels,
 }

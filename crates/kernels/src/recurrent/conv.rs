@@ -8,7 +8,7 @@ use crate::elementwise::SERIAL_ELEMS;
 use crate::pool::DisjointMut;
 use std::ops::Range;
 
-/// What a convolution reads beside its state.
+/// Inputs of a convolution, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvInput<'a> {
     /// Rows of channels.
@@ -23,15 +23,15 @@ pub struct ConvInput<'a> {
     pub silu: bool,
 }
 
-/// Channels that a thread takes at a time.
+/// Blocks of channels that a thread processes at a time.
 const CHUNK_BLOCKS: usize = 4;
 
-/// Of each channel the sum of its last tokens by weight, then SiLU if asked. A state holds the inputs of the last
-/// `n_taps - 1` tokens, the oldest first.
+/// For each channel the weighted sum of its last tokens, then SiLU if requested. A state holds the inputs of the
+/// last `n_taps - 1` tokens, the oldest first.
 ///
 /// # Panics
-/// If lengths do not fit each other, there are less than 2 or more than [`MAX_TAPS`] taps, or a run's slots do not
-/// cover its positions or lie outside.
+/// If lengths do not fit each other, there are fewer than 2 or more than [`MAX_TAPS`] taps, or a run's slots do
+/// not cover its positions or lie outside.
 pub fn causal_conv(
     cpu: &Cpu,
     input: ConvInput<'_>,
@@ -97,7 +97,7 @@ impl ChannelBlock<'_> {
         }
     }
 
-    /// Sums of tokens, and the activation of all of them at once: of a single one most time is waiting.
+    /// Sums of tokens, and the activation of all of them at once: a single one would mostly wait on latency.
     fn compute(
         &self,
         kernels: &RecurrentKernels,

@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct DeltaShape {
     /// Heads of queries and keys.
     pub n_k_heads: usize,
-    /// Heads of values; a multiple of the other.
+    /// Heads of values; a multiple of `n_k_heads`.
     pub n_v_heads: usize,
     /// Elements of a key head.
     pub k_dim: usize,
@@ -22,7 +22,7 @@ pub struct DeltaShape {
     pub tiled: bool,
 }
 
-/// What a gated delta net reads beside its state.
+/// Inputs of a gated delta net, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInput<'a> {
     /// Rows of queries, keys and values.
@@ -63,7 +63,7 @@ impl DeltaShape {
     }
 }
 
-/// Of each value head: the state fades, is corrected at the token's key, and is read at its query.
+/// For each value head: the state decays, is corrected at the token's key, and is read at its query.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a key head has more than [`MAX_KEY_DIM`] elements, or a run's slots do
@@ -122,7 +122,7 @@ struct Strip<const N: usize> {
 
 impl DeltaHead<'_> {
     fn run(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
-        // To clear a strip takes as long as half a token.
+        // Clearing a strip takes as long as half a token.
         match run.rows.len() {
             1 => self.run_in_strips::<1>(run, out),
             _ => self.run_in_strips::<STRIP_TOKENS>(run, out),

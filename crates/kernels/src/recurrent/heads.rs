@@ -1,4 +1,4 @@
-//! What ops with a matrix a head do alike: from page to page, strips of tokens over a head's part of the slots.
+//! Common part of ops with a matrix for each head: from page to page, strips of tokens over a head's part of the slots.
 
 use super::{Before, PageTokens, SharedSlots, StateRun};
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::ops::Range;
 pub(super) const STRIP_TOKENS: usize = 16;
 
 impl SharedSlots<'_> {
-    /// Runs over a run's tokens in order, at most `n_strip` at a time, with the state that they find and leave: that of a
-    /// head whose `n_elems` elements begin at `first`.
+    /// Goes over a run's tokens in order, at most `n_strip` at a time, with the state that they read and update: that of
+    /// a head whose `n_elems` elements begin at `first`.
     ///
     /// # Safety
     /// No one else has a reference to the head's part of any slot while this runs.
@@ -41,7 +41,7 @@ impl SharedSlots<'_> {
         match page.before {
             Before::Same => {}
             Before::Zeros => state.fill(0.0),
-            // A slot that is its own past has it already.
+            // A slot that precedes itself holds the state already.
             Before::Slot(from) if from == page.slot => {}
             Before::Slot(from) => {
                 // SAFETY: another slot's part of the same head.

@@ -1,4 +1,4 @@
-//! The loops of recurrent ops, and the table of them, a row a level.
+//! The loops of recurrent ops, and their table, a row for each level.
 
 use super::{LANES, MAX_TAPS};
 use crate::elementwise::exp;
@@ -12,7 +12,7 @@ pub(crate) struct ConvTaps {
     pub(super) n_taps: usize,
 }
 
-/// What a block of columns of a state sees of a token.
+/// A token's inputs to a block of columns of a state.
 pub(crate) struct FadeToken<'a> {
     pub(crate) k: &'a [f32],
     pub(crate) q: &'a [f32],
@@ -21,27 +21,27 @@ pub(crate) struct FadeToken<'a> {
     pub(crate) v: &'a [f32; LANES],
 }
 
-/// What a block of channels of a state sees of a token.
+/// A token's inputs to a block of channels of a state.
 pub(crate) struct ChannelToken<'a> {
     pub(crate) k: &'a [f32],
     pub(crate) q: &'a [f32],
-    /// What each element of the block fades by.
+    /// The decay factor of each element of the block.
     pub(crate) decays: &'a [f32],
     /// The values of the block's channels.
     pub(crate) v: &'a [f32; LANES],
 }
 
-/// What a block of columns of a state that is revised by rank one sees of a token, as rows see it: keys are rows.
+/// A token's inputs to a block of columns of a state with rank-one updates, by row: keys are rows.
 pub(crate) struct RuleToken<'a> {
     /// The query.
     pub(crate) q: &'a [f32],
-    /// What each row fades by.
+    /// The decay factor of each row.
     pub(crate) decay: &'a [f32],
     /// Where the values are added.
     pub(crate) k: &'a [f32],
     /// Where the block is read before it fades.
     pub(crate) read: &'a [f32],
-    /// Where what was read is added.
+    /// The direction in which the read values are added.
     pub(crate) write: &'a [f32],
     /// The values of the block's columns.
     pub(crate) v: &'a [f32; LANES],
@@ -121,7 +121,7 @@ impl RecurrentKernels {
         unsafe { (self.correct)(tile, token, strength, out) }
     }
 
-    /// A block of columns `[k_dim, LANES]` fades, takes a token's values at its key, and is read at its query.
+    /// Decays a block of columns `[k_dim, LANES]`, adds a token's values at its key, and reads it at its query.
     pub(super) fn absorb(&self, tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]) {
         token.check(tile);
         // SAFETY: the table was chosen for a level this CPU has; the leaves may rely on the lengths.
@@ -142,8 +142,8 @@ impl RecurrentKernels {
         unsafe { (self.softplus)(x) }
     }
 
-    /// A block of channels `[d_state, LANES]` fades element by element, takes a token's values at its key, and is read at
-    /// its query.
+    /// Decays a block of channels `[d_state, LANES]` element by element, adds a token's values at its key, and reads it
+    /// at its query.
     pub(super) fn fade(&self, tile: &mut [f32], token: &ChannelToken<'_>, out: &mut [f32; LANES]) {
         // SAFETY: the table was chosen for a level this CPU has.
         unsafe { (self.fade)(tile, token, out) }
@@ -151,8 +151,8 @@ impl RecurrentKernels {
 }
 
 impl RecurrentKernels {
-    /// A block of columns `[head_dim, LANES]` is read at one vector, fades row by row, takes what was read at another vector
-    /// and a token's values at its key, and is read at its query.
+    /// Reads a block of columns `[head_dim, LANES]` at one vector and decays it row by row. Then adds the read values at
+    /// another vector and a token's values at its key, and reads the block at the query.
     pub(super) fn revise(&self, tile: &mut [f32], token: &RuleToken<'_>, out: &mut [f32; LANES]) {
         let n = token.q.len();
         let vectors = [token.decay, token.k, token.read, token.write];
@@ -223,7 +223,7 @@ pub(crate) fn unit_body<const FMA: bool>(x: &[f32], (eps, scale): (f32, f32), ou
     }
 }
 
-/// Partial sums over the rows of a block; those of x86 have as many.
+/// Partial sums over the rows of a block, the same number as on x86.
 const PARTIALS: usize = 4;
 
 #[inline(always)]
@@ -278,7 +278,7 @@ pub(crate) fn exp_body<const FMA: bool>(x: &mut [f32]) {
     }
 }
 
-/// `ln(1 + t)` of `t = e^-|x|` is `2 · artanh(t / (2 + t))`, whose series in the square, at most 1/9, ends below the
+/// `ln(1 + t)` of `t = e^-|x|` is `2 · artanh(t / (2 + t))`. Its series in the square, at most 1/9, falls below the
 /// rounding after seven terms.
 #[inline(always)]
 pub(crate) fn softplus_body<const FMA: bool>(x: &mut [f32]) {

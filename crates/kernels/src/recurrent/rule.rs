@@ -1,4 +1,4 @@
-//! What recurrences alike have that revise a head's matrix by rank one: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows,
+//! Common part of recurrences with rank-one updates of a head's matrix: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows,
 //! then `out = Sᵀ q`.
 
 use super::heads::STRIP_TOKENS;
@@ -8,7 +8,7 @@ use crate::cpu::Cpu;
 use crate::pool::DisjointMut;
 use std::ops::Range;
 
-/// What a head's matrix meets of a token beside its values. Elements beyond the head's size mean nothing.
+/// A token's inputs to a head's matrix, besides its values. Elements beyond the head's size are meaningless.
 pub(super) struct ReadyToken {
     pub(super) q: [f32; MAX_KEY_DIM],
     pub(super) decay: [f32; MAX_KEY_DIM],
@@ -27,7 +27,7 @@ impl ReadyToken {
     };
 }
 
-/// Makes of a head's part of a row what the matrix meets.
+/// Prepares the inputs to a head's matrix from the head's part of a row.
 pub(super) type Prepare<'a> =
     dyn Fn(&RecurrentKernels, (usize, usize), &mut ReadyToken) + Sync + 'a;
 
@@ -36,8 +36,8 @@ pub(super) fn head_elems(head_dim: usize) -> usize {
     head_dim.next_multiple_of(LANES) * head_dim
 }
 
-/// The recurrence of `n_heads` heads of `head_dim` elements over the rows of runs. `prepare` is asked once for each row and
-/// head; `v` and `out` have rows of all heads.
+/// The recurrence of `n_heads` heads of `head_dim` elements over the rows of runs. `prepare` is called once for each row
+/// and head; `v` and `out` have rows of all heads.
 pub(super) fn run(
     cpu: &Cpu,
     (n_heads, head_dim): (usize, usize),
@@ -62,7 +62,7 @@ pub(super) fn run(
             kernels,
         };
         for run in runs {
-            // To clear a strip takes as long as a token.
+            // Clearing a strip takes as long as a token.
             match run.rows.len() {
                 1 => head.run::<1>(run, &out),
                 _ => head.run::<STRIP_TOKENS>(run, &out),

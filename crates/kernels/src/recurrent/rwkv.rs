@@ -1,4 +1,4 @@
-//! RWKV 7's recurrence: what is taken away and what is added have directions of their own.
+//! RWKV 7's recurrence: removal and addition have separate directions.
 
 use super::leaves::RecurrentKernels;
 use super::rule::{self, ReadyToken};
@@ -14,7 +14,7 @@ pub struct Rwkv7Shape {
     pub head_dim: usize,
 }
 
-/// What RWKV 7's recurrence reads beside its state.
+/// Inputs of RWKV 7's recurrence, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Rwkv7Input<'a> {
     /// Rows of receptance of all heads: where states are read.
@@ -27,13 +27,13 @@ pub struct Rwkv7Input<'a> {
     pub v: &'a [f32],
     /// Rows of rates of learning, 0 to 1.
     pub rate: &'a [f32],
-    /// `[n_heads · head_dim]`: factors on keys for the direction that is taken away.
+    /// `[n_heads · head_dim]`: factors on keys for the removed direction.
     pub removal: &'a [f32],
     /// `[n_heads · head_dim]`: how far the rate weakens the keys that are added.
     pub weakening: &'a [f32],
 }
 
-/// Of the largest decay's logarithm, negated: `1 / √e`.
+/// Negated logarithm of the strongest decay: `1 / √e`.
 const FADE: f32 = 0.606_530_66;
 
 /// Added to the sum of squares of a direction: the square of the least length in the published code.
@@ -53,8 +53,8 @@ impl Rwkv7Shape {
     }
 }
 
-/// Of each head: the state fades element by element of the key, loses what it has along one direction, takes the token's values
-/// at its key, and is read at its receptance.
+/// For each head: the state decays element by element of the key, loses its part along one direction, receives the token's
+/// values at its key, and is read at its receptance.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a head has more than [`MAX_KEY_DIM`](super::MAX_KEY_DIM) elements, or a

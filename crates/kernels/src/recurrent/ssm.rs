@@ -12,7 +12,7 @@ use std::ops::Range;
 pub struct SsmShape {
     /// Heads of values.
     pub n_heads: usize,
-    /// Heads of keys and queries; each is read by as many neighbouring heads of values.
+    /// Heads of keys and queries; the same number of neighbouring value heads reads each.
     pub n_groups: usize,
     /// Elements of a head of values.
     pub head_dim: usize,
@@ -20,7 +20,7 @@ pub struct SsmShape {
     pub d_state: usize,
 }
 
-/// What a selective scan reads beside its state.
+/// Inputs of a selective scan, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct SsmInput<'a> {
     /// Rows of values, keys and queries.
@@ -53,7 +53,7 @@ impl SsmShape {
     }
 }
 
-/// Of each head: the state fades, the token's value is added at its key by the step, and the state is read at its query.
+/// For each head: the state decays, the token's value is added at its key by the step, and the state is read at its query.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a key has more than [`MAX_KEY_DIM`] elements, or a run's slots do not

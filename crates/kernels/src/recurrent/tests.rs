@@ -43,7 +43,7 @@ fn assert_close(found: &[f32], expected: &[f64], what: &str) {
 /// Computes these tokens of a sequence.
 type RunPart<'a> = &'a dyn Fn(StateSlots<'_>, &[StateRun<'_>], Range<usize>, &mut [f32]);
 
-/// Runs a sequence cut at these tokens, its slots in no order, between slots of others that must stay as they are.
+/// Runs a sequence cut at these tokens. Its slots are out of order, between slots of other sequences that must stay unchanged.
 fn in_parts(
     n_tokens: usize,
     cuts: &[usize],
@@ -53,13 +53,13 @@ fn in_parts(
     const OFFSET: usize = 5;
     let n_pages = n_tokens.div_ceil(PAGE);
     let slot_elems = n_state + 2 * OFFSET;
-    // What lies there must not matter.
+    // Previous contents must not matter.
     let mut data = vec![f32::NAN; 2 * n_pages * slot_elems];
     let slots: Vec<u32> = (0..n_pages as u32).rev().map(|page| 2 * page).collect();
     let mut out = vec![0.0; n_tokens * width_out];
     let mut first = 0;
     for end in cuts.iter().copied().chain([n_tokens]) {
-        // A page behind them is enough to begin from.
+        // One page after them is enough to begin from.
         let first_page = (first / PAGE).saturating_sub(1);
         let state_run = StateRun {
             rows: 0..end - first,

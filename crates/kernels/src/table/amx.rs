@@ -9,8 +9,8 @@ use crate::x86::amx::EmulatedUnit;
 use crate::x86::amx::{Amx, bf16, planes};
 use millrace_quant::DType;
 
-/// Fewest tokens for which tiles of bytes are taken: below, unpacking to tiles costs more than AVX-512 takes for all. `millrace hwbench -m
-/// 16,32,64` measures it; on an Emerald Rapids AVX-512 was 7 % faster for 32 tokens, tiles 4 to 10 % for 64.
+/// Minimum number of tokens for tiles of bytes: below it, unpacking to tiles costs more than all of AVX-512's work.
+/// `millrace hwbench -m 16,32,64` measures it; on an Emerald Rapids AVX-512 was 7 % faster for 32 tokens, tiles 4 to 10 % for 64.
 const LEAST_TOKENS: usize = 64;
 
 /// The rows of a unit, as if at a level.
@@ -56,10 +56,10 @@ macro_rules! rows_of_unit {
     };
 }
 
-/// Those of the processor's unit.
+/// The rows of the processor's unit.
 pub(super) const AMX: &[MatmulKernel] = rows_of_unit!(Amx Level::Amx, "amx/matmul");
 
-/// Those of the emulated unit, for tests: what they need beside it is AVX-512.
+/// The rows of the emulated unit, for tests: the rest of their instructions is AVX-512.
 #[cfg(test)]
 pub(crate) const EMULATED: &[MatmulKernel] =
     rows_of_unit!(EmulatedUnit Level::Avx512, "emulated_amx/matmul");

@@ -1,16 +1,16 @@
-//! Exact sums of products of 16-bit integers: what the integer array of a simulated device computes.
-//! Sums wrap in 32 bits, so every level gives the same bits.
+//! Exact sums of products of 16-bit integers, as the integer array of a simulated device computes
+//! them. Sums wrap in 32 bits, so every level gives the same bits.
 
 use crate::level::Level;
 
-/// Elements that every leaf takes in whole steps.
+/// Step in elements of every leaf; lengths are multiples of it.
 const STEP: usize = 32;
 
 /// Dot products of rows with kernels: `sums[row · n + kernel]`, with n kernels. `rows` and `kernels` are
 /// row-major with k elements a row. A level that this CPU lacks falls back to portable code.
 ///
 /// # Panics
-/// If k is no multiple of 32, or the lengths contradict each other.
+/// If k is not a multiple of 32, or the lengths contradict each other.
 pub fn products_i16(level: Level, k: usize, rows: &[i16], kernels: &[i16], sums: &mut [i32]) {
     assert!(k > 0 && k.is_multiple_of(STEP), "k is {k}");
     let (m, n) = (rows.len() / k, kernels.len() / k);
@@ -52,7 +52,7 @@ mod x86 {
     /// Kernels of a block.
     const N: usize = 4;
 
-    /// Goes over rows R at a time, the rest one by one, and kernels likewise.
+    /// Goes over rows R at a time, the rest one by one; the same for kernels.
     macro_rules! blocks {
         ($block:ident, $rows:literal, $k:ident, $a:ident, $b:ident, $sums:ident) => {{
             let (m, n) = ($a.len() / $k, $b.len() / $k);

@@ -1,7 +1,7 @@
 //! Bodies without intrinsics, compiled for several instruction sets.
 //!
-//! They take data on which neither the order of the two roundings of a product and a sum nor
-//! subnormal numbers matter ([`is_tame`]), which is all that occurs in practice.
+//! They are for data where neither subnormal numbers nor separate rounding of product and sum
+//! change anything ([`is_tame`]). All practical data is like that.
 
 use super::{BLOCK, BLOCK_ELEMENTS, LANES, MatmulShape};
 use half::bf16;
@@ -21,7 +21,7 @@ fn exponents(x: &[bf16]) -> (u16, u16) {
 }
 
 /// Whether products are exact in f32, and no sum of them and of C can come near the subnormal
-/// numbers: all are multiples of a number that is not subnormal. Elements of C that are not finite
+/// numbers: all are multiples of a number that is not subnormal. Infinite and NaN elements of C
 /// stay so in any order.
 pub(super) fn is_tame(a: &[bf16], b: &[bf16], c: &[f32]) -> bool {
     are_tame(a, b) && !has_small(c)
@@ -32,8 +32,8 @@ pub(super) fn has_small(c: &[f32]) -> bool {
     (c.iter()).any(|c| (c.to_bits() << 1).wrapping_sub(1) < LEAST - 1)
 }
 
-/// Twice the bits of the least element of C that is tame, beside zero: the last bit of an f32 lies
-/// 23 below its exponent.
+/// Twice the bits of the smallest nonzero element of C that is tame: the last bit of an f32 is 23
+/// below its exponent.
 pub(super) const LEAST: u32 = (f32::MIN_POSITIVE.to_bits() + (24 << 23)) << 1;
 
 /// The part of [`is_tame`] that concerns A and B.
@@ -42,7 +42,7 @@ pub(super) fn are_tame(a: &[bf16], b: &[bf16]) -> bool {
     const BIAS: u16 = 127;
     const INFINITE: u16 = 255;
     let ((a_least, a_largest), (b_least, b_largest)) = (exponents(a), exponents(b));
-    // The last bit of a product lies 14 below the sum of the exponents; the product reaches 2 above.
+    // The last bit of a product is 14 below the sum of the exponents; the product reaches 2 above.
     let exact = a_least + b_least >= 2 * BIAS - 126 + 14 && a_largest + b_largest <= 3 * BIAS - 2;
     let normal = a_least > 0 && b_least > 0 && a_largest < INFINITE && b_largest < INFINITE;
     exact && normal

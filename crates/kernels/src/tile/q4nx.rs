@@ -5,11 +5,11 @@
 //!
 //! - [`q4nx_matvec`]: for each group, t = Σ q·x in f32 in the order of columns and rounded to bf16,
 //!   then y += scale·t and y += offset·s, where s is the group's sum of x ([`q4nx_sums`], rounded to bf16).
-//!   That is the order and the rounding of MLIR-AIR's `q4_k.h`, which the Gemma paper's FusedDQP
-//!   (§3.2.1) describes in sub-blocks of 16 × 8. All products are exact in f32, so neither fused
-//!   multiply-adds nor their absence change a bit.
-//! - [`q4nx_expand`]: `bf16(scale·q + offset)`, the sum in f32, as B of a product A · Wᵀ: levels of 16 rows lie
-//!   side by side in a block, and so do the columns of B, so nothing is transposed.
+//! That is the order and the rounding of MLIR-AIR's `q4_k.h`, which the Gemma paper's FusedDQP
+//! (§3.2.1) describes in sub-blocks of 16 × 8. All products are exact in f32, so fused
+//! multiply-adds give the same bits as separate ones.
+//! - [`q4nx_expand`]: `bf16(scale·q + offset)`, the sum in f32, as B of a product A · Wᵀ. Levels of 16 rows are
+//!   side by side in a block, and so are the columns of B, so nothing is transposed.
 
 use super::{BLOCK, BLOCK_ELEMENTS};
 use crate::cpu::Cpu;
@@ -31,9 +31,9 @@ pub const Q4NX_GROUP: usize = 32;
 const OFFSETS: usize = 512;
 /// Where levels begin.
 const LEVELS: usize = 1024;
-/// Rows whose levels of a column lie side by side.
+/// Rows whose levels of a column are side by side.
 const HALF: usize = 16;
-/// Bytes of those levels.
+/// Bytes of the levels of [`HALF`] rows in a column.
 const COLUMN_BYTES: usize = HALF / 2;
 
 /// A block.
@@ -74,7 +74,7 @@ pub fn q4nx_matvec(cpu: &Cpu, w: &Q4nxBlock, x: &[bf16], sums: &[bf16], y: &mut 
 /// `[32/8 rows][columns/8][8 columns][8 rows]`, which is `[32/8 rows][columns][8 rows]`.
 ///
 /// # Panics
-/// If the columns are no multiples of 8 within the block, or `out` has not 32 elements for each.
+/// If the columns are not multiples of 8 within the block, or `out` does not have 32 elements for each.
 pub fn q4nx_expand(cpu: &Cpu, w: &Q4nxBlock, columns: Range<usize>, out: &mut [bf16]) {
     let in_blocks = columns.start.is_multiple_of(BLOCK) && columns.len().is_multiple_of(BLOCK);
     assert!(in_blocks && columns.end <= Q4NX_COLS, "columns {columns:?}");
@@ -143,7 +143,7 @@ fn sixteen(w: &Q4nxBlock, at: usize, group: usize, first: usize) -> [f32; HALF] 
     std::array::from_fn(|i| f32::from_le_bytes([0, 0, bytes[2 * i], bytes[2 * i + 1]]))
 }
 
-/// Levels of the columns in sixteen rows: a byte has those of an even row and of the odd one behind it.
+/// Levels of the columns in sixteen rows: a byte has those of an even row and of the odd row after it.
 #[inline(always)]
 fn levels(w: &Q4nxBlock, half: usize) -> &[[u8; COLUMN_BYTES]] {
     let columns = w[LEVELS..].as_chunks::<COLUMN_BYTES>().0;

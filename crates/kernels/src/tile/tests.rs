@@ -113,7 +113,7 @@ fn small_sums_among_ordinary_products_are_the_same_bits_at_every_level() {
     let shape = MatmulShape { m: 16, n: 40, k: 8 };
     let mut small = |n: usize| -> Vec<bf16> { (0..n).map(|_| random.small()).collect() };
     let (mut a, b) = (small(16 * 8), small(8 * 40));
-    // Some rows of A are zero, so that a small C stays what it is or is flushed.
+    // Some rows of A are zero, so that a small C stays unchanged or is flushed.
     a.chunks_exact_mut(24)
         .for_each(|a| a[..16].fill(bf16::ZERO));
     let mut c = vec![0.0_f32; 16 * 40];

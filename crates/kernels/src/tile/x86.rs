@@ -313,7 +313,7 @@ unsafe fn load_row<const N: usize>(c: &[*mut f32; N], r: usize, row: usize) -> _
     }
 }
 
-/// Writes what [`load_row`] read.
+/// Writes the row that [`load_row`] read.
 ///
 /// # Safety
 /// As [`load_row`].
@@ -356,8 +356,8 @@ fn dot_pairs(sum: __m512, a: __m512i, b: __m512i) -> __m512 {
     _mm512_dpbf16_ps(sum, as_pairs(a), as_pairs(b))
 }
 
-/// Whether this processor's dot product does what the rule says, tried once on numbers of all
-/// kinds. The CPU must have AVX512-BF16, or the answer is no.
+/// Whether this processor's dot product follows the rule, tried once on numbers of all kinds. The
+/// CPU must have AVX512-BF16, or the answer is no.
 pub(super) fn dot_pairs_follow_the_rule() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {

@@ -1,7 +1,7 @@
 //! AVX-VNNI leaves: AVX2's, with dot products of bytes.
 //!
-//! Panels are AVX2's but for formats of signed bytes, which have 128 added. Sums of whole numbers are exact, so the bits are those of every
-//! other level.
+//! Panels are AVX2's except for formats of signed bytes, which have 128 added. Sums of whole numbers are exact, so the bits are those of
+//! every other level.
 
 pub(crate) mod block32;
 pub(crate) mod levels;

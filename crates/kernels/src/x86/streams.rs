@@ -1,7 +1,7 @@
 //! Rows that are read side by side, each from memory in order.
 //!
-//! A hardware prefetcher follows a few streams and loses its way among sixteen rows; one stream waits for memory at each page. So a
-//! chunk of rows is cut into four runs of neighbours, and kernels take one row of each at a time: four streams without a gap.
+//! A hardware prefetcher follows a few streams and loses its way among sixteen rows; one stream waits for memory at each page. A chunk
+//! of rows is therefore cut into four runs of neighbours, and kernels take one row of each at a time: four streams without a gap.
 
 use crate::matmul::ahead::prefetch;
 use crate::matmul::panel::{LINE_BYTES, RowsArgs};
@@ -10,8 +10,8 @@ use std::arch::x86_64::*;
 /// Rows at a time.
 pub(in crate::x86) const STREAMS: usize = 4;
 
-/// How lines that streams will need are fetched: into the second cache, else into the nearest. It is a parameter of kernels, since a
-/// choice at each line would cost more than what it chooses.
+/// Where lines that streams will need are fetched to: the second-level cache, or the nearest. It is a parameter of kernels, since a
+/// choice at each line would cost more than it gains.
 pub(in crate::x86) struct Fetch<const SECOND: bool>;
 
 impl<const SECOND: bool> Fetch<SECOND> {
@@ -24,8 +24,8 @@ impl<const SECOND: bool> Fetch<SECOND> {
     /// Q8_0 44, 43, 40, 30; IQ4_XS 37, 40, 39, 27; BF16 52, 53, 42, 44. Q8_0 with 1536 bytes into the nearest cache: 36.
     const AHEAD_BYTES: usize = if SECOND { 768 } else { 1536 };
 
-    /// Fetches the lines that a stream needs soon after the `n_bytes` from `at`. A line that begins in them and ends behind is left to
-    /// the processor's own prefetcher: a line asked for twice takes a buffer for misses twice.
+    /// Fetches the lines that a stream needs soon after the `n_bytes` from `at`. A line that begins in them and ends after them is
+    /// left to the processor's own prefetcher: a line requested twice takes a buffer for misses twice.
     #[inline(always)]
     pub(in crate::x86) fn after(at: *const u8, n_bytes: usize) {
         let at = at.wrapping_add(Self::AHEAD_BYTES);
@@ -45,11 +45,11 @@ impl<const SECOND: bool> Fetch<SECOND> {
     }
 }
 
-/// Gives `sum` the addresses of four rows and their sums so far, from zero where `from_zero`, and stores what it returns, for all
-/// rows. It is always inlined, so that it has the features of its caller, as `sum` does.
+/// Passes `sum` the addresses of four rows and their sums so far, from zero if `from_zero`, and stores its results, for all rows.
+/// It is always inlined, so that it has the features of its caller, as `sum` does.
 ///
 /// # Safety
-/// As [`crate::matmul::panel::RowsFn`]; `sum` may read what the rows hold.
+/// As [`crate::matmul::panel::RowsFn`]; `sum` may read the contents of the rows.
 #[inline(always)]
 pub(in crate::x86) unsafe fn each_four_rows<const SECOND: bool>(
     args: &RowsArgs,
@@ -76,7 +76,7 @@ pub(in crate::x86) unsafe fn each_four_rows<const SECOND: bool>(
             }
             let acc = sum(at, _mm_loadu_ps(sums.as_ptr()));
             _mm_storeu_ps(sums.as_mut_ptr(), acc);
-            // Only what a row's own place computed: the sum that a repetition began with may have been the finished one.
+            // Writes only rows at their own place: the sum that a repeated row began with may have been the finished one.
             for (place, sum) in places.into_iter().zip(sums) {
                 if place <= last {
                     args.out.add(place).write(sum);

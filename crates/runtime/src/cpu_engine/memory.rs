@@ -1,4 +1,4 @@
-//! What an engine would take, without setting one up.
+//! Memory requirements of an engine, computed without creating one.
 
 use super::EngineOptions;
 use crate::execute::Executor;
@@ -7,14 +7,14 @@ use crate::load::LoadedModel;
 use crate::{CpuEngine, Error};
 use millrace_model::{Model, ModelConfig};
 
-/// Memory of an engine beside the weights.
+/// Memory of an engine besides the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineMemory {
     /// Tokens a sequence may hold.
     pub n_ctx: usize,
     /// Bytes of the full cache of keys and values; saturates.
     pub kv_bytes: usize,
-    /// Slots for states of recurrent layers, part of the cache: each keeps those of a sequence behind a page's end.
+    /// Slots for states of recurrent layers, part of the cache: each keeps those of a sequence after a page's end.
     pub n_state_slots: usize,
     /// Bytes of a slot; 0 for a model without such layers.
     pub state_slot_bytes: usize,
@@ -23,18 +23,18 @@ pub struct EngineMemory {
 }
 
 impl CpuEngine {
-    /// The memory that [`CpuEngine::new`] would lay out. Nothing is allocated, so any context can be
-    /// asked for.
+    /// The memory that [`CpuEngine::new`] would allocate. Nothing is allocated, so any context may
+    /// be requested.
     ///
     /// # Errors
-    /// As [`CpuEngine::new`], except for want of memory.
+    /// As [`CpuEngine::new`], except for lack of memory.
     pub fn memory(model: &LoadedModel, options: &EngineOptions) -> Result<EngineMemory, Error> {
         EngineMemory::of(model.model(), options)
     }
 }
 
 impl EngineMemory {
-    /// Of a model without its weights.
+    /// Memory for a model without its weights.
     pub(crate) fn of(model: &Model, options: &EngineOptions) -> Result<EngineMemory, Error> {
         let sizes = sizes(&model.config, options)?;
         let (n_state_slots, state_slot_bytes) = KvCache::slots_of(&model.graph, sizes)?;
@@ -51,7 +51,7 @@ impl EngineMemory {
 /// Positions are 32 bits wide in the kernels.
 const MAX_CTX: usize = (1 << 31) - 1;
 
-/// The sizes that the options ask for, checked.
+/// The sizes that the options request, checked.
 pub(super) fn sizes(config: &ModelConfig, options: &EngineOptions) -> Result<KvSizes, Error> {
     let usual = config.usual_context();
     let n_ctx = options
@@ -85,7 +85,7 @@ pub(super) fn sizes(config: &ModelConfig, options: &EngineOptions) -> Result<KvS
     })
 }
 
-/// Refuses a context in which positions would turn otherwise than the model's RoPE asks.
+/// Refuses a context in which positions would rotate differently from the model's RoPE.
 pub(crate) fn check_rope(config: &ModelConfig, n_ctx: usize) -> Result<(), Error> {
     let mut config = config.clone();
     config.choose_rope(n_ctx);

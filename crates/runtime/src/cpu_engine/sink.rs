@@ -15,7 +15,7 @@ pub(super) struct ChunkSink<'a> {
 }
 
 impl ChunkSink<'_> {
-    /// Gives each item that asks its rows of a value of all of the chunk's.
+    /// Passes each item that requests a value its rows, out of those of the whole chunk.
     fn hand_over(
         &mut self,
         rows: &[f32],
@@ -55,7 +55,7 @@ impl PassSink for ChunkSink<'_> {
     }
 
     fn logits(&mut self, rows: &[f32], width: usize) {
-        // A span's wanted rows are one range: all of it, or its last.
+        // A span's requested rows are one range: all of it, or its last row.
         let mut rest = rows;
         for (span, source) in self.chunk.spans.iter().zip(self.sources) {
             let wanted = &self.chunk.logit_rows[self.n_rows..];

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
-/// What is wrong with a file of cached keys and values, or with its folder.
+/// Fault of a file of cached keys and values, or of its folder.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum DiskError {
         /// The version of this build.
         expected: u32,
     },
-    /// The file is shorter or longer than it says.
+    /// The file is shorter or longer than its header states.
     #[error(
         "{}: expected {expected_bytes} bytes, found {found_bytes}: it was cut or written over; remove it to begin anew",
         path.display()
@@ -46,19 +46,19 @@ pub enum DiskError {
     Length {
         /// The file.
         path: PathBuf,
-        /// Bytes that it says it has.
+        /// Bytes according to its header.
         expected_bytes: u64,
         /// Bytes that it has.
         found_bytes: u64,
     },
-    /// The file's bytes are not those that were written.
+    /// The file's bytes differ from those that were written.
     #[error("{}: damaged {part}: {problem}; remove it to begin anew", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Which part of it.
+        /// The damaged part.
         part: &'static str,
-        /// What is wrong.
+        /// Description of the fault.
         problem: String,
     },
     /// The file belongs to another model or setting.
@@ -69,13 +69,13 @@ pub enum DiskError {
     Other {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
         /// The file's.
         found: String,
         /// The engine's.
         expected: String,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
     /// The file holds more tokens than a sequence may.
@@ -91,7 +91,7 @@ pub enum DiskError {
         /// Tokens that a sequence may hold.
         n_ctx: usize,
     },
-    /// Another process has it.
+    /// Another process has locked it.
     #[error("{} is in use by another process; wait for its end, or name another", path.display())]
     Busy {
         /// The file or folder.

@@ -1,17 +1,17 @@
-//! The form of a file of cached keys and values.
+//! Format of a file of cached keys and values.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
 //! | 8 | `MILLRKV` and a zero |
-//! | 4 | version, as all numbers with the least byte first |
+//! | 4 | version, little-endian like all numbers |
 //! | 4 | length of the header |
-//! | so many | the header: JSON of [`FileHeader`] |
+//! | its length | the header: JSON of [`FileHeader`] |
 //! | 4 | CRC-32 of all bytes before |
-//! | as the header says | contents |
+//! | in the header | contents |
 //! | 4 | CRC-32 of the contents |
 //!
-//! Nothing follows. A CRC-32 finds every change within 32 bits, and others but for one of 2³²; it guards against accidents and
-//! not against forgers, who may write what numbers they like. Lengths are compared with the file's before anything is allocated.
+//! Nothing follows. A CRC-32 finds every change within 32 bits, and all but one in 2³² of the others. It guards against accidents
+//! and not against forgers, who may write any numbers. Lengths are compared with the file's before anything is allocated.
 
 use super::{CacheIdentity, DiskError};
 use millrace_format::output::AtomicFile;
@@ -34,18 +34,18 @@ const SUM_BYTES: u64 = 4;
 /// The longest header: one of a few hundred bytes and some for each group of layers.
 const MAX_HEADER_BYTES: u32 = 1 << 16;
 
-/// What a file says of itself.
+/// Header of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileHeader {
-    /// Who wrote it.
+    /// Identity of the writer.
     pub(crate) identity: CacheIdentity,
-    /// What its contents are.
+    /// Description of its contents.
     pub(crate) contents: FileContents,
     /// Bytes of its contents.
     pub(crate) contents_bytes: u64,
 }
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum FileContents {
@@ -114,7 +114,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Puts all on the disk, and gives the file its name. Returns its bytes.
+    /// Flushes everything to disk, and gives the file its name. Returns its size in bytes.
     pub(crate) fn commit(mut self) -> Result<u64, DiskError> {
         self.write_sum()?;
         let FileWriter {
@@ -137,7 +137,7 @@ fn of_format(path: &Path, error: millrace_format::Error) -> DiskError {
     DiskError::io("write", path)(source)
 }
 
-/// Reads a file. What it read counts only once [`FileReader::finish`] has said so.
+/// Reads a file. The data is valid only once [`FileReader::finish`] has succeeded.
 pub(crate) struct FileReader {
     file: BufReader<File>,
     sum: crc32fast::Hasher,
@@ -147,7 +147,7 @@ pub(crate) struct FileReader {
 }
 
 impl FileReader {
-    /// Reads the header of a file that `identity` wrote; `None` if there is no file.
+    /// Reads the header of a file that `identity` wrote; `None` if the file does not exist.
     pub(crate) fn open(
         path: &Path,
         identity: &CacheIdentity,

@@ -1,4 +1,4 @@
-//! Who computed cached keys and values: all that their bits depend on, but for the tokens.
+//! Identity of cached keys and values: everything but the tokens that their bits depend on.
 
 use super::DiskError;
 use crate::kv::PAGE_TOKENS;
@@ -24,14 +24,14 @@ pub struct CacheIdentity {
     pub kv_type: String,
     /// Tokens of a page.
     pub page_tokens: usize,
-    /// SHA-256 of the shapes of what layers keep.
+    /// SHA-256 of the shapes of the layers' memory.
     pub layers: String,
-    /// SHA-256 of a sequence's LoRA adapters; nothing without any, and of a folder, whose pages have a scope.
+    /// SHA-256 of a sequence's LoRA adapters. Empty if there are none, and for a folder, whose pages have a scope.
     pub adapters: String,
 }
 
 impl CacheIdentity {
-    /// Reads every weight once. `layers` says what layers keep, by group.
+    /// Reads every weight once. `layers` describes the memory of the layers, by group.
     pub(crate) fn of(
         model: &LoadedModel,
         level: Level,
@@ -67,7 +67,7 @@ impl CacheIdentity {
         hex(&Sha256::digest(text)[..12])
     }
 
-    /// Refuses what another identity wrote, by the first thing that differs.
+    /// Refuses data of another identity, by the first property that differs.
     pub(crate) fn check(&self, found: &CacheIdentity, path: &Path) -> Result<(), DiskError> {
         let begin = "remove it to begin anew, or name another file";
         let rows = [
@@ -112,7 +112,7 @@ impl CacheIdentity {
     }
 }
 
-/// What people need of a digest; anything else as it is.
+/// The part of a digest that people need; any other text unchanged.
 fn short(text: &str) -> String {
     match text.len() {
         0 => "none".to_owned(),
@@ -140,7 +140,7 @@ fn model_digest(model: &LoadedModel) -> String {
 /// Hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string takes all that is written.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -5,21 +5,21 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-/// A file that one process has locked. The system gives the lock up when the process ends, however it ends.
+/// A file that one process has locked. The system releases the lock when the process ends, in whatever way.
 #[derive(Debug)]
 pub struct FileLock {
     /// Holds the lock while it is open.
     _file: File,
     path: PathBuf,
-    /// Whether nothing is to be left behind.
+    /// Whether the file is removed with the lock.
     is_temporary: bool,
 }
 
 impl FileLock {
-    /// Locks a file that is replaced as a whole, by a hidden file beside it that goes with the lock.
+    /// Locks a file that is replaced as a whole, by a hidden file beside it that is removed with the lock.
     ///
     /// # Errors
-    /// [`DiskError::Busy`]; [`DiskError::Io`] where no file can be made.
+    /// [`DiskError::Busy`]; [`DiskError::Io`] if no file can be created.
     pub fn beside(path: &Path) -> Result<FileLock, DiskError> {
         let mut name = OsString::from(".");
         name.push(path.file_name().unwrap_or_default());
@@ -49,7 +49,7 @@ impl FileLock {
                 }
                 Err(TryLockError::Error(error)) => return Err(DiskError::io("lock", path)(error)),
             }
-            // Whoever held it before may have removed it meanwhile: then the lock is on a file without a name.
+            // The previous holder may have removed the file meanwhile: then the lock is on a file without a name.
             if is_same(&file, path) {
                 return Ok(FileLock {
                     _file: file,
@@ -81,7 +81,7 @@ fn is_same(_: &File, _: &Path) -> bool {
 impl Drop for FileLock {
     fn drop(&mut self) {
         if self.is_temporary {
-            // While the lock is held: what another process makes afterwards is its own.
+            // While the lock is held: a file that another process makes afterwards belongs to that process.
             let _ = fs::remove_file(&self.path);
         }
     }

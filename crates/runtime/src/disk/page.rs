@@ -1,4 +1,4 @@
-//! What pages on disk are called, and what they are of.
+//! Names of pages on disk, and the tokens they belong to.
 
 use super::file::FileContents;
 use super::identity::hex;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 pub(crate) struct PageKey([u8; 16]);
 
 impl PageKey {
-    /// The key of a page behind another.
+    /// The key of a page after `parent`.
     pub(crate) fn of(scope: u64, parent: Option<PageKey>, tokens: &[u32]) -> PageKey {
         let mut hasher = Sha256::new();
         hasher.update(scope.to_le_bytes());
@@ -57,7 +57,7 @@ impl PageName {
             depth: parts.next()?.parse().ok()?,
             group: parts.next()?.parse().ok()?,
         };
-        // What would be written otherwise is not ours.
+        // A name that would be written differently is not of this program.
         (found.file_name() == name).then_some(found)
     }
 }

@@ -9,7 +9,7 @@ use crate::sequences::SeqId;
 use crate::shell::Shell;
 use std::path::Path;
 
-/// Writes what is kept of a sequence, with a note.
+/// Writes the memory of a sequence, with a note.
 pub(crate) fn save(
     shell: &Shell,
     identity: &CacheIdentity,
@@ -41,7 +41,7 @@ pub(crate) fn save(
     Ok(())
 }
 
-/// Makes a sequence hold what a file has, and returns the note; `None` if there is no file.
+/// Loads a sequence from a file, and returns the note; `None` if the file does not exist.
 pub(crate) fn load(
     shell: &mut Shell,
     identity: &CacheIdentity,

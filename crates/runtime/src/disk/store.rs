@@ -1,8 +1,8 @@
 //! A folder of pages that outlive the process.
 //!
-//! A page of a group of layers is a file, named by a hash of its tokens and all before them. Files are written on a thread of
-//! their own, one at a time and whole or not at all, so a folder is good whenever the process ends. Where they take more room
-//! than is allowed, those go that were used longest ago, and of one age the ends of texts before their beginnings.
+//! A page of a group of layers is a file, named by a hash of its tokens and all before them. A separate thread writes files,
+//! one at a time and atomically, so a folder is valid whenever the process ends. If files take more room than is allowed, the
+//! least recently used ones are removed. Among pages of the same age, the ends of texts go before their beginnings.
 
 use super::file::{FileHeader, FileReader, FileWriter};
 use super::page::{PageAt, PageName, PageText};
@@ -16,10 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes that may wait to be written; who has more waits.
+/// Bytes that may wait to be written; a caller with more blocks.
 const MAX_WAITING_BYTES: u64 = 256 << 20;
 
-/// Is told what is wrong with the folder, when something is: a line for whoever runs the program.
+/// Receives a message about a fault of the folder: a line for the person who runs the program.
 pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Where pages are kept, and how many.
@@ -27,9 +27,9 @@ pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct PageFolder {
     /// The folder; one of each model and setting is made in it.
     pub path: PathBuf,
-    /// Bytes that the pages of a model may take.
+    /// Maximum bytes of the pages of a model.
     pub max_bytes: u64,
-    /// Is told of pages that are damaged or cannot be written. Neither changes an answer: the prompt is read again.
+    /// Receives messages about pages that are damaged or cannot be written. Neither changes an answer: the prompt is read again.
     pub warn: Warn,
 }
 
@@ -80,7 +80,7 @@ struct StoreShared {
     has_room: Condvar,
 }
 
-/// What the thread does.
+/// Tasks of the writing thread.
 enum StoreTask {
     Write {
         name: PageName,
@@ -92,7 +92,7 @@ enum StoreTask {
     Touch(Vec<PageName>, SystemTime),
 }
 
-/// The pages of one engine on disk. Dropped, it writes what waits.
+/// The pages of one engine on disk. Dropping it writes the waiting pages.
 pub(crate) struct PageStore {
     shared: Arc<StoreShared>,
     tasks: Option<mpsc::Sender<StoreTask>>,
@@ -101,10 +101,10 @@ pub(crate) struct PageStore {
 }
 
 impl PageStore {
-    /// Opens the folder of an identity, or makes it.
+    /// Opens the folder of an identity, or creates it.
     ///
     /// # Errors
-    /// [`DiskError::Busy`] where another process or engine has it; a folder that cannot be made or read.
+    /// [`DiskError::Busy`] if another process or engine uses it; a folder that cannot be created or read.
     pub(crate) fn open(at: &PageFolder, identity: &CacheIdentity) -> Result<PageStore, DiskError> {
         let folder = at.path.join(identity.folder_name());
         make_private(&folder).map_err(DiskError::io("make", &folder))?;
@@ -142,8 +142,8 @@ impl PageStore {
         found.is_some_and(|found| found.is_written)
     }
 
-    /// Has a page written that was used at a time, and waits where much is to be written already. Pages of a text have one time,
-    /// so that its end goes before its beginning where there is no room for both.
+    /// Queues a page that was last used at that time, and blocks while too much is waiting. Pages of a text have one time, so
+    /// that its end goes before its beginning if there is no room for both.
     pub(crate) fn put(&self, page: PageAt, used: SystemTime, text: PageText<'_>, bytes: Vec<u8>) {
         let name = page.name();
         let n_bytes = bytes.len() as u64;
@@ -193,8 +193,8 @@ impl PageStore {
         self.send(StoreTask::Touch(touched, now));
     }
 
-    /// Reads a page by `read`, which is given a reader and takes all bytes of the page from it. False if it is not there, or is
-    /// damaged: then it is removed, and whoever runs the program is told.
+    /// Reads a page with `read`, which must take all bytes of the page from the reader it gets. False if the page does not
+    /// exist or is damaged; a damaged page is removed, and the warning callback is called.
     pub(crate) fn read(
         &self,
         page: PageAt,
@@ -292,7 +292,7 @@ impl StoreShared {
         }
     }
 
-    /// Writes a page where there is room for it; returns the bytes of its file. `None` if there is no room, or it cannot be written.
+    /// Writes a page if there is room for it; returns the size of its file. `None` if there is no room, or it cannot be written.
     fn write(
         &self,
         name: PageName,
@@ -323,7 +323,7 @@ impl StoreShared {
             .ok()
     }
 
-    /// Removes pages until all fit, those that wait to be written among them. False if a file cannot be removed.
+    /// Removes pages until all fit, including those that wait to be written. False if a file cannot be removed.
     fn make_room(&self) -> bool {
         loop {
             let name = {
@@ -349,7 +349,7 @@ impl StoreShared {
             let file = File::options()
                 .append(true)
                 .open(self.folder.join(name.file_name()));
-            // It only orders pages by age: one that was removed meanwhile has none.
+            // The time only orders pages by age. A page that was removed meanwhile has none.
             let _ = file.and_then(|file| file.set_modified(now));
         }
     }
@@ -360,7 +360,7 @@ fn micros(time: SystemTime) -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Makes a folder that nobody else can read: pages tell what was said.
+/// Creates a folder that only its owner can read: pages reveal conversations.
 fn make_private(folder: &Path) -> std::io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -369,7 +369,7 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-/// The pages of a folder; removes what an interrupted process left half written.
+/// The pages of a folder; removes files that an interrupted process left incomplete.
 fn list(folder: &Path) -> std::io::Result<StoreState> {
     let mut state = StoreState::default();
     for entry in fs::read_dir(folder)? {

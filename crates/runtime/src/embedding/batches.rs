@@ -6,11 +6,11 @@ use crate::engine::{BatchItem, Engine, ItemRows, LogitsFor, StepSink};
 use crate::sequences::SeqId;
 
 impl Embedder {
-    /// Embeddings of the tokens of texts, as [`embed`](Embedder::embed) makes each. `done` gets the number of a text and
+    /// Embeddings of the tokens of texts, each as from [`embed`](Embedder::embed). `done` gets the index of a text and
     /// its embedding, the longest text first.
     ///
     /// # Errors
-    /// Before any work: a text of no tokens, or of more than the context holds. Those of a step, and of `done`.
+    /// Before any work: a text without tokens, or with more than the context holds. The errors of a step, and of `done`.
     pub fn embed_all(
         &self,
         engine: &mut dyn Engine,
@@ -23,7 +23,7 @@ impl Embedder {
         })
     }
 
-    /// The same with what was pooled, before it is brought to length 1.
+    /// The same with the pooled rows, before they are scaled to length 1.
     ///
     /// # Errors
     /// As [`embed_all`](Embedder::embed_all).
@@ -91,7 +91,7 @@ impl Embedder {
     }
 }
 
-/// How many of the first texts share a pass: at least one, and no more tokens than a pass takes.
+/// How many of the first texts share a pass: at least one, and no more tokens than fit a pass.
 fn fitting(order: &[usize], texts: &[Vec<u32>], (max_texts, max_tokens): (usize, usize)) -> usize {
     let mut n_tokens = 0usize;
     let fits = |index: &&usize| {

@@ -1,4 +1,4 @@
-//! What stands before texts of which embeddings are made, as folders of sentence-transformers name it.
+//! Prompts put before texts to embed, as folders of sentence-transformers name them.
 
 use crate::{Error, LoadedModel};
 use millrace_model::sentence;
@@ -13,7 +13,7 @@ pub struct EmbeddingPrompts {
 }
 
 impl EmbeddingPrompts {
-    /// Those of its folder, or of a GGUF file that was made of one here.
+    /// Prompts of its folder, or of a GGUF file that was converted from one here.
     ///
     /// # Errors
     /// As [`sentence::config_of`].
@@ -39,7 +39,7 @@ impl EmbeddingPrompts {
         }
     }
 
-    /// What stands before a text where no name is given: nothing, unless the folder names one.
+    /// The prompt if no name is given: empty, unless the folder names a default.
     pub fn usual(&self) -> &str {
         &self.usual
     }
@@ -47,7 +47,7 @@ impl EmbeddingPrompts {
     /// The prompt of that name.
     ///
     /// # Errors
-    /// What to say where there is none: the names that there are.
+    /// A message with the existing names, if this one does not exist.
     pub fn named(&self, name: &str) -> Result<&str, String> {
         self.by_name.get(name).map(String::as_str).ok_or_else(|| {
             let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();

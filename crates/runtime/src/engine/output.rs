@@ -1,11 +1,11 @@
-//! What a step computed, kept.
+//! Collected results of a step.
 
 use std::ops::Range;
 
 use super::{ItemRows, StepShape, StepSink};
 
-/// Collects what a step computes, by batch item. Kept from step to step it keeps its memory; each step
-/// replaces what it held.
+/// Collects the results of a step, by batch item. Reused between steps, it keeps its memory; each step
+/// replaces its contents.
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
     vocab_size: usize,
@@ -25,13 +25,13 @@ impl StepOutput {
         &self.logits[self.ranges[item].clone()]
     }
 
-    /// Hidden states of item `item`, if it asked: `[n_layers + 1]` of `[n_tokens, d_model]`; the
+    /// Hidden states of item `item`, if requested: `[n_layers + 1]` of `[n_tokens, d_model]`; the
     /// first is the embeddings as they enter the first block.
     pub fn hidden(&self, item: usize) -> &[Vec<f32>] {
         &self.hidden[item]
     }
 
-    /// What enters the head for item `item`, if it asked: `[n_tokens, d_model]`.
+    /// The head's input for item `item`, if requested: `[n_tokens, d_model]`.
     pub fn head_input(&self, item: usize) -> &[f32] {
         &self.head_input[item]
     }

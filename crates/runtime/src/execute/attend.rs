@@ -74,8 +74,8 @@ pub(super) fn attend(
     *memory = recycle(runs);
 }
 
-/// The memory of a list of runs, for runs of another lifetime (`To` is `Run` but for that). Collecting from a vector's own iterator
-/// reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
+/// Reuses the memory of a list of runs for runs of another lifetime (`To` is `Run` except for that). Collecting from a vector's own
+/// iterator reuses its memory, though the library does not promise it; `tests/allocation.rs` watches.
 pub(super) fn recycle<Run, To>(mut runs: Vec<Run>) -> Vec<To> {
     runs.clear();
     runs.into_iter()

@@ -1,4 +1,4 @@
-//! What a pass computes: rows of tokens by sequence, and the buffers that hold values of them.
+//! Input of a pass: rows of tokens by sequence, and the buffers for their values.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,24 +34,24 @@ pub(crate) struct Chunk {
     pub(crate) tokens: Vec<u32>,
     /// The images that some rows are of, in order.
     pub(crate) images: Vec<ImageRows>,
-    /// Those of them that see each other: in layers with a window, and in the others.
+    /// Rows of images that see each other: in layers with a window, and in the others.
     blocks: [Vec<Range<usize>>; 2],
     /// The tokens with something of the vocabulary in place of images' rows.
     pub(super) ids: Vec<u32>,
-    /// Positions as RoPE takes them; those of the cache are the spans'.
+    /// Positions for RoPE; spans hold the positions in the cache.
     pub(crate) positions: Vec<u32>,
     /// Rows that have a position on each of three axes.
     pub(super) planes: Vec<PlaneRows>,
     pub(crate) spans: Vec<RunSpan>,
     /// Rows with adapters, ascending.
     pub(crate) adapted: Vec<AdaptedRows>,
-    /// Rows whose logits are wanted, ascending.
+    /// Rows whose logits are needed, ascending.
     pub(crate) logit_rows: Vec<usize>,
     /// Whether every hidden state is to be captured.
     pub(crate) hidden: bool,
-    /// Whether what enters the head is.
+    /// Whether the head's input is to be captured.
     pub(crate) head_input: bool,
-    /// A row for each token, where the graph takes one.
+    /// A row for each token, if the graph takes one.
     pub(crate) given: Vec<f32>,
 }
 
@@ -106,7 +106,7 @@ impl Chunk {
     /// The same in a model whose positions have three axes; `before` are the tokens of the sequence before the chunk.
     pub(crate) fn push_places(&mut self, before: &[u32], first_pos: usize) {
         let row = self.positions.len();
-        // A sequence's spans lie one behind the other.
+        // A sequence's spans follow each other.
         let first_row = row - (first_pos - before.len());
         let mut positions = Positions::behind(before);
         for token in &self.tokens[first_row..row] {
@@ -117,11 +117,11 @@ impl Chunk {
     }
 }
 
-/// Takes what a pass hands back.
+/// Receives the results of a pass.
 pub(crate) trait PassSink {
     /// Rows `[m, d_model]` of hidden state `index` (see [`Graph::hidden`](millrace_graph::Graph::hidden)).
     fn hidden(&mut self, index: usize, rows: &[f32]);
-    /// Rows `[m, d_model]` of what enters the head.
+    /// Rows `[m, d_model]` of the head's input.
     fn head_input(&mut self, rows: &[f32]);
     /// Some of the wanted logit rows `[_, vocab]`, of `width` elements; calls come in the order of the
     /// rows.

@@ -31,7 +31,7 @@ pub(super) struct Compute<'a> {
 }
 
 impl Compute<'_> {
-    /// An op that has a kernel for itself, or else the graph's definition of it.
+    /// An op with its own kernel, or otherwise the graph's definition of it.
     pub(super) fn run(
         &self,
         buffers: &mut PassBuffers,
@@ -89,7 +89,7 @@ impl Compute<'_> {
             for (rows, input) in inputs.iter_mut().zip(self.inputs) {
                 *rows = buffers.rows(*input, self.m);
             }
-            // Two spans of a sequence are two runs of the kernel, which knows no order among those of one.
+            // Two spans of a sequence are two runs of the kernel, which defines no order among the runs of one.
             for is_replay in [true, false] {
                 let spans = self
                     .chunk
@@ -109,7 +109,7 @@ impl Compute<'_> {
         *memory = recycle(runs);
     }
 
-    /// Copies the state of this op before a span, while it is near, if the span is to leave it behind.
+    /// Copies the state of this op before a span into the snapshot, while it is in the cache, if the span takes one.
     fn take_snapshot(&self, cache: &mut CacheParts<'_>, span: &RunSpan) {
         if let (true, SequenceMemory::State(state)) = (span.takes_snapshot, self.node.op.memory()) {
             let from = cache.tables.state_slot(span.seq, span.first_pos);

@@ -1,4 +1,4 @@
-//! Attention of an encoder: the tokens of a text see each other, and nothing is kept of them.
+//! Attention of an encoder: the tokens of a text see each other, and no memory of them is kept.
 
 use super::chunk::{Chunk, PassBuffers};
 use super::plan::Register;
@@ -18,7 +18,7 @@ pub(super) struct TextPages {
 }
 
 impl TextPages {
-    /// Slabs of at least so many pages. `None` without the memory for them.
+    /// Slabs of at least that many pages. `None` if there is no memory for them.
     fn fit(&mut self, layout: &KvLayout, n_pages: usize) -> Option<&mut (KvBuffer, KvBuffer)> {
         let needed = n_pages.checked_mul(layout.page_bytes())?;
         if needed > self.slab_bytes || self.slabs.is_none() {
@@ -56,7 +56,7 @@ pub(super) fn attend(
     });
 }
 
-/// By the kernel that attends to pages, within each text's rows. `None` where that does not take the heads.
+/// Uses the kernel that attends to pages, within each text's rows. `None` if the kernel does not support the heads.
 fn by_pages(
     cpu: &Cpu,
     texts: &[Range<usize>],
@@ -120,8 +120,8 @@ struct TextParts<'a> {
     blocks: Vec<Range<usize>>,
 }
 
-/// The last rows of each text see its end: they are a block, each with a window that begins where it reaches to. A row
-/// before them is computed as a causal one at the last position that it sees, whose window is all that it reaches.
+/// Splits texts for the causal kernel. The last rows of each text see its end: they are a block, each with a window that begins at
+/// its reach. An earlier row is computed as a causal row at the last position that it sees, with a window over its whole reach.
 fn parts<'a>(texts: &[KvRun<'a>], reach: Option<usize>) -> Vec<TextParts<'a>> {
     let n_before = |text: &KvRun<'_>| match (text.rows.len(), reach) {
         (n, Some(reach)) if reach + 1 < n => n - reach,
@@ -157,10 +157,10 @@ fn parts<'a>(texts: &[KvRun<'a>], reach: Option<usize>) -> Vec<TextParts<'a>> {
     parts
 }
 
-/// Sums side by side in a dot product: as many as a compiler keeps in a register or two.
+/// Number of parallel sums in a dot product: as many as a compiler keeps in a register or two.
 const LANES: usize = 16;
 
-/// Each row with those that it reaches.
+/// Attends from each row to the rows within its reach.
 fn near(
     cpu: &Cpu,
     op: &EncoderAttention,
@@ -230,7 +230,7 @@ mod tests {
     use millrace_kernels::CpuOptions;
     use millrace_testkit::rng::Rng;
 
-    /// Every reach beside every length, with company: the kernel's rows are those by definition.
+    /// Every reach with every length, beside other texts: the kernel's rows equal those of the definition.
     #[test]
     fn pages_hold_what_each_row_reaches() {
         let cpu = Cpu::new(CpuOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Products of which each token chooses the matrices, or each head has its own.
+//! Products whose matrices each token chooses, or whose heads each have their own matrix.
 
 use super::ops::{Ops, expert_matrix};
 use millrace_graph::{ExpertLinear, HeadLinear, Node, Op, Route, RouteScratch, WeightId, exact};
@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::attend::recycle;
 use super::plan::MAX_PARTS;
 
-/// What products of experts reuse from step to step.
+/// Scratch of expert products, reused from step to step.
 #[derive(Default)]
 pub(crate) struct ExpertScratch {
     activations: Activations,
@@ -51,7 +51,7 @@ impl ExpertScratch {
 }
 
 impl<'a> Ops<'a> {
-    /// Computes the op if it is one of these, over all rows; says whether it is.
+    /// Computes the op over all rows if it is such a product; returns whether it is.
     pub(super) fn by_products(&self, node: &Node, inputs: &[&[f32]], out: &mut [f32]) -> bool {
         let mut scratch = ExpertScratch::default();
         match &node.op {
@@ -64,7 +64,7 @@ impl<'a> Ops<'a> {
         true
     }
 
-    /// Products of one input and one choice. What a token gets does not depend on who shares its experts.
+    /// Products of one input and one choice. A token's results do not depend on the tokens that share its experts.
     pub(super) fn expert_linears<const N: usize>(
         &self,
         (x, choices): (&[f32], &[f32]),
@@ -101,7 +101,7 @@ impl<'a> Ops<'a> {
             ChosenProduct { matrices, out }
         });
         if self.model.reads_ahead() {
-            // All of them at once: a page that is missed while it is multiplied is waited for alone.
+            // All of them at once: a page that is missed during the product delays it by itself.
             for (matrix, _) in chosen.iter().flat_map(|product| &product.matrices) {
                 self.model.checkpoint().read_ahead(matrix.bytes());
             }
@@ -117,7 +117,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Applies experts' scales, and the biases behind them.
+    /// Applies experts' scales, then the biases.
     fn scale(&self, op: &ExpertLinear, uses: &[(usize, RowUse)], out: &mut [f32]) {
         let Some(scales) = op.scale.map(|scale| &self.vectors[scale.0]) else {
             return;
@@ -132,7 +132,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Choices of a few tokens, one after the other: `scores` has a row for each, and so has `out`.
+    /// Choices of a few tokens, one after the other: `scores` and `out` have a row for each.
     pub(super) fn choices(
         &self,
         op: &Route,
@@ -184,7 +184,7 @@ impl<'a> Ops<'a> {
         matmul_chosen(self.cpu, &parts, activations, gathered, rows, &mut product);
     }
 
-    /// A matrix of those that the executor has tried.
+    /// A matrix that the executor has validated.
     fn known_matrix(&self, weight: WeightId, expert: usize) -> WeightMatrix<'a> {
         expert_matrix(self.model, weight, expert)
             .expect("every matrix was checked when the executor was made")

@@ -1,4 +1,4 @@
-//! The logits: the last product, some rows at a time, and what changes them in place.
+//! The logits: the last product, some rows at a time, and the ops that change it in place.
 
 use millrace_graph::Op;
 use millrace_kernels::matmul::{Activations, Multiplication, matmul};
@@ -10,14 +10,14 @@ use super::products::known_matrix;
 use crate::Error;
 use crate::ranks::{Communicator, RankWork, StepTimer};
 
-/// Rows of logits computed at a time. A row is a vocabulary wide, so a whole chunk of them would be
-/// the largest buffer by far; more rows than this make the head hardly faster.
+/// Rows of logits computed at a time. A row is as wide as the vocabulary, so a whole chunk of rows
+/// would be the largest buffer by far. More rows than this hardly make the head faster.
 const HEAD_ROWS: usize = 128;
 
 /// Logits of up to [`HEAD_ROWS`] rows.
 pub(super) struct HeadBuffers {
     own: Vec<f32>,
-    /// Put together of those of all ranks; empty where there are no others.
+    /// Assembled from the logits of all ranks; empty if there are no others.
     of_all: Vec<f32>,
 }
 
@@ -43,7 +43,7 @@ impl HeadBuffers {
     }
 }
 
-/// The head of a plan, with what it computes with.
+/// The head of a plan, with the context of its ops.
 pub(super) struct HeadStep<'a> {
     pub(super) ops: Ops<'a>,
     pub(super) head: &'a Head,

@@ -1,4 +1,4 @@
-//! Ops that read what a sequence keeps, by their definition: a token after the other.
+//! Ops that read a sequence's memory, by their definition: one token after the other.
 
 use super::ops::Ops;
 use super::recurrent::{has_state_kernel, state_run};
@@ -9,7 +9,7 @@ use millrace_graph::{
 };
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
 
-/// What a sequence keeps, with room for the tokens that are computed.
+/// The memory of a sequence, with room for the tokens to be computed.
 pub(crate) struct Past<'a> {
     layers: &'a mut [LayerCache],
     states: &'a mut StateSlab,
@@ -19,7 +19,7 @@ pub(crate) struct Past<'a> {
 }
 
 impl<'a> Past<'a> {
-    /// Of that sequence.
+    /// The past of that sequence.
     pub(crate) fn of(cache: &'a mut CacheParts<'_>, seq: SeqId) -> Past<'a> {
         Past {
             layers: &mut *cache.layers,
@@ -31,8 +31,8 @@ impl<'a> Past<'a> {
 }
 
 impl Ops<'_> {
-    /// An op with memory over a span of tokens; `out` has all rows. Of one that shares a cache the queries are input
-    /// enough.
+    /// An op with memory over a span of tokens; `out` has all rows. An op that shares a cache needs only the queries
+    /// as input.
     pub(crate) fn over_memory(
         &self,
         node: &Node,
@@ -94,7 +94,7 @@ impl Ops<'_> {
             .over_keys(node, (tokens, &span), inputs, keys, out);
     }
 
-    /// Every token sees the others of its span.
+    /// Every token sees the other tokens of its span.
     fn over_all(
         &self,
         node: &Node,
@@ -113,7 +113,7 @@ impl Ops<'_> {
             .over_keys(node, (tokens, &span), inputs, keys, out);
     }
 
-    /// The state behind the last token of a page stays in that page's slot; the next page begins with a copy.
+    /// The state after the last token of a page stays in that page's slot; the next page begins with a copy.
     fn over_state(
         &self,
         node: &Node,

@@ -1,15 +1,15 @@
-//! The table of ops that have a fast kernel beside their definition. A row is all that one takes: generic code asks
-//! [`has_kernel`] and [`Ops::by_kernel`], which follow from it.
+//! The table of ops that have a fast kernel besides their definition. A new kernel needs only a row: generic code
+//! calls [`has_kernel`] and [`Ops::by_kernel`], which are generated from it.
 
 use super::ops::Ops;
 use millrace_graph::{self as graph, Glu, LayerNorm, Op, RmsNorm, Xielu};
 use millrace_kernels as kernels;
 
-/// What a kernel computes with.
+/// Arguments of a kernel.
 struct KernelCall<'a> {
     /// Positions of the rows.
     positions: &'a [u32],
-    /// The second input of an op that works in place, else the first.
+    /// The second input of an op that works in place, otherwise the first.
     other: &'a [f32],
     /// The result; where the op works in place it holds the input that is overwritten.
     out: &'a mut [f32],
@@ -18,7 +18,7 @@ struct KernelCall<'a> {
 /// Makes [`has_kernel`] and [`Ops::by_kernel`] of the rows: an op's pattern, and its kernel on `$ops` and `$call`.
 macro_rules! op_kernels {
     (|$ops:ident, $call:ident| $($op:pat => $kernel:expr,)+) => {
-        /// Whether a kernel computes the op, row by row, where its definition says it may lie in place.
+        /// Whether a kernel computes the op, row by row, in place where its definition allows it.
         #[allow(unused_variables)] // Rows name what their kernels read.
         pub(crate) fn has_kernel(op: &Op) -> bool {
             match op {
@@ -28,8 +28,8 @@ macro_rules! op_kernels {
         }
 
         impl Ops<'_> {
-            /// An op that [has a kernel](has_kernel), over all rows. Where it works in place `out` holds the input
-            /// that it overwrites, and `other` is its second; else `other` is its first.
+            /// Computes an op that [has a kernel](has_kernel), over all rows. If it works in place, `out` holds
+            /// the input that it overwrites, and `other` is its second; otherwise `other` is its first.
             pub(crate) fn by_kernel(
                 &self,
                 op: &Op,

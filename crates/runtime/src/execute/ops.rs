@@ -1,4 +1,4 @@
-//! One op over rows of f32 by its definition, and what kernels and definitions read of a model.
+//! One op over rows of f32 by its definition, and the data of a model that kernels and definitions read.
 
 use super::plan::PlanError;
 use super::planes::Planes;
@@ -12,7 +12,7 @@ use millrace_kernels::matmul::WeightMatrix;
 use millrace_kernels::{Cpu, RopeTable};
 use millrace_quant as quant;
 
-/// What definitions compute with: the numbers of a model's weights, and threads.
+/// Inputs of definitions besides values: the numbers of a model's weights, and threads.
 pub struct Numbers<'a> {
     /// The threads.
     pub cpu: &'a Cpu,
@@ -43,16 +43,16 @@ impl RowPool<f32> for Numbers<'_> {
     }
 }
 
-/// What ops compute with beside values.
+/// Inputs of ops besides values.
 #[derive(Clone, Copy)]
 pub(crate) struct Ops<'a> {
     pub(crate) cpu: &'a Cpu,
     pub(crate) model: &'a LoadedModel,
-    /// Weights that are read as vectors, by weight; empty for the others.
+    /// Vector weights, by weight; empty for the others.
     pub(crate) vectors: &'a [Vec<f32>],
     /// By the graph's tables.
     pub(crate) ropes: &'a [RopeTable],
-    /// Of rows with positions on three axes.
+    /// For rows with positions on three axes.
     pub(crate) planes: Planes<'a>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Ops<'a> {
         }
     }
 
-    /// Who computes ops by their definitions, rows side by side.
+    /// The executor of ops by their definitions, rows side by side.
     pub(super) fn executor(&self) -> Executor<'_, f32> {
         Executor {
             graph: self.graph(),
@@ -92,7 +92,7 @@ impl<'a> Ops<'a> {
     /// The weight as a matrix over the checkpoint's own bytes.
     ///
     /// # Errors
-    /// A shape or a format that kernels do not take.
+    /// A shape or a format that kernels do not support.
     pub(crate) fn matrix(&self, weight: WeightId) -> Result<WeightMatrix<'a>, Error> {
         matrix(self.model, weight)
     }

@@ -23,7 +23,7 @@ use crate::kv::CacheParts;
 use crate::load::LoadedModel;
 use crate::ranks::{Communicator, StepTimer};
 
-/// Tokens whose experts are chosen one after the other; those of more are shared out to threads.
+/// Up to this many tokens choose experts one after the other; more are shared out to threads.
 const FEW_CHOICES: usize = 16;
 
 /// A plan with everything it needs besides the matrices, which stay in the checkpoint.
@@ -34,7 +34,7 @@ pub(crate) struct Executor {
     activations: Activations,
     experts: ExpertScratch,
     attention: AttentionScratch,
-    /// Of encoders.
+    /// Pages for encoders.
     text_pages: TextPages,
     /// Empty between steps; kept for its memory.
     runs: Vec<KvRun<'static>>,
@@ -85,7 +85,7 @@ impl Executor {
         Ok(elems.saturating_mul(size_of::<f32>()))
     }
 
-    /// Computes one chunk: appends to what its sequences keep, and gives `sink` what was asked.
+    /// Computes one chunk: appends to the memory of its sequences, and passes the requested results to `sink`.
     pub(crate) fn run(
         &mut self,
         cpu: &Cpu,
@@ -121,7 +121,7 @@ impl Executor {
         self.head(rows, ranks, sink)
     }
 
-    /// Leaves of all that later steps read the rows whose logits are wanted.
+    /// Keeps only the rows whose logits are needed, in all values that later steps read.
     fn drop_rows(&mut self, chunk: &Chunk) {
         for &register in &self.plan.gather {
             self.buffers.gather(register, &chunk.logit_rows);
@@ -218,7 +218,7 @@ impl Executor {
         Ok(())
     }
 
-    /// What happens to states that a step leaves for the next layer: images add to them, and `sink` may want them.
+    /// Processes states between layers: images add to them, and `sink` may capture them.
     fn between_layers(&mut self, i: usize, rows: PassRows<'_>, sink: &mut dyn PassSink) {
         let PassRows { chunk, m, .. } = rows;
         let step = &self.plan.steps[i];
@@ -256,12 +256,12 @@ impl Executor {
     }
 }
 
-/// What ops read besides rows and matrices.
+/// Tables that ops read, besides rows and matrices.
 struct OpTables {
     /// Norm weights and biases as f32, by weight; empty for matrices.
     vectors: Vec<Vec<f32>>,
     ropes: Vec<RopeTable>,
-    /// Of models whose positions have three axes.
+    /// For models whose positions have three axes.
     planes: Vec<PlaneTables>,
 }
 
@@ -291,11 +291,11 @@ struct PassRows<'a> {
     cpu: &'a Cpu,
     model: &'a LoadedModel,
     chunk: &'a Chunk,
-    /// All tokens of the chunk, or those whose logits are wanted.
+    /// All tokens of the chunk, or those whose logits are needed.
     m: usize,
 }
 
-/// Tokens and positions of the rows whose logits are wanted.
+/// Tokens and positions of the rows whose logits are needed.
 struct WantedRows {
     ids: Vec<u32>,
     positions: Vec<u32>,
@@ -317,7 +317,7 @@ impl WantedRows {
         self.positions.extend(rows.map(|row| chunk.positions[*row]));
     }
 
-    /// The tokens of a step's rows, and where those of images stand.
+    /// The tokens of a step's rows, and the positions of image rows among them.
     fn tokens_of<'a>(&'a self, rows: PassRows<'a>) -> (Tokens<'a>, &'a [PlaneRows]) {
         let PassRows { chunk, m, .. } = rows;
         if m == chunk.tokens.len() {
@@ -331,12 +331,12 @@ impl WantedRows {
             ids: &self.ids,
             positions: &self.positions,
         };
-        // Behind the last attention nothing turns.
+        // Nothing rotates after the last attention.
         (tokens, &[])
     }
 }
 
-/// The tables of a model whose positions have three axes; none of another.
+/// The tables of a model whose positions have three axes; none for other models.
 fn plane_tables(model: &Model) -> Vec<PlaneTables> {
     let ropes = model.graph.ropes.iter();
     let tables = ropes.filter_map(|rope| {
@@ -346,7 +346,7 @@ fn plane_tables(model: &Model) -> Vec<PlaneTables> {
     tables.collect()
 }
 
-/// Adds to hidden state `index` what its images have for the layer that it leaves.
+/// Adds the summands of the images to hidden state `index`, for the layer before it.
 fn add_summands(
     buffers: &mut PassBuffers,
     chunk: &Chunk,
@@ -358,7 +358,7 @@ fn add_summands(
     };
     let out = buffers.rows_mut(register, m);
     for image in &chunk.images {
-        // Rows that nobody wants anything of may have been dropped.
+        // Unneeded rows may have been dropped.
         let kept = match m == chunk.tokens.len() {
             true => image.rows.clone(),
             false => places(&chunk.logit_rows, &image.rows),
@@ -379,7 +379,7 @@ fn add_summands(
     }
 }
 
-/// Where the rows of a range stand among those that are kept, which ascend.
+/// Positions of a range's rows among the kept rows, which ascend.
 fn places(kept: &[usize], rows: &Range<usize>) -> Range<usize> {
     let before = |end: usize| kept.partition_point(|row| *row < end);
     before(rows.start)..before(rows.end)

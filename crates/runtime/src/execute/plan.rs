@@ -1,15 +1,15 @@
 //! From an op graph to the steps the CPU engine runs.
 //!
-//! The plan is made once a model. It does three things the graph leaves open: linear layers that
-//! read the same value become one step (one quantisation of the input, one parallel region), values
-//! share buffers by lifetime with in-place updates where the input dies, and the point is found
-//! after which only the rows whose logits are wanted need to go on.
+//! The plan is made once for each model. It settles three things the graph leaves open. Linear
+//! layers that read the same value become one step (one quantisation of the input, one parallel
+//! region). Values share buffers by lifetime, with in-place updates where the input dies. After a
+//! certain point, only the rows whose logits are needed go on.
 
 use super::op_kernels::has_kernel;
 use crate::ranks::RankWork;
 use millrace_graph::{Graph, Linear, MatrixProduct, Node, Op, OpRole, ValueId, WeightId};
 
-/// A value's place: a scratch buffer, and the elements a token it takes there.
+/// A value's place: a scratch buffer, and the value's elements a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Register {
     pub(crate) buffer: usize,
@@ -35,11 +35,10 @@ pub(crate) struct ExpertPart {
     pub(crate) out: Register,
 }
 
-/// What a step does.
+/// Work of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StepKind {
-    /// A node by its op's kernel or definition. Where the op works in place one of the inputs is `out`, and no
-    /// other is.
+    /// A node by its op's kernel or definition. If the op works in place, exactly one of the inputs is `out`.
     Op {
         /// Index in the graph's nodes.
         node: usize,
@@ -59,7 +58,7 @@ pub(crate) enum StepKind {
 }
 
 impl StepKind {
-    /// What its time counts as where ranks share the model; `None` for what none of them is relieved of.
+    /// Category of its time if ranks share the model; `None` for work that ranks do not divide.
     pub(crate) fn rank_work(&self, graph: &Graph) -> Option<RankWork> {
         match self {
             StepKind::Linear { .. } | StepKind::Experts { .. } => Some(RankWork::Products),
@@ -77,9 +76,9 @@ impl StepKind {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ExecutionStep {
     pub(crate) kind: StepKind,
-    /// `(index into Graph::hidden, place)` to capture when asked for.
+    /// `(index into Graph::hidden, place)` to capture on request.
     pub(crate) hidden: Vec<(usize, Register)>,
-    /// The place of what enters the head, where the step computes it.
+    /// The place of the head's input, if the step computes it.
     pub(crate) head_input: Option<Register>,
 }
 
@@ -89,9 +88,9 @@ pub(crate) struct Head {
     pub(crate) x: Register,
     pub(crate) weight: WeightId,
     pub(crate) bias: Option<WeightId>,
-    /// Nodes behind it that change logits in place, by number.
+    /// Nodes after it that change logits in place, by index.
     pub(crate) tail: Vec<usize>,
-    /// The node behind those that puts logits of several ranks together, by number.
+    /// The node after those that assembles the logits of several ranks, by index.
     pub(crate) gather: Option<usize>,
 }
 
@@ -130,20 +129,20 @@ impl CpuPlan {
             Some(_) => head_of(graph).ok_or(PlanError::NoHead)?,
             None => graph.nodes.len(),
         };
-        // The head is no step.
+        // The head is not a step.
         let groups = group_products(&graph.nodes[..head]);
         PlanBuilder::new(graph, head, &groups).build()
     }
 }
 
-/// The linear layer behind which nothing but ops in place makes the logits, by number.
+/// Index of the linear layer after which only ops in place lead to the logits.
 fn head_of(graph: &Graph) -> Option<usize> {
     let is_linear = |node: &Node| plain(node).is_some();
     let head = graph.nodes.iter().rposition(is_linear)?;
     let mut logits = graph.nodes[head].output;
     for node in &graph.nodes[head + 1..] {
         if matches!(node.op, Op::AllGather(_)) && node.inputs == [logits] {
-            // The last: what reads the logits of all ranks is no op in place.
+            // It must be the last: an op that reads the logits of all ranks is not in place.
             return (graph.logits == Some(node.output)).then_some(head);
         }
         let is_in_place = node.inputs == [logits] && node.op.in_place() == [0];
@@ -158,8 +157,8 @@ fn head_of(graph: &Graph) -> Option<usize> {
 /// Nodes that run as one step, in execution order; more than one only for products that share their input.
 type FusionGroup = Vec<usize>;
 
-/// Hoists every op that is computed better beside others of its input to the first of them. It depends on nothing
-/// but its input, so the order stays valid.
+/// Hoists every op that is better computed together with others of its input to the first of them. It depends
+/// only on its input, so the order stays valid.
 fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
     let mut groups: Vec<FusionGroup> = Vec::new();
     let mut taken = vec![false; nodes.len()];
@@ -168,7 +167,7 @@ fn group_products(nodes: &[Node]) -> Vec<FusionGroup> {
             continue;
         }
         let mut group = vec![i];
-        // A step of its own computes several; any other op that shares its input goes alone.
+        // One step computes several of them; any other op that shares its input runs alone.
         let kind = step_product(node);
         if node.op.shares_input() && kind.is_some() {
             let same = |other: &Node| step_product(other) == kind && other.inputs == node.inputs;
@@ -188,7 +187,7 @@ fn plain(node: &Node) -> Option<&Linear> {
     node.op.product()?.plain()
 }
 
-/// The kind of product for which there is a step that computes several.
+/// The kind of product that one step can compute several of.
 #[derive(Clone, Copy, PartialEq)]
 enum StepProduct {
     Plain,
@@ -205,7 +204,7 @@ fn step_product(node: &Node) -> Option<StepProduct> {
 
 struct PlanBuilder<'g> {
     graph: &'g Graph,
-    /// The head's number; of a graph without one, as many as it has nodes.
+    /// The head's index; for a graph without one, the number of nodes.
     head: usize,
     groups: &'g [FusionGroup],
     /// For each value, the last group that reads it (`usize::MAX` for the head).
@@ -315,8 +314,8 @@ impl<'g> PlanBuilder<'g> {
         });
     }
 
-    /// The input that an op overwrites, one that dies here where there is one. A definition reads rows while it
-    /// writes, and so does an op that reads the same value twice.
+    /// The input that an op overwrites, preferably one that dies here. A definition reads rows while it writes,
+    /// and so does an op that reads the same value twice.
     fn place(&self, g: usize, op: &Op, inputs: &[ValueId]) -> Option<usize> {
         let is_read_once =
             |place: &usize| inputs.iter().filter(|v| **v == inputs[*place]).count() == 1;
@@ -371,8 +370,8 @@ impl<'g> PlanBuilder<'g> {
         self.register_of[value.0].expect("a checked graph writes every value before it is read")
     }
 
-    /// A buffer for a new value: the free one that fits tightest, else the widest free one grown,
-    /// else a new one.
+    /// A buffer for a new value: the tightest free one that fits, otherwise the widest free one
+    /// grown, otherwise a new one.
     fn allocate(&mut self, value: ValueId) -> Register {
         let width = self.graph.values[value.0].width;
         let free = self.free.iter().copied();

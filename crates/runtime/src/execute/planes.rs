@@ -1,7 +1,7 @@
 //! Rotation of rows that have positions on three axes: time, row and column of an image.
 //!
-//! Each pair of a head turns by the position on its own axis. A table of one axis leaves the pairs of the others as they are, to the
-//! bit: a pair that does not turn is multiplied by one and has zero added. So three turns are one.
+//! Each pair of a head rotates by the position on its own axis. A table of one axis leaves the pairs of the others unchanged, to the
+//! bit: such a pair is multiplied by one and has zero added. Three rotations in turn therefore make one.
 
 use millrace_graph::{Rope, RopeStyle, RotateHeads};
 use millrace_kernels::{Cpu, RopeTable, rope_from};
@@ -11,12 +11,12 @@ use crate::image::planes::PlaneRows;
 /// The tables of one rotation.
 pub(crate) struct PlaneTables {
     axes: [RopeTable; 3],
-    /// What multiplies all pairs, where something does.
+    /// Factor on all pairs, if there is one.
     factor: Option<RopeTable>,
 }
 
 impl PlaneTables {
-    /// Of a rotation whose pair `i` turns by axis `axes[i]`.
+    /// Tables of a rotation whose pair `i` rotates by axis `axes[i]`.
     pub(crate) fn new(rope: &Rope, axes: &[usize]) -> PlaneTables {
         let interleaved = rope.style == RopeStyle::Interleaved;
         let table = |inv_freq, factor| RopeTable::new(interleaved, inv_freq, factor);
@@ -33,17 +33,17 @@ impl PlaneTables {
     }
 }
 
-/// Rows with positions on three axes, and how they turn.
+/// Rows with positions on three axes, and their rotations.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Planes<'a> {
-    /// By the graph's tables; none in a model without such positions.
+    /// One for each of the graph's tables; none in a model without such positions.
     pub(crate) tables: &'a [PlaneTables],
     /// Ascending.
     pub(crate) rows: &'a [PlaneRows],
 }
 
 impl Planes<'_> {
-    /// Turns all rows: by their positions those of text, by those on three axes the others.
+    /// Rotates all rows: rows of text by their positions, the others by their positions on three axes.
     pub(super) fn rotate(
         &self,
         cpu: &Cpu,
@@ -83,7 +83,7 @@ mod tests {
     use millrace_graph::RopeId;
     use millrace_kernels::CpuOptions;
 
-    /// A row whose positions are equal on all axes turns as one of text does, to the bit; one whose positions differ does not.
+    /// A row with equal positions on all axes rotates like a row of text, to the bit; one with different positions does not.
     #[test]
     fn equal_positions_turn_as_text() {
         let cpu = Cpu::new(CpuOptions::default()).unwrap();

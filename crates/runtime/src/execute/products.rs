@@ -1,4 +1,4 @@
-//! Products with matrices of the checkpoint: linear layers, what adapters add to them, and experts.
+//! Products with matrices of the checkpoint: linear layers, the contributions of adapters to them, and experts.
 
 use millrace_graph::{self as graph, MatrixProduct};
 use millrace_kernels::Cpu;
@@ -11,15 +11,15 @@ use super::plan::{ExpertPart, LinearPart, Register};
 use crate::load::LoadedModel;
 use crate::lora::{self, AdaptedRows};
 
-/// The weight as a matrix, of those that [`Executor::new`](super::Executor::new) has tried.
+/// The weight as a matrix that [`Executor::new`](super::Executor::new) has validated.
 pub(super) fn known_matrix(model: &LoadedModel, weight: graph::WeightId) -> WeightMatrix<'_> {
     ops::matrix(model, weight).expect("every matrix was checked when the executor was made")
 }
 
-/// What adapters compute with, kept for its memory.
+/// Scratch of adapters, kept for its memory.
 #[derive(Default)]
 pub(super) struct AdapterScratch {
-    /// Rows with adapters among those that the pass goes on with.
+    /// Rows with adapters among the rows that are still computed.
     pub(super) adapted: Vec<AdaptedRows>,
     inner: Vec<f32>,
 }
@@ -94,7 +94,7 @@ impl Linears<'_> {
         }
     }
 
-    /// Adds what the rows' adapters say.
+    /// Adds the contributions of the rows' adapters.
     pub(super) fn adapt(
         &self,
         cpu: &Cpu,

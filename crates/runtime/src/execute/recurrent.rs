@@ -1,4 +1,4 @@
-//! The table of recurrent ops that have kernels beside their definitions. A row is all that one takes.
+//! The table of recurrent ops that have kernels besides their definitions. A new kernel needs only a row.
 
 use super::ops::Ops;
 use crate::kv::{PAGE_TOKENS, PageTables, StateSlab};
@@ -16,7 +16,7 @@ use std::ops::Range;
 /// Most inputs of an op that [has a kernel](has_state_kernel): those of Kimi delta attention and of RWKV 7.
 pub(super) const STATE_KERNEL_INPUTS: usize = 5;
 
-/// Neighbouring tokens of a sequence, as a kernel takes them.
+/// Neighbouring tokens of a sequence, in a kernel's form.
 pub(super) fn state_run(
     tables: PageTables<'_>,
     seq: SeqId,
@@ -31,7 +31,7 @@ pub(super) fn state_run(
     }
 }
 
-/// What a kernel computes with.
+/// Arguments of a kernel.
 struct StateCall<'a, 'r> {
     /// All rows of each input.
     inputs: &'a [&'a [f32]],

@@ -1,9 +1,9 @@
 //! Places of images in texts whose positions have three axes: time, row and column.
 //!
-//! A token of text has its position on all three. A row of an image on a grid has the position at which the image begins on the
-//! first, and is as far from it on the others as its row and column are from the corner. The text behind an image goes on where
-//! neither rows nor columns reach. So the positions of a sequence follow from its tokens: the ids of images tell their grids, which
-//! are kept as long as the process lives, as ids are.
+//! A token of text has the same position on all three. On the first axis, a row of an image on a grid has the position at which the
+//! image begins. On the others it is as far from that position as its row and column are from the corner. The text after an image
+//! goes on beyond all rows and columns. So the positions of a sequence follow from its tokens: the ids of images identify their
+//! grids, which live as long as the process, as ids do.
 
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
@@ -28,7 +28,7 @@ impl Grid {
 /// All grids of the process, by ascending ids.
 static GRIDS: RwLock<Vec<Grid>> = RwLock::new(Vec::new());
 
-/// Gives ids to an image of so many rows and columns, and returns the first; `None` where there are none left.
+/// Assigns ids to an image of this many rows and columns, and returns the first; `None` if no ids are left.
 pub(super) fn add(height: usize, width: usize) -> Option<u32> {
     let (height, width) = (u32::try_from(height).ok()?, u32::try_from(width).ok()?);
     let n = height.checked_mul(width)?;
@@ -36,7 +36,7 @@ pub(super) fn add(height: usize, width: usize) -> Option<u32> {
     let end = |grid: &Grid| grid.first + grid.n_rows();
     // One id stays unused: neighbouring ids are of one image.
     let first = grids.last().map_or(FIRST_GRID_ID, |last| end(last) + 1);
-    // The last id stands for rows not yet made.
+    // The last id represents rows not yet made.
     if first.checked_add(n)? == PLACEHOLDER {
         return None;
     }
@@ -81,7 +81,7 @@ pub(crate) struct PlaneRows {
 /// Walks a sequence and tells its positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Positions {
-    /// That of the next token of text.
+    /// Position of the next token of text.
     next: u32,
     /// The image under way, and the position at which it began.
     image: Option<(Grid, u32)>,
@@ -105,7 +105,7 @@ impl Positions {
             self.next += 1;
             return [position; 3];
         }
-        // The same image may stand there twice.
+        // The same image may appear there twice.
         let goes_on = |grid: &Grid| token > grid.first && token - grid.first < grid.n_rows();
         let known = self.image.filter(|(grid, _)| goes_on(grid));
         let (grid, begin) = match known.or_else(|| Some((grid_of(token)?, self.next))) {
@@ -119,7 +119,7 @@ impl Positions {
         [begin, begin + at / grid.width, begin + at % grid.width]
     }
 
-    /// Appends the time positions of tokens that stand in a pass from row `row` on, and the rows among them that are an image's.
+    /// Appends the time positions of the tokens from row `row` of a pass on, and records the image rows among them.
     pub(crate) fn place(
         &mut self,
         tokens: &[u32],
@@ -156,7 +156,8 @@ mod tests {
     use super::super::Image;
     use super::*;
 
-    /// As `get_rope_index` of transformers' `modeling_qwen2_vl.py` has it for two tokens, an image of 2 by 3, a token, and twice one of 3 by 1.
+    /// As in `get_rope_index` of transformers' `modeling_qwen2_vl.py`, for two tokens, an image of 2 by 3, a token, and twice one of 3 by
+    /// 1.
     #[test]
     fn images_are_planes_and_text_goes_on_behind_them() {
         let image = |height: usize, width: usize| {

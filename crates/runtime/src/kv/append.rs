@@ -1,4 +1,4 @@
-//! Appending to sequences: whether there is room, pages to write, and what becomes of full ones.
+//! Appending to sequences: whether there is room, pages to write, and the handling of full ones.
 
 use super::pages::LayerGroup;
 use super::{KvCache, KvSequence, PAGE_TOKENS};
@@ -6,8 +6,8 @@ use crate::Error;
 use crate::sequences::SeqId;
 
 impl KvCache {
-    /// Tokens that each of `seqs` and of `n_new` sequences yet to be made can take, all of them in one
-    /// step or in many; 0 if there are not so many sequences.
+    /// Tokens that each of `seqs` and of `n_new` future sequences can take, all of them in one step or
+    /// in many; 0 if there are not that many sequences.
     pub(crate) fn room(&self, seqs: &[SeqId], n_new: usize) -> Result<usize, Error> {
         let mut longest = 0;
         for seq in seqs {
@@ -16,7 +16,7 @@ impl KvCache {
         if n_new > self.sequences.n_free() {
             return Ok(0);
         }
-        // What fits, fits with fewer tokens each: the answer lies where that changes.
+        // If a number fits, every smaller one fits: search for the largest.
         let (mut low, mut high) = (0, self.sizes.n_ctx.saturating_sub(longest));
         while low < high {
             let middle = high - (high - low) / 2;
@@ -30,8 +30,8 @@ impl KvCache {
         Ok(low)
     }
 
-    /// Whether every `(sequence, n_tokens)` fits, however many steps its tokens take, and beside them
-    /// `new.0` new sequences of `new.1` tokens.
+    /// Whether every `(sequence, n_tokens)` fits, in however many steps, together with `new.0` new
+    /// sequences of `new.1` tokens.
     pub(crate) fn check_room(
         &self,
         wanted: impl Iterator<Item = (SeqId, usize)> + Clone,
@@ -69,7 +69,7 @@ impl KvCache {
         let Some(window) = group.window else {
             return fresh;
         };
-        // A windowed table gives pages back as it grows; those of a fork stay with the other side.
+        // A windowed table returns pages as it grows; shared pages of a fork stay with the other sequence.
         let own = sequence.map_or(0, |sequence| {
             let pages = sequence.tables[g].pages.iter();
             pages.filter(|page| group.is_own(**page)).count()
@@ -77,8 +77,8 @@ impl KvCache {
         fresh.min(self.sizes.windowed_pages(window).saturating_sub(own))
     }
 
-    /// Makes room for `n_tokens` more and unshares the page they begin in. The caller has asked
-    /// [`KvCache::check_room`].
+    /// Makes room for `n_tokens` more and unshares the page they begin in. The caller must have
+    /// called [`KvCache::check_room`].
     pub(crate) fn reserve(&mut self, seq: SeqId, n_tokens: usize) -> Result<(), Error> {
         for g in 0..self.groups.len() {
             self.extend(seq, g, n_tokens)?;
@@ -146,8 +146,8 @@ impl KvCache {
         }
     }
 
-    /// Counts tokens that a step has written, keeps the pages they filled for others, and drops pages
-    /// behind the windows.
+    /// Counts tokens that a step has written, keeps the pages they filled for other sequences, and
+    /// drops pages that have left the windows.
     pub(crate) fn commit(&mut self, seq: SeqId, tokens: &[u32]) -> Result<(), Error> {
         let sequence = self.sequences.get_mut(seq)?;
         sequence.tokens.extend_from_slice(tokens);

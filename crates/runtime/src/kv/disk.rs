@@ -11,7 +11,7 @@ use crate::disk::store::PageStore;
 use crate::sequences::SeqId;
 
 impl KvCache {
-    /// Shapes of what the layers of each group keep.
+    /// Shapes of the memory of each group's layers.
     pub(crate) fn describe(&self) -> String {
         let groups = self.groups.iter().map(|group| {
             let layers = group.layers.iter().map(|layer| &self.layers[*layer].layout);
@@ -28,7 +28,7 @@ impl KvCache {
         groups.collect()
     }
 
-    /// Has full pages kept in a folder too.
+    /// Keeps full pages in a folder too.
     pub(crate) fn keep_in(&mut self, store: PageStore) {
         self.store = Some(store);
     }
@@ -123,7 +123,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Makes a sequence hold tokens whose pages a file has. It is empty if that fails.
+    /// Fills a sequence with tokens and their pages from a file. It is empty if that fails.
     pub(crate) fn read_pages(
         &mut self,
         seq: SeqId,
@@ -182,8 +182,8 @@ impl KvCache {
         Ok(())
     }
 
-    /// Refuses spans that no sequence of this length has, and those for which there is no room. By group the first page that
-    /// may be seen again.
+    /// Refuses spans that no sequence of this length has, and those for which there is no room. Returns the first page by
+    /// group that may be seen again.
     fn check_spans(
         &self,
         len: usize,
@@ -226,7 +226,7 @@ impl KvCache {
     }
 }
 
-/// Reads bytes that nobody wants, which count for the checksum.
+/// Skips unneeded bytes, which count for the checksum.
 fn skip(reader: &mut FileReader, mut n_bytes: usize) -> Result<(), DiskError> {
     let mut scratch = [0; 4096];
     while n_bytes > 0 {

@@ -1,8 +1,8 @@
-//! The pages of the layers that share a window: who refers to them, and which are free.
+//! The pages of the layers that share a window: which are free, and the references to the others.
 
 use crate::kv::prefix::NodeId;
 
-/// Of so many pages in a row one keeps its states longest.
+/// One of this many consecutive pages keeps its states longest.
 pub(super) const CHECKPOINT_PAGES: usize = 16;
 
 /// Layers that share a window, and their page allocator.
@@ -11,7 +11,7 @@ pub(super) struct LayerGroup {
     pub(super) window: Option<usize>,
     pub(super) layers: Vec<usize>,
     pub(super) n_pages: usize,
-    /// Whether its pages are slots of states, each of which is worth something without those before it.
+    /// Whether its pages are slots of states, each of which is useful without the ones before it.
     pub(super) is_of_states: bool,
     pages: Vec<Page>,
     free: Vec<u32>,
@@ -24,14 +24,14 @@ pub(super) struct LayerGroup {
 struct Page {
     /// Sequences that list it, and the prefix index if it does; 0 means free.
     references: u32,
-    /// Where the prefix index has it.
+    /// Its node in the prefix index.
     node: Option<NodeId>,
-    /// When the last sequence let go of it.
+    /// When the last sequence released it.
     stamp: u64,
 }
 
 impl LayerGroup {
-    /// A group whose pages are not laid out yet.
+    /// A group without allocated pages.
     pub(super) fn new(window: Option<usize>, n_pages: usize) -> LayerGroup {
         LayerGroup {
             window,
@@ -50,7 +50,7 @@ impl LayerGroup {
         self.free = (0..self.n_pages as u32).rev().collect();
     }
 
-    /// Pages that [`LayerGroup::take`] can give once the prefix index has let go of the idle ones.
+    /// Pages that [`LayerGroup::take`] can return once the prefix index has released the idle ones.
     pub(super) fn available(&self) -> usize {
         self.free.len() + self.n_idle
     }
@@ -101,14 +101,14 @@ impl LayerGroup {
         page.references - u32::from(page.node.is_some()) == 1
     }
 
-    /// The prefix index takes a reference to a page that a sequence lists.
+    /// The prefix index takes a reference to a page of a sequence.
     pub(super) fn keep(&mut self, page: u32, node: NodeId) {
         let page = &mut self.pages[page as usize];
         page.node = Some(node);
         page.references += 1;
     }
 
-    /// The prefix index gives its reference up.
+    /// The prefix index releases its reference.
     pub(super) fn forget(&mut self, id: u32) {
         let page = &mut self.pages[id as usize];
         self.n_idle -= usize::from(page.is_idle());
@@ -119,8 +119,8 @@ impl LayerGroup {
         }
     }
 
-    /// The idle page that was let go of longest ago, and its node. Of pages that were let go of
-    /// together the deepest comes first, since pages behind it are worth nothing without it.
+    /// The idle page that was released longest ago, and its node. Among pages released together the
+    /// deepest comes first, since pages after it are useless without it.
     pub(super) fn least_recent(&self, depth: impl Fn(NodeId) -> usize) -> Option<(u32, NodeId)> {
         if self.is_of_states {
             return self.least_useful_state(depth);
@@ -133,9 +133,9 @@ impl LayerGroup {
             .map(|(_, node, id)| (id, node))
     }
 
-    /// The idle slot of states to give up: the oldest, where one of every [`CHECKPOINT_PAGES`] ages that much slower. What
-    /// is kept of a long text so is dense at its end, where its next turn goes on, and sparse before it. Of slots of
-    /// one age the shallowest comes first: the states at its end say all that those before them say.
+    /// The idle slot of states to give up: the oldest, where one of every [`CHECKPOINT_PAGES`] ages that much slower. The
+    /// slots kept of a long text are thus dense at its end, where its next turn goes on, and sparse before it. Among slots
+    /// of one age the shallowest comes first: later states contain all that it does.
     fn least_useful_state(&self, depth: impl Fn(NodeId) -> usize) -> Option<(u32, NodeId)> {
         let now = self.pages.iter().map(|page| page.stamp).max()? + 1;
         let idle = self.pages.iter().enumerate();

@@ -1,12 +1,12 @@
 //! The prefix index: which pages hold the keys and values of which beginnings of texts.
 //!
-//! A node stands for one full page of tokens behind the pages of its parent, so the way from the root
+//! A node represents one full page of tokens after the pages of its parent, so the path from the root
 //! to a node is a beginning of some sequence, token by token. A node has at most one page in each
-//! group. A layer without a window needs the pages of all nodes on the way; a layer with one needs
-//! only those its window reaches, so there a node may have lost its page and still lie on the way.
+//! group. A layer without a window needs the pages of all nodes on the path. A layer with one needs
+//! only the pages within its window, so a node on the path may have lost its page there.
 //!
-//! Tokens are compared, not only their hashes: a collision costs a node that is not kept, never a
-//! wrong page. So are scopes: every way lies in one, and no sequence of another finds it.
+//! Tokens are compared, not only their hashes: a collision costs a node that is not kept, never a wrong
+//! page. Scopes are compared too: every path belongs to one, and no sequence of another finds it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -35,7 +35,7 @@ struct PrefixNode {
     parent: Option<NodeId>,
     /// Pages from the root to here, this one included.
     n_pages: usize,
-    /// Children, and sequences that stand here.
+    /// Children, and sequences that end at this node.
     uses: u32,
     hash: u64,
     scope: u64,
@@ -48,14 +48,14 @@ impl PrefixNode {
     }
 }
 
-/// What the prefix index did so far.
+/// Counters of the prefix index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixCounters {
     /// Prompts that were looked up.
     pub n_lookups: u64,
-    /// Tokens of them that need not be computed: the sequence's own past and kept pages alike.
+    /// Tokens that need not be computed, from the sequence's own past or from kept pages.
     pub n_hit_tokens: u64,
-    /// Tokens of them that had to be computed.
+    /// Tokens that had to be computed.
     pub n_missed_tokens: u64,
     /// Pages given up to make room.
     pub n_evicted_pages: u64,
@@ -63,16 +63,16 @@ pub struct PrefixCounters {
     pub n_idle_pages: usize,
 }
 
-/// A beginning of a prompt whose pages are there.
+/// A beginning of a prompt whose pages exist.
 #[derive(Clone, Debug)]
 pub(super) struct PrefixMatch {
     /// Tokens.
     pub(super) len: usize,
-    /// The nodes from the first page on, as many as `len` touches.
+    /// The nodes from the first page on, all that `len` touches.
     pub(super) nodes: Vec<NodeId>,
 }
 
-/// How far a beginning, of which page after page is looked at, has all that its next token sees.
+/// Checks a beginning, page by page, for the longest part that has everything its next token sees.
 pub(super) struct Completeness<'a> {
     groups: &'a [LayerGroup],
     has_states: bool,
@@ -100,16 +100,16 @@ impl<'a> Completeness<'a> {
         }
     }
 
-    /// Whether as many pages were looked at as are wanted.
+    /// Whether enough pages were checked.
     pub(super) fn is_enough(&self) -> bool {
         self.n_pages * PAGE_TOKENS >= self.most
     }
 
-    /// Looks at the next page: `has` says whether a group has it.
+    /// Checks the next page: `has` says whether a group has it.
     pub(super) fn push(&mut self, has: impl Fn(usize) -> bool) {
         self.n_pages += 1;
         let end = (self.n_pages * PAGE_TOKENS).min(self.most);
-        // States stand at the ends of pages.
+        // States exist at the ends of pages.
         let mut complete = !self.has_states || end.is_multiple_of(PAGE_TOKENS);
         for (g, group) in self.groups.iter().enumerate() {
             self.in_a_row[g] = match has(g) {
@@ -130,7 +130,7 @@ impl<'a> Completeness<'a> {
     }
 }
 
-/// The index. Its memory is taken at the start: a step that fills a page allocates nothing.
+/// The index. Its memory is allocated at the start: a step that fills a page allocates nothing.
 #[derive(Debug)]
 pub(super) struct PrefixIndex {
     nodes: Vec<Option<PrefixNode>>,
@@ -169,7 +169,7 @@ impl PrefixIndex {
         node.expect("whoever names a node holds a use or a page of it")
     }
 
-    /// Pages on the way to `node`; none for the root.
+    /// Pages on the path to `node`; none for the root.
     pub(super) fn depth(&self, node: Option<NodeId>) -> usize {
         node.map_or(0, |node| self.node(node).n_pages)
     }
@@ -184,7 +184,7 @@ impl PrefixIndex {
         self.pages[node.index() * self.n_groups + group] = page;
     }
 
-    /// The node of `scope` behind `parent` that stands for exactly these tokens.
+    /// The node of `scope` after `parent` for exactly these tokens.
     pub(super) fn child(
         &self,
         scope: u64,
@@ -196,7 +196,7 @@ impl PrefixIndex {
         self.node(node).is(scope, tokens).then_some(node)
     }
 
-    /// As [`PrefixIndex::child`], making the node if there is none; gives up kept pages where nodes run
+    /// As [`PrefixIndex::child`], creating the node if necessary; gives up kept pages when nodes run
     /// out. `None` if there is no room, or if other tokens have the same hash.
     pub(super) fn child_or_new(
         &mut self,
@@ -228,14 +228,14 @@ impl PrefixIndex {
         Some(id)
     }
 
-    /// One more sequence or child stands at the node.
+    /// Counts one more sequence or child at the node.
     pub(super) fn enter(&mut self, node: Option<NodeId>) {
         if let Some(node) = node {
             self.node_mut(node).uses += 1;
         }
     }
 
-    /// A sequence or child leaves the node, which goes if nothing is left of it.
+    /// A sequence or child leaves the node, which is removed when it has no uses and no pages left.
     pub(super) fn leave(&mut self, node: Option<NodeId>) {
         if let Some(node) = node {
             self.node_mut(node).uses -= 1;
@@ -243,7 +243,7 @@ impl PrefixIndex {
         }
     }
 
-    /// The node on the way to `node` that has `n_pages` pages; moves a sequence's stand there.
+    /// The node on the path to `node` that has `n_pages` pages; moves a sequence's use there.
     pub(super) fn go_back(&mut self, node: Option<NodeId>, n_pages: usize) -> Option<NodeId> {
         let mut target = node;
         while let Some(id) = target
@@ -275,7 +275,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Gives up the kept page of `group` that was used longest ago; false if there is none.
+    /// Gives up the least recently used kept page of `group`; false if there is none.
     pub(super) fn evict(&mut self, groups: &mut [LayerGroup], group: usize) -> bool {
         let depth = |node| self.depth(Some(node));
         let Some((page, node)) = groups[group].least_recent(depth) else {
@@ -283,7 +283,7 @@ impl PrefixIndex {
         };
         self.forget(groups, group, node, page);
         if groups[group].window.is_none() {
-            // Every beginning that reaches so far needed that page: the other groups' are useless.
+            // Every beginning of that length needed the page: the other groups' pages are useless.
             for other in 0..self.n_groups {
                 if let Some(page) = self.page(node, other) {
                     self.forget(groups, other, node, page);
@@ -300,7 +300,7 @@ impl PrefixIndex {
         self.counters.n_evicted_pages += 1;
     }
 
-    /// The longest beginning of `prompt` in `scope`, of at most `most` tokens, whose every visible page is there.
+    /// The longest beginning of `prompt` in `scope`, of at most `most` tokens, whose every visible page exists.
     pub(super) fn longest(
         &self,
         scope: u64,

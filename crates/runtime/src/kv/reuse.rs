@@ -1,4 +1,4 @@
-//! Beginnings of prompts that need not be computed again: a sequence's own past, and pages that others left.
+//! Beginnings of prompts that need not be computed again: a sequence's own past, and kept pages of others.
 
 use super::prefix::NodeId;
 use super::{KvCache, PAGE_TOKENS};
@@ -6,8 +6,8 @@ use crate::Error;
 use crate::sequences::SeqId;
 
 impl KvCache {
-    /// Makes the sequence hold the longest beginning of `prompt` whose keys and values are there, be
-    /// they its own or kept, and leaves at least the last token to compute. Returns its length.
+    /// Makes the sequence hold the longest beginning of `prompt` whose keys and values exist, its
+    /// own or kept, and leaves at least the last token to compute. Returns its length.
     pub(crate) fn reuse_prefix(&mut self, seq: SeqId, prompt: &[u32]) -> Result<usize, Error> {
         let tokens = self.tokens(seq)?;
         let most = prompt.len().saturating_sub(1);
@@ -27,7 +27,7 @@ impl KvCache {
         let on_disk = self.find_on_disk(scope, prompt, most);
         let len = match on_disk.filter(|found| found.len > kept) {
             Some(found) if self.adopt_from_disk(seq, prompt, &found)? => found.len,
-            // What was tried may have left the sequence empty, and taken pages that the index had.
+            // The attempt may have left the sequence empty, and taken pages from the index.
             _ => {
                 let own = own.min(self.len(seq)?);
                 match find(self) {

@@ -19,8 +19,8 @@ pub(crate) struct KvSizes {
     pub(crate) max_chunk: usize,
     /// Whether full pages outlive their sequences.
     pub(crate) keep_prefixes: bool,
-    /// Tokens that a sequence can be cut back by whatever its windows. Of a graph with states a page more than a
-    /// caller may give up: what is computed again begins with a page.
+    /// Tokens that a sequence can be cut back by, whatever its windows. For a graph with states it is a page
+    /// more than a caller may cut: recomputation begins with a page.
     pub(crate) rollback_tokens: usize,
 }
 
@@ -45,7 +45,7 @@ impl KvSizes {
         pages.saturating_add(self.max_sequences)
     }
 
-    /// Slots of states: what sequences see, and if prefixes are kept, some of those that are gone.
+    /// Slots of states: those that sequences see, and if prefixes are kept, some of released sequences.
     pub(super) fn state_slots(&self) -> usize {
         let seen = self.windowed_pages(STATE_WINDOW);
         let seen = seen.saturating_mul(self.max_sequences);
@@ -56,8 +56,8 @@ impl KvSizes {
         self.full_pages().min(seen.saturating_add(kept))
     }
 
-    /// Pages of a group. A windowed one has room for what its sequences see and, if prefixes are kept,
-    /// for as much again: the windows that end the kept ones.
+    /// Pages of a group. A windowed group has room for the pages that its sequences see. If prefixes
+    /// are kept, it has as much again for the windows at the ends of kept prefixes.
     pub(super) fn group_pages(&self, window: Option<usize>) -> usize {
         let all = self.full_pages();
         window.map_or(all, |window| {

@@ -1,12 +1,12 @@
-//! Recurrent states, in slots that are paged as keys and values are.
+//! Recurrent states, in slots that are paged like keys and values.
 //!
-//! A page's slot holds every state of a sequence. While the page fills it is the state behind the last token; once it
-//! is full it stays as the state behind the page's end, and the next page begins with a copy. So forks share slots,
+//! A page's slot holds every state of a sequence. While the page fills, it is the state after the last token. Once the
+//! page is full it stays as the state after the page's end, and the next page begins with a copy. So forks share slots,
 //! cuts to a page's end find their state, and the prefix index keeps slots as it keeps pages. A cut within a page finds
-//! the state at the page's beginning: the tokens behind it are computed again.
+//! the state at the page's beginning: the tokens after it are computed again.
 //!
-//! Drafts are cut off at nearly every step. A sequence therefore has a slot of its own for a snapshot: a step that checks drafts
-//! leaves there the states that it began with, op by op as it computes, and a cut behind it goes back to these.
+//! Drafts are cut off at nearly every step. A sequence therefore has a separate slot for a snapshot. A step that checks drafts
+//! stores its initial states there, op by op as it computes, and a later cut goes back to them.
 
 use super::pages::LayerGroup;
 use super::{KvCache, KvSequence, PAGE_TOKENS, PageTable};
@@ -17,10 +17,10 @@ use millrace_graph::{Graph, SequenceMemory, StateShape};
 use millrace_kernels::{KvBuffer, StateSlots};
 use std::ops::Range;
 
-/// The window of the group of states: a token reads the state behind the last page's end at the farthest.
+/// The window of the group of states: a token reads at most as far back as the state after the last page's end.
 pub(super) const STATE_WINDOW: usize = PAGE_TOKENS + 1;
 
-/// Slots that are kept of sequences that are gone. They are dear: a slot may take as much as thousands of keys.
+/// Slots kept for released sequences. They are expensive: a slot may take as much as thousands of keys.
 pub(super) const STATE_CHECKPOINTS: usize = 16;
 
 /// The slots of all pages.
@@ -54,13 +54,13 @@ impl StateSlab {
         &mut cast_slice_mut::<u8, f32>(&mut self.data)[at]
     }
 
-    /// The state of that number in a page's slot; `None` where there is no such state.
+    /// The state of that index in a page's slot; `None` if there is no such state.
     pub(crate) fn of_page(&self, index: usize, page: u32) -> Option<&[f32]> {
         self.ranges.get(index)?;
         cast_slice::<u8, f32>(&self.data).get(self.at(index, page))
     }
 
-    /// The same, to be written.
+    /// The same, mutable.
     fn of_page_mut(&mut self, index: usize, page: u32) -> Option<&mut [f32]> {
         self.ranges.get(index)?;
         let at = self.at(index, page);
@@ -151,8 +151,8 @@ pub(super) fn state_bytes(graph: &Graph) -> usize {
 }
 
 impl KvSequence {
-    /// The longest beginning of at most `len` tokens, fewer than its states stand behind, of which states are: behind a page's
-    /// end or in the snapshot. Says whether they are in the latter.
+    /// The longest beginning of at most `len` tokens, before the present states, for which states exist: at a page's end or in
+    /// the snapshot. The flag says whether they are in the snapshot.
     fn states_within(&self, len: usize) -> (usize, bool) {
         let page_end = len / PAGE_TOKENS * PAGE_TOKENS;
         match self.snapshot.filter(|at| *at > page_end && *at <= len) {
@@ -169,7 +169,7 @@ impl KvSequence {
         self.snapshot = self.snapshot.filter(|at| *at <= len);
     }
 
-    /// Its tokens are others, and the states behind all `len` of them are in their page's slot.
+    /// Its tokens were replaced, and the states after all `len` of them are in their page's slot.
     pub(super) fn replace_states(&mut self, len: usize) {
         self.state_len = len;
         self.snapshot = None;
@@ -183,8 +183,8 @@ impl KvCache {
         self.state_group.is_some()
     }
 
-    /// The state before a sequence's token at `position`, for which there is room; `None` before its first, where every state
-    /// is zeros.
+    /// The state before a sequence's token at `position`, for which there is room; `None` before its first token, where every
+    /// state is zeros.
     pub(crate) fn state_before(
         &self,
         seq: SeqId,
@@ -200,13 +200,13 @@ impl KvCache {
         state.map(Some).ok_or_else(missing)
     }
 
-    /// The state behind it.
+    /// The state after the token at `position`.
     pub(crate) fn state_behind(&self, seq: SeqId, index: usize, position: usize) -> Option<&[f32]> {
         let page = self.shared().1.page_of_state(seq, position)?;
         self.states.of_page(index, page)
     }
 
-    /// The same, to be written: behind the last token of a page it stays in that page's slot, and the next page's is another.
+    /// The same, mutable: after the last token of a page it stays in that page's slot, and the next page has another.
     pub(crate) fn state_behind_mut(
         &mut self,
         seq: SeqId,
@@ -224,7 +224,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// A sequence's slot for snapshots has its states behind `len` tokens.
+    /// Records that a sequence's slot for snapshots has its states after `len` tokens.
     pub(crate) fn set_snapshot(&mut self, seq: SeqId, len: usize) -> Result<(), Error> {
         self.sequences.get_mut(seq)?.snapshot = Some(len);
         Ok(())
@@ -243,15 +243,15 @@ impl KvCache {
         Ok(())
     }
 
-    /// Where states are missing behind a sequence's last tokens, gives those tokens up and returns them, to be computed
-    /// again before anything else of it is.
+    /// If states are missing after a sequence's last tokens, removes those tokens and returns them. They must be
+    /// computed again before anything else of the sequence.
     pub(crate) fn take_replay(&mut self, seq: SeqId) -> Result<Option<Vec<u32>>, Error> {
         let sequence = self.sequences.get(seq)?;
         if self.state_group.is_none() || sequence.state_len == sequence.tokens.len() {
             return Ok(None);
         }
-        // A snapshot goes into the page that it was made of. If others see that page too, a fresh one is begun instead, for which
-        // there is room.
+        // A snapshot goes into the page that it was copied from. If other sequences see that page too, a fresh one is begun
+        // instead, for which there is room.
         let is_of_others = |(group, table): (&LayerGroup, &PageTable)| {
             let at = (sequence.state_len / PAGE_TOKENS).checked_sub(table.first);
             let page = at.and_then(|at| table.pages.get(at));
@@ -269,7 +269,7 @@ impl KvCache {
         Ok(Some(tokens))
     }
 
-    /// The longest beginning of at most `len` tokens at whose end a sequence's states are.
+    /// The longest beginning of at most `len` tokens at whose end a sequence's states exist.
     pub(super) fn with_state(&self, seq: SeqId, len: usize) -> Result<usize, Error> {
         let sequence = self.sequences.get(seq)?;
         Ok(match self.state_group {

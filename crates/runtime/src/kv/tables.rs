@@ -3,7 +3,7 @@
 use super::{KvCache, KvSequence, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::{SeqId, Sequences};
 
-/// What sequences keep, to be read and added to.
+/// The memory of sequences, to be read and extended.
 pub(crate) struct CacheParts<'a> {
     /// Keys and values, by layer.
     pub(crate) layers: &'a mut [LayerCache],
@@ -63,7 +63,7 @@ impl<'a> PageTables<'a> {
         (pages, first * PAGE_TOKENS)
     }
 
-    /// The pages of `seq` whose slots hold its states, and the number of the first page in the sequence.
+    /// The pages of `seq` whose slots hold its states, and the index of the first page in the sequence.
     pub(crate) fn state_pages(&self, seq: SeqId) -> (&'a [u32], usize) {
         self.table(seq, self.state_group)
     }
@@ -74,7 +74,7 @@ impl<'a> PageTables<'a> {
         pages[position / PAGE_TOKENS - first]
     }
 
-    /// The same, where the sequence has such a page.
+    /// The same, if the sequence has such a page.
     pub(crate) fn page_of_state(&self, seq: SeqId, position: usize) -> Option<u32> {
         let (pages, first) = self.state_pages(seq);
         let at = (position / PAGE_TOKENS).checked_sub(first)?;

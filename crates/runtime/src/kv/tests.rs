@@ -14,7 +14,7 @@ mod scopes;
 const HEAD_DIM: usize = 8;
 const MAX_CHUNK: usize = 100;
 
-/// An op with a state. What it computes is not asked here.
+/// An op with a state. Its computation does not matter here.
 #[derive(Debug)]
 struct Remember;
 
@@ -116,7 +116,7 @@ fn text(text: usize, len: usize) -> Vec<u32> {
     (0..len).map(|i| token(i) as u32).collect()
 }
 
-/// What stands for the key of each token: like a real one it depends on all tokens before.
+/// A stand-in for the key of each token: like a real one it depends on all tokens before.
 fn keys(tokens: &[u32]) -> Vec<u8> {
     let mut hash = 7u32;
     let key = |token: &u32| {
@@ -126,7 +126,7 @@ fn keys(tokens: &[u32]) -> Vec<u8> {
     tokens.iter().map(key).collect()
 }
 
-/// What stands for the state behind tokens.
+/// A stand-in for the state after tokens.
 fn state(tokens: &[u32]) -> [f32; 2] {
     let next = |[a, b]: [f32; 2], token: &u32| {
         let a = (a as u32 * 31 + token + 1) % (1 << 20);
@@ -135,7 +135,7 @@ fn state(tokens: &[u32]) -> [f32; 2] {
     tokens.iter().fold([0.0; 2], next)
 }
 
-/// Writes the state behind each token as an engine does, from the one before.
+/// Writes the state after each token as an engine does, from the previous one.
 fn advance(cache: &mut KvCache, seq: SeqId, first: usize, tokens: &[u32]) {
     let CacheParts { states, tables, .. } = cache.parts();
     let (pages, first_page) = tables.state_pages(seq);
@@ -201,7 +201,7 @@ fn assert_holds(cache: &mut KvCache, seq: SeqId, tokens: &[u32]) {
             assert_eq!(cache.layers[layer].v[at], !*key);
         }
     }
-    // The state is behind the last token, or at the beginning of a page, from where it is made anew.
+    // The state is after the last token, or at the beginning of a page, from which it is computed again.
     if cache.state_group.is_none() {
         return;
     }
@@ -233,7 +233,7 @@ fn assert_accounts(cache: &KvCache) {
         assert_eq!(free, group.n_free());
         assert_eq!(free + group.idle() + used, group.n_pages);
     }
-    // A beginning needs the pages of every layer that sees all of it.
+    // A beginning needs the pages of every layer without a window.
     let nodes = cache
         .prefixes
         .iter()
@@ -355,7 +355,7 @@ fn a_fork_in_a_full_cache_has_no_room_but_asks_for_none() {
     append(&mut cache, a, &[1; 130]).unwrap();
     append(&mut cache, full, &[2; 192]).unwrap();
     let fork = cache.fork(a).unwrap();
-    // To write it needs a page of its own, and there is none.
+    // Writing to it needs a separate page, and there is none.
     assert_eq!(cache.room(&[fork], 0).unwrap(), 0);
     append(&mut cache, fork, &[]).unwrap();
     let found = append(&mut cache, fork, &[3]);

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::execute::PlanError;
 
 impl LoadedModel {
-    /// The model of one rank: its graph, over the same files. Of weights that were derived it has copies of its parts.
+    /// The model of one rank: its graph, over the same files. It has copies of its parts of derived weights.
     pub(crate) fn for_rank(model: &LoadedModel, place: RankPlace) -> Result<LoadedModel, Error> {
         let RankGraph { graph, parts } = shard(&model.model.graph, place);
         let used = graph.nodes.iter().flat_map(|node| node.op.weights());
@@ -40,7 +40,7 @@ impl LoadedModel {
         })
     }
 
-    /// Where a weight begins in the one that it is a part of; `None` for a whole one.
+    /// Where a weight begins in the weight that it is a part of; `None` for a whole one.
     pub(super) fn part(&self, id: WeightId) -> Option<&WeightPart> {
         self.parts.get(id.0)?.as_ref()
     }
@@ -57,8 +57,8 @@ pub(super) fn offset(own: &Weight, whole: &Weight, part: &WeightPart) -> Option<
         .checked_add(columns)
 }
 
-/// The bytes of a part that cannot be read where they lie: of a weight that was derived, or of columns of several rows.
-/// `None` for one that can.
+/// The bytes of a part that cannot be read in place: of a derived weight, or of columns of several rows. `None` if it
+/// can.
 fn copied(
     model: &LoadedModel,
     own: &Weight,
@@ -79,7 +79,7 @@ fn copied(
 
 fn bytes_of(model: &LoadedModel, own: &Weight, part: &WeightPart) -> Option<Vec<u8>> {
     let whole = &model.model.graph.weights[part.of.0];
-    // Rows that lie side by side are copied together.
+    // Neighbouring rows are copied together.
     let (n_runs, rows) = match own.k == whole.k {
         true => (1, own.n),
         false => (own.n, 1),

@@ -1,5 +1,5 @@
-//! Attention as two products of the device a key-value head, with the host's softmax between them
-//! ([`millrace_plan::attention_products`] says what goes where).
+//! Attention as two products of the device for each key-value head, with the host's softmax between
+//! them ([`millrace_plan::attention_products`] says which values go where).
 
 use super::NpuError;
 use super::cached::SequencePages;
@@ -22,7 +22,7 @@ pub(super) struct KeyRows {
 }
 
 impl KeyRows {
-    /// Of a pass of `n_real` tokens behind `first` others.
+    /// Keys of a pass of `n_real` tokens after `first` others.
     pub(super) fn of(attention: &Attention, first: usize, n_real: usize) -> KeyRows {
         let window = attention.window;
         let oldest = window.map_or(0, |window| (first + 1).saturating_sub(window));
@@ -34,7 +34,7 @@ impl KeyRows {
         }
     }
 
-    /// Keys that a token of the pass sees, by their numbers; none where it is padding.
+    /// Keys that a token of the pass sees, by index; none for padding.
     pub(super) fn seen(&self, token: usize) -> Range<usize> {
         if token >= self.n_real {
             return 0..0;
@@ -151,8 +151,8 @@ impl Pass<'_> {
         read.ok_or_else(|| format!("the cache has no position {position}"))
     }
 
-    /// Takes a result of one of the two products from its slot: scores as they are, sums into the group's heads
-    /// of their value. Rows of padding become zero, as nobody reads them.
+    /// Takes a result of one of the two products from its slot: scores unchanged, sums into the group's heads
+    /// of their value. Rows of padding become zero, as nothing reads them.
     pub(super) fn attention_output(
         &self,
         call: &Call,
@@ -185,7 +185,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Probabilities of the scores that the call before gave.
+    /// Probabilities of the scores from the previous call.
     pub(super) fn softmax(&mut self, node: usize, n_keys: usize) -> Result<(), NpuError> {
         let wrong = |problem: &str| NpuError::plan("softmax", problem);
         let graph = &self.npu.model.model().graph;

@@ -1,5 +1,5 @@
-//! A pass and the host's pages: appending to them, attending over them, reading rows of them, and what a window
-//! reaches of them.
+//! A pass and the host's pages: appending to them, attending over them, reading rows of them, and the part of
+//! them within a window.
 
 use super::NpuError;
 use super::device_cache::LayerRows;
@@ -30,7 +30,7 @@ impl fmt::Debug for SequencePages<'_> {
 }
 
 impl<'a> SequencePages<'a> {
-    /// Of that sequence.
+    /// The pages of that sequence.
     pub(super) fn of(cache: &'a KvCache, seq: SeqId) -> SequencePages<'a> {
         let (layers, tables) = cache.shared();
         SequencePages {
@@ -41,7 +41,7 @@ impl<'a> SequencePages<'a> {
         }
     }
 
-    /// The state behind a position.
+    /// The state after the token at a position.
     pub(super) fn state(&self, index: usize, position: usize) -> Option<&'a [f32]> {
         self.cache.state_behind(self.seq, index, position)
     }
@@ -71,7 +71,7 @@ impl<'a> SequencePages<'a> {
 }
 
 impl Pass<'_> {
-    /// Keys and values of the tokens that are no padding.
+    /// Keys and values of the tokens without padding.
     pub(super) fn append(&mut self, layer: usize, k: ValueId, v: ValueId) -> Result<(), NpuError> {
         let place = || format!("the cache of layer {layer}");
         let CacheParts { layers, tables, .. } = self.cache.parts();
@@ -106,7 +106,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Before a call that appends to the device's copy of layers itself: what is there of the rows before.
+    /// Before a call that appends to the device's copy of layers: brings the earlier rows to the device.
     pub(super) fn bring(&mut self, layers: &[usize]) -> Result<(), NpuError> {
         for &index in layers {
             let rows = layer_rows(self.cache, self.seq, index)?;
@@ -115,14 +115,14 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// After it: the device has the pass's rows, too.
+    /// After such a call: the device has the pass's rows too.
     pub(super) fn brought(&self, layers: &[usize]) {
         let n_rows = self.first + self.n_real;
         let cache = &self.npu.device_cache;
         layers.iter().for_each(|&layer| cache.set(layer, n_rows));
     }
 
-    /// Attention over the cache. Rows of padding are zero: nobody reads them.
+    /// Attention over the cache. Rows of padding are zero, as nothing reads them.
     pub(super) fn attention(&mut self, node: &Node) -> Result<(), NpuError> {
         let (Op::Attention(attention), Some(q)) = (&node.op, node.inputs.first()) else {
             return Err(NpuError::plan(node.label, "no attention"));
@@ -190,7 +190,7 @@ impl Pass<'_> {
     }
 }
 
-/// What a sequence has in the cache of a layer.
+/// A sequence's rows in the cache of a layer.
 fn layer_rows(cache: &KvCache, seq: SeqId, index: usize) -> Result<LayerRows<'_>, NpuError> {
     let (layers, tables) = cache.shared();
     let wrong = || NpuError::plan(format!("the cache of layer {index}"), "no such layer");

@@ -1,15 +1,15 @@
-//! What a session did, by phase.
+//! Counters of a session, by phase.
 
 use millrace_npu::Traffic;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counts and times of a phase. They sum over complete and failed passes alike.
+/// Counts and times of a phase, summed over complete and failed passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseCounters {
     /// Passes that ended well.
     pub n_passes: u64,
-    /// Tokens of those passes, padding left out.
+    /// Tokens of those passes, without padding.
     pub n_tokens: u64,
     /// Tokens that those passes computed, padding included.
     pub n_padded_tokens: u64,
@@ -17,12 +17,12 @@ pub struct PhaseCounters {
     pub n_dispatches: u64,
     /// Bytes that crossed buffers; weights that were loaded before the first call are not in it.
     pub traffic: Traffic,
-    /// Time on the device, as the device says; modelled on a virtual one.
+    /// Time on the device, from the device itself; modelled on a virtual one.
     pub device_ns: u64,
     /// Time of the host's steps and of moving values, measured on this computer.
     pub host_ns: u64,
-    /// Time that calls took on this computer. On a virtual device it is the simulation's and says
-    /// nothing about an NPU.
+    /// Time of calls on this computer. On a virtual device it is the simulation's and says nothing
+    /// about an NPU.
     pub call_ns: u64,
 }
 

@@ -1,10 +1,9 @@
 //! The device's copy of the cache: keys and values where programs attend over them.
 //!
-//! The pages of the host are the sequence's. Programs that read a cache have one buffer for the keys
-//! and one for the values of a layer, `[n_kv_heads, rows, head_dim]`, a ring where it has fewer rows than the sequence has
-//! tokens, which all sequences of a model share:
-//! one that finds another's rows there writes its own anew, otherwise only rows that are new cross. Of programs that
-//! append to it themselves none do: the host's pages get them from what the call gives out.
+//! The host's pages belong to the sequence. Programs that read a cache have one buffer for the keys and one for the values
+//! of a layer, `[n_kv_heads, rows, head_dim]`. It is a ring if it has fewer rows than the sequence has tokens. All
+//! sequences of a model share it: a sequence that finds another's rows there writes all of its own, otherwise only new
+//! rows cross. For programs that append to it themselves no rows cross: the host's pages get them from the call's outputs.
 
 use super::NpuError;
 use super::model::{NpuModel, lock};
@@ -18,7 +17,7 @@ use millrace_plan::{Binding, CachePart, KeyRange, cache_element};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Whose rows the device has.
+/// The rows on the device, and the sequence they belong to.
 #[derive(Default)]
 pub(super) struct DeviceCache(Mutex<CacheCopy>);
 
@@ -29,10 +28,10 @@ struct CacheCopy {
     layers: Vec<LayerCopy>,
 }
 
-/// What the device has of a layer.
+/// The device's copy of a layer.
 #[derive(Clone, Copy, Default)]
 struct LayerCopy {
-    /// Rows from the first on that it has as the sequence has them, or of a ring the last of them.
+    /// Number of leading rows that agree with the sequence; in a ring, the last of them.
     n_rows: usize,
     /// Whether later rows took the place of earlier ones.
     is_wrapped: bool,
@@ -53,8 +52,8 @@ impl DeviceCache {
         *lock(&self.0) = CacheCopy::default();
     }
 
-    /// Before a pass: what another sequence left on the device is none of this one's, and of its own only
-    /// what is before the pass still holds, be it read in this pass (`reads`) or in a later one.
+    /// Prepares for a pass: rows that another sequence left on the device are not this one's. Of its own
+    /// rows only those before the pass stay valid, whether this pass reads them (`reads`) or a later one.
     pub(super) fn enter(&self, seq: SeqId, first: usize, reads: bool) {
         let mut copied = lock(&self.0);
         if reads && copied.owner != Some(seq) {
@@ -81,7 +80,7 @@ impl DeviceCache {
         self.set_in(layer, n_rows, usize::MAX);
     }
 
-    /// The same where the device has room for so many rows, one behind the other in a ring.
+    /// The same if the device has room for `room` rows, as a ring.
     fn set_in(&self, layer: usize, n_rows: usize, room: usize) {
         let mut copied = lock(&self.0);
         if copied.layers.len() <= layer {
@@ -95,8 +94,8 @@ impl DeviceCache {
 }
 
 impl NpuModel {
-    /// Brings a layer's rows up to `n_rows` to the device, where the plan reads them there. Rows that a
-    /// window has left behind are nobody's to read.
+    /// Brings a layer's rows up to `n_rows` to the device, if the plan reads them there. Nothing reads
+    /// rows that have left the window.
     pub(super) fn sync_cache(
         &self,
         prepared: &PreparedPlan,
@@ -130,8 +129,8 @@ impl NpuModel {
 }
 
 impl NpuModel {
-    /// Fills the caches that call number `index` appends to itself with zeros, where they hold nothing yet: rows that
-    /// were never written are read, too, and hidden by what is added to their scores.
+    /// Fills the caches that call number `index` appends to with zeros, if they are still empty. Rows that were never
+    /// written are read too; a mask added to their scores hides them.
     pub(super) fn empty_caches(
         &self,
         prepared: &PreparedPlan,
@@ -162,8 +161,8 @@ impl NpuModel {
         Ok(())
     }
 
-    /// Has the caches that programs append to hold nothing again. For who made programs write there, on purpose,
-    /// what no sequence has: a number that is not finite reaches what is masked.
+    /// Empties the caches that programs append to. It is for callers that made programs write values there on
+    /// purpose which no sequence has: a number that is not finite passes through the mask.
     ///
     /// # Errors
     /// A buffer that cannot be written.
@@ -183,7 +182,7 @@ impl NpuModel {
     }
 }
 
-/// The last rows that there is room for in a ring, cut where it begins again.
+/// The last rows that fit into a ring, split where it wraps around.
 fn laps(rows: Range<usize>, room: usize) -> Vec<Range<usize>> {
     let mut left = rows.start.max(rows.end.saturating_sub(room))..rows.end;
     let mut laps = Vec::new();
@@ -204,8 +203,7 @@ impl LayerRows<'_> {
         usize::try_from(room).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Writes the rows up to `n_rows` that a pass from `first` on reaches into a slot of them, as far as the sequence has
-    /// them.
+    /// Writes the rows up to `n_rows` that a pass from `first` on reaches into a slot, as far as the sequence has them.
     pub(super) fn write_range(
         &self,
         of: CachePart,
@@ -225,8 +223,8 @@ impl LayerRows<'_> {
         Ok(())
     }
 
-    /// Rows of keys or values as a slot `[n_kv_heads, rows, head_dim]` that begins at position `start` has them, however it
-    /// writes its shape: a piece a head, with its offset in bytes.
+    /// Rows of keys or values in the layout of a slot `[n_kv_heads, rows, head_dim]` that begins at position `start`,
+    /// whatever its shape is called. Returns a piece for each head, with its offset in bytes.
     fn parts(
         &self,
         side: KvSide,

@@ -21,14 +21,14 @@ use std::sync::Arc;
 
 /// A model on a device, with the sequences it is running.
 ///
-/// Keys and values are the host's, in bf16 pages, as [`crate::CpuEngine`] has them; programs that attend
-/// over a cache have a copy on the device. A prompt is cut into the passes that the target has plans for,
-/// and each item of a batch is computed by itself: a device runs one pass at a time. Passes of different
-/// kinds add in different orders, so here, unlike on the CPU, how a sequence was cut into steps may show
-/// in the last bits of its logits; what else shares a step does not.
+/// Keys and values are on the host, in bf16 pages, as in [`crate::CpuEngine`]; programs that attend over
+/// a cache have a copy on the device. A prompt is cut into the passes that the target has plans for. Each
+/// item of a batch is computed separately, because a device runs one pass at a time. Passes of different
+/// kinds add in different orders. So here, unlike on the CPU, the cut of a sequence into steps may show
+/// in the last bits of its logits. The other items of a step do not show.
 pub type PlannedEngine = EngineOf<DeviceCompute>;
 
-/// What a device's engine needs beside model and cache.
+/// State of a device's engine besides model and cache.
 pub struct DeviceCompute {
     npu: Arc<NpuModel>,
     values: HostValues,
@@ -43,7 +43,7 @@ pub struct DeviceCompute {
 /// Rows of logits that one pass computes at most, where those of all tokens are wanted.
 const LOGIT_ROWS: u64 = 128;
 
-/// What tokens are appended as.
+/// Purpose of appended tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A prompt's.
@@ -54,7 +54,7 @@ pub(super) enum Purpose {
     Token,
 }
 
-/// A pass, and what it is for.
+/// A pass and its purpose.
 struct EnginePass<'t> {
     seq: SeqId,
     tokens: &'t [u32],
@@ -108,27 +108,27 @@ impl PlannedEngine {
         &self.compute.npu
     }
 
-    /// What was done so far, by phase.
+    /// Counters so far, by phase.
     pub fn phases(&self) -> &DeviceCounters {
         &self.compute.phases
     }
 
-    /// Has `observer` called after every dispatch that ends well, or nothing. It sees what the device
-    /// holds and changes no bit of it.
+    /// Sets the observer called after every dispatch that ends well, or removes it. It sees the
+    /// device's contents and changes no bit of them.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.compute.observer = observer;
     }
 
-    /// Has tokens take the experts that are given instead of their own choice, or their own again.
+    /// Makes tokens use the given experts instead of their own choice, or with `None` their own again.
     pub fn give_experts(&mut self, given: Option<Arc<GivenExperts>>) {
         self.compute.given = given;
     }
 
-    /// Appends the tokens of an item to its sequence as a prompt's, in chunks where they are longer than a plan, or a
-    /// single one as decode's; hands over the rows of logits that are wanted with the index of the first.
+    /// Appends an item's tokens to its sequence: as a prompt, in chunks if they are longer than a plan, or a single
+    /// one as in decode. Passes on the requested rows of logits with the index of the first.
     ///
     /// # Errors
-    /// A failed dispatch: whole chunks before it stay.
+    /// A failed dispatch: whole chunks before it are kept.
     pub(super) fn append(
         &mut self,
         item: &BatchItem<'_>,
@@ -180,12 +180,12 @@ impl PlannedEngine {
         Ok(())
     }
 
-    /// The next pass of a prompt that has these tokens left: as long as can be without cutting an image.
+    /// The next pass of a prompt with these remaining tokens: as long as possible without cutting an image.
     fn next_chunk(&self, first: u64, left: &[u32], head: HeadRows) -> Chunk {
         let lengths = self.compute.npu.lengths();
         let most = match head {
             HeadRows::Last => left.len() as u64,
-            // Every row takes a vocabulary's room: fewer at a time.
+            // Every row is as wide as the vocabulary: fewer at a time.
             HeadRows::All => LOGIT_ROWS.min(left.len() as u64),
         };
         let whole = lengths.next(first, most).n_tokens as usize;
@@ -262,7 +262,7 @@ impl PlannedEngine {
         Ok(())
     }
 
-    /// The kind of its pass. Rows of an image look forward: of a prompt's first pass with one image the device may know,
+    /// The kind of its pass. Rows of an image look forward. The device may support a prompt's first pass with one image;
     /// any other pass with images has attention on the host.
     fn kind(&self, part: &EnginePass<'_>, n_images: usize) -> PassKind {
         let (first, sequences) = (part.chunk.first, self.compute.npu.sequences());
@@ -277,7 +277,7 @@ impl PlannedEngine {
         }
     }
 
-    /// The pass is complete when its logits are read: of the last token that is no padding, or of all.
+    /// Completes the pass by reading its logits: of the last token before the padding, or of all.
     fn read_logits(
         &mut self,
         prepared: &PreparedPlan,
@@ -291,7 +291,7 @@ impl PlannedEngine {
             HeadRows::Last => 1,
             HeadRows::All => part.tokens.len(),
         };
-        // A plan may compute more rows than were asked for, or have read only the last.
+        // A plan may compute more rows than requested, or have read only the last.
         let n_rows = rows.len() / vocab_size.max(1);
         let end = n_rows.min(part.tokens.len());
         let range = end.saturating_sub(n_wanted) * vocab_size..end * vocab_size;
@@ -305,7 +305,7 @@ impl PlannedEngine {
         };
         self.compute.logits.resize(rows.len(), 0.0);
         rows.convert_to_f32_slice(&mut self.compute.logits);
-        // One pass over a row finds NaN and infinities alike: 0 · x is 0 only for finite x.
+        // One pass over a row finds NaN and infinities: 0 · x is 0 only for finite x.
         for (row, logits) in self.compute.logits.chunks_exact(vocab_size).enumerate() {
             if logits.iter().map(|logit| logit * 0.0).sum::<f32>() != 0.0 {
                 let position = first + part.tokens.len() - n_wanted + row;

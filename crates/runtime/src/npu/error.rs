@@ -1,17 +1,17 @@
-//! What can go wrong on the way through an NPU.
+//! Errors of a model on an NPU.
 
 use millrace_npu::{CacheError, DeviceError};
 use millrace_plan::LowerError;
 
 /// Why a model does not load, or a pass does not end.
 ///
-/// A session whose pass failed stays at its last complete step and can go on from there.
+/// A session whose pass failed stays at its last complete step and can continue from there.
 #[derive(Debug, thiserror::Error)]
 pub enum NpuError {
-    /// The model, its files, or what was asked for.
+    /// The model, its files, or the request.
     #[error(transparent)]
     Runtime(#[from] crate::Error),
-    /// There is no plan for this model.
+    /// No plan exists for this model.
     #[error("this model cannot run on the NPU: {0}")]
     Lower(#[from] LowerError),
     /// A program cannot be made, or buffers cannot be filled.
@@ -37,13 +37,13 @@ pub enum NpuError {
     Plan {
         /// Where.
         place: String,
-        /// What does not fit.
+        /// Description of the mismatch.
         problem: String,
     },
 }
 
 impl NpuError {
-    /// What the device says; `None` where it was not asked.
+    /// The device's error; `None` if the device was not involved.
     pub fn device(&self) -> Option<&DeviceError> {
         match self {
             NpuError::Cache(error) | NpuError::Call { error, .. } => error.device(),

@@ -1,5 +1,5 @@
-//! Products with the experts that tokens chose: one dispatch for each expert and as many of its rows as the program takes
-//! ([`millrace_plan::experts`]).
+//! Products with the experts that tokens chose. There is one dispatch for each expert and for as many of its rows as fit
+//! the program ([`millrace_plan::experts`]).
 
 mod sets;
 
@@ -17,12 +17,12 @@ use sets::expert_name;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// A dispatch of an expert, for who looks at it.
+/// A dispatch of an expert, for observers.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertDispatch<'a> {
     /// The expert: a matrix of the weight.
     pub expert: usize,
-    /// Its rows of the dispatch, in their order; those of padding behind them are zeros.
+    /// Its rows of the dispatch, in their order; rows of padding after them are zeros.
     pub rows: &'a [ExpertUse],
 }
 
@@ -38,7 +38,7 @@ struct ExpertPass<'a> {
     k: usize,
 }
 
-/// An input's bytes, and what is kept of them.
+/// An input's bytes, and the scales kept for them.
 type SlotInput = Option<(Vec<u8>, Scales)>;
 
 impl Pass<'_> {
@@ -83,7 +83,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// By expert, the rows that are no padding and chose it, in the order of tokens.
+    /// The rows without padding that chose each expert, in the order of tokens.
     fn chosen_rows(
         &self,
         at: &ExpertPass<'_>,
@@ -207,7 +207,7 @@ impl Pass<'_> {
         Ok(all)
     }
 
-    /// The dispatch's rows of x, zeros behind them.
+    /// The dispatch's rows of x, padded with zeros.
     fn gathered(
         &self,
         at: &ExpertPass<'_>,
@@ -223,7 +223,7 @@ impl Pass<'_> {
         rows
     }
 
-    /// By slot, what the planner keeps of what was written there.
+    /// By slot, the scales that the planner keeps for its contents.
     fn expert_scales(&self, at: &ExpertPass<'_>, expert: usize, made: &[SlotInput]) -> Vec<Scales> {
         let slots = self.prepared.container(at.call).slots().iter();
         let of = |(number, (slot, made)): (usize, (&Slot, &SlotInput))| match slot.role {
@@ -296,7 +296,7 @@ impl Pass<'_> {
     }
 }
 
-/// What crosses of a slot: inputs whole, and results.
+/// The transfer of a slot: inputs whole, and results.
 fn expert_move<'m>((slot, made): (&Slot, &'m SlotInput)) -> Move<'m> {
     match (slot.role, made) {
         (Role::Input, Some((bytes, _))) => Move::Write(bytes),

@@ -1,4 +1,4 @@
-//! What slots hold that the host fills: weights, tables, empty caches.
+//! Contents of the slots that the host fills: weights, tables, empty caches.
 
 use super::NpuError;
 use super::model::{NpuModel, lock};
@@ -11,13 +11,13 @@ use millrace_plan::{
 };
 
 impl NpuModel {
-    /// What is kept of what a static buffer was filled with.
+    /// The scales kept for a static buffer's contents.
     pub(super) fn scales(&self, name: Option<&str>) -> Scales {
         let kept = name.and_then(|name| lock(&self.scales).get(name).cloned());
         kept.unwrap_or_default()
     }
 
-    /// What a slot of weights or a static one holds, from the checkpoint.
+    /// Fills a slot of weights or a static one from the checkpoint.
     pub(super) fn fill_slot(
         &self,
         prepared: &PreparedPlan,
@@ -47,7 +47,7 @@ impl NpuModel {
         }
     }
 
-    /// What a slot of weights holds of one of a weight's matrices: an expert's, or the only one, which is number 0.
+    /// Fills a slot of weights with one of a weight's matrices: an expert's, or the only one, which has index 0.
     pub(super) fn fill_expert(
         &self,
         prepared: &PreparedPlan,
@@ -70,7 +70,7 @@ impl NpuModel {
             WeightLayout::Own { id, half_split } => {
                 let at = prepared.own_slot(call, number, id);
                 let filled = self.fill_own(matrix, half_split, &at, bytes)?;
-                // What is filled for every call is read again soon.
+                // Data that is filled in for every call is read again soon.
                 if slot.role == Role::Static {
                     let n_bytes = self.model.matrix_bytes(*weight, expert).len();
                     self.model.release_weight(matrix, 0..n_bytes);
@@ -84,7 +84,8 @@ impl NpuModel {
         }
     }
 
-    /// What a slot of the target's own layout holds of one of a weight's matrices (number 0 where it has one), heads of `half_split` elements put in half-split order.
+    /// Contents of a slot in the target's own layout for one of a weight's matrices (index 0 if it has only one). Heads of `half_split`
+    /// elements are put in half-split order.
     ///
     /// # Errors
     /// A weight that does not decode, or that the target refuses.

@@ -1,8 +1,8 @@
-//! Experts that tokens take instead of their own choice.
+//! Given experts, which tokens use instead of their own choice.
 //!
-//! Scores that are nearly equal are ranked one way by one arithmetic and another way by the next, and the experts
-//! behind them are functions that have nothing in common. So who compares two sides has both take the same experts,
-//! as both go on with the same tokens, and counts where a side would have chosen others.
+//! One arithmetic may rank nearly equal scores one way and the next another way, and the chosen experts are
+//! functions that have nothing in common. A comparison of two sides therefore gives both the same experts, as it
+//! gives both the same tokens. It counts where a side would have chosen others.
 
 use super::NpuError;
 use super::pass::Pass;
@@ -20,8 +20,8 @@ pub struct GivenExperts {
 }
 
 impl GivenExperts {
-    /// Those, by the node that would choose: `[n_tokens, n_used]`, in the order of the choice. Tokens behind them choose
-    /// themselves.
+    /// Experts by the node that would choose them: `[n_tokens, n_used]`, in the order of the choice. Tokens after them
+    /// choose for themselves.
     pub fn new(by_node: HashMap<usize, Vec<usize>>) -> GivenExperts {
         GivenExperts {
             by_node,
@@ -29,27 +29,27 @@ impl GivenExperts {
         }
     }
 
-    /// Those of the token at a position.
+    /// The experts given to the token at a position.
     pub fn at(&self, node: usize, n_used: usize, position: usize) -> Option<&[usize]> {
         let experts = self.by_node.get(&node)?;
         experts.chunks_exact(n_used.max(1)).nth(position)
     }
 
-    /// Counts a choice that has other experts than those given. The order of experts is of no matter.
+    /// Counts a choice whose experts differ from those given. The order of experts does not matter.
     pub fn count(&self, own: &[usize], given: &[usize]) {
         if own.iter().any(|expert| !given.contains(expert)) {
             self.n_others.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Choices so far that had other experts than those given.
+    /// Choices so far whose experts differed from those given.
     pub fn n_others(&self) -> u64 {
         self.n_others.load(Ordering::Relaxed)
     }
 }
 
 impl Pass<'_> {
-    /// Where the node chose experts and others are given, those, with the weights that the token's scores give them.
+    /// If the node chose experts and others are given, replaces them, with the weights from the token's scores.
     pub(super) fn give_experts(&mut self, number: usize) -> Result<(), NpuError> {
         let node = &self.npu.model.model().graph.nodes[number];
         let (Some(given), Op::Route(route)) = (self.given, &node.op) else {

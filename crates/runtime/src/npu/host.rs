@@ -14,8 +14,8 @@ use millrace_kernels::{self as kernels, Cpu, RopeTable};
 use millrace_plan::WeightLayout;
 use std::ops::Range;
 
-/// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped ones serves
-/// those that come later.
+/// The host's copies of a graph's values, bf16 `[n_rows, width]` each. Memory of dropped values is
+/// reused for later ones.
 #[derive(Debug)]
 pub(super) struct HostValues {
     widths: Vec<usize>,
@@ -32,7 +32,7 @@ impl HostValues {
         }
     }
 
-    /// A value's elements; none before it was written.
+    /// A value's elements; empty before it is written.
     pub(super) fn get(&self, value: ValueId) -> &[bf16] {
         self.rows.get(value.0).map_or(&[], Vec::as_slice)
     }
@@ -51,7 +51,7 @@ impl HostValues {
         let best = best.map(|(index, _)| index);
         let mut rows = match best {
             Some(index) => self.spare.swap_remove(index),
-            // The smallest gives way, so that there are never more than are in use at once.
+            // The smallest is dropped, so that there are never more than are in use at once.
             None => {
                 let smallest = self.spare.iter().enumerate();
                 let smallest = smallest.min_by_key(|(_, spare)| spare.capacity());
@@ -65,8 +65,8 @@ impl HostValues {
         rows
     }
 
-    /// Takes a value's memory with what it holds, where it has so many rows already; rows of anything
-    /// otherwise.
+    /// Takes a value's memory with its contents, if it has that many rows already; otherwise rows
+    /// with arbitrary contents.
     pub(super) fn keep(&mut self, value: ValueId, n_rows: usize) -> Vec<bf16> {
         let n_elems = n_rows * self.width(value);
         match self.rows.get_mut(value.0) {
@@ -124,13 +124,13 @@ fn wrong(node: &Node, problem: &str) -> NpuError {
     NpuError::plan(format!("host step `{}`", node.label), problem)
 }
 
-/// What host steps need besides values.
+/// Inputs of host steps besides values.
 pub(super) struct HostContext<'a> {
     pub(super) cpu: &'a Cpu,
     pub(super) model: &'a LoadedModel,
     /// Norm weights and biases as f32, by weight; empty for matrices.
     pub(super) vectors: &'a [Vec<f32>],
-    /// By the graph's ropes, half-split whatever its style.
+    /// One for each of the graph's ropes, half-split whatever its style.
     pub(super) ropes: &'a [RopeTable],
 }
 
@@ -204,9 +204,9 @@ impl HostContext<'_> {
         Ok(())
     }
 
-    /// Any op but those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
-    /// row of its inputs has position `first`. Definitions are computed of the rows before `n_real`, as those behind
-    /// it are padding; their results are zeros.
+    /// Any op except those of vocabulary and cache: its kernel or its definition, over all rows or some. The first
+    /// row of its inputs has position `first`. Definitions are computed for the rows before `n_real`; later rows are
+    /// padding, and their results are zeros.
     pub(super) fn op(
         &self,
         node: &Node,
@@ -263,8 +263,8 @@ impl HostContext<'_> {
         Ok(())
     }
 
-    /// An op that reads what the sequence keeps, where no kernel attends: by its definition, over the tokens that
-    /// are no padding. Other rows are zero.
+    /// An op that reads a sequence's memory, if no kernel computes its attention: by its definition, over the
+    /// tokens without padding. Other rows are zero.
     pub(super) fn over_memory(
         &self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! What the sequences of a model share: plans, programs, weights on the device.
+//! Data shared by the sequences of a model: plans, programs, weights on the device.
 
 mod options;
 pub use options::{NpuMemory, NpuOptions};
@@ -33,7 +33,7 @@ fn programs(device: Arc<dyn Device>, options: &NpuOptions) -> ProgramCache {
 pub struct NpuModel {
     pub(super) model: Arc<LoadedModel>,
     pub(super) planner: Arc<dyn Planner>,
-    /// Who makes the plans of passes that somebody looks at.
+    /// The planner for observed passes.
     observed: Option<Arc<dyn Planner>>,
     pub(super) options: NpuOptions,
     pub(super) cpu: Cpu,
@@ -46,13 +46,13 @@ pub struct NpuModel {
     interleaved: HashSet<usize>,
     /// By kind of pass, and whether it is observed.
     pub(super) plans: Mutex<HashMap<(PassKind, bool), Arc<PreparedPlan>>>,
-    /// Plans that have buffers only until others need the room, the last used last.
+    /// Plans whose buffers may be freed for others, the most recently used last.
     pub(super) recent: Mutex<Vec<(PassKind, bool)>>,
     pub(super) device_cache: DeviceCache,
     /// Position of the first token that static RoPE tables hold for, by the names of their buffers.
     tables: Mutex<HashMap<String, usize>>,
     pub(super) experts: Mutex<ExpertSets>,
-    /// What the planner keeps of weights that it arranged, by the names of their buffers.
+    /// The scales that the planner keeps for weights that it arranged, by the names of their buffers.
     pub(super) scales: Mutex<HashMap<String, Scales>>,
     /// The device's copies of caches, by the names of their buffers: bytes, and whether programs read them alone
     /// (`static`) or append to them (`intermediate`).
@@ -64,7 +64,7 @@ pub struct NpuModel {
     pad: u32,
 }
 
-/// Locks; what a panic left behind a lock is still whole here.
+/// Locks a mutex; the data is still consistent after a panic while it was held.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -139,7 +139,7 @@ impl NpuModel {
             options,
         };
         npu.decode_at(0, false)?;
-        // What comes later is shared with it, or small.
+        // Everything loaded later is shared with decode, or small.
         npu.options.progress = None;
         Ok(npu)
     }
@@ -149,12 +149,12 @@ impl NpuModel {
         &self.model
     }
 
-    /// Who makes its plans.
+    /// The planner of its plans.
     pub fn planner(&self) -> &Arc<dyn Planner> {
         &self.planner
     }
 
-    /// What writes and reads slots in arrangements of the target's own.
+    /// The target's own arrangements for writing and reading slots.
     pub(super) fn arrangement(&self) -> &dyn Arrangement {
         &*self.planner
     }
@@ -215,8 +215,8 @@ impl NpuModel {
         self.cache.stats()
     }
 
-    /// Programs on the device that something else executes than what it was opened for, with the reasons; and how
-    /// many programs are there.
+    /// Programs that a substitute executes instead of the device that was opened, with the reasons; and the
+    /// number of all programs on the device.
     pub fn substitutes(&self) -> (Vec<(String, String)>, usize) {
         (self.cache.substitutes(), self.cache.n_loaded())
     }
@@ -226,8 +226,8 @@ impl NpuModel {
         *lock(&self.loaded)
     }
 
-    /// Passes a result on. Where it says that the device was lost, programs and buffers are let go,
-    /// so that the next call makes them anew.
+    /// Passes a result on. If it says that the device was lost, programs and buffers are dropped,
+    /// so that the next call makes them again.
     pub(crate) fn settle<T>(&self, result: Result<T, NpuError>) -> Result<T, NpuError> {
         let error = result.as_ref().err().and_then(NpuError::device);
         if error.is_some_and(DeviceError::is_loss) {
@@ -256,11 +256,11 @@ impl NpuModel {
         self.pad
     }
 
-    /// The plan that passes of a kind take, ready for one whose first token is at position `first`: its programs are
-    /// loaded, its static slots have content.
+    /// The plan for a kind of pass, ready for a pass whose first token is at position `first`: its programs are
+    /// loaded and its static slots are filled.
     ///
     /// # Errors
-    /// There is no such plan; a device that refuses its programs or buffers.
+    /// No such plan exists; a device that refuses its programs or buffers.
     pub fn plan(&self, first: u64, kind: &PassKind) -> Result<Arc<Plan>, NpuError> {
         Ok(self.prepared(first, kind, false)?.plan.clone())
     }
@@ -278,7 +278,7 @@ impl NpuModel {
         }
     }
 
-    /// Which plans its passes take.
+    /// The plans that its passes use.
     pub fn sequences(&self) -> Sequences<'_> {
         Sequences {
             graph: &self.model.model().graph,
@@ -297,14 +297,14 @@ impl NpuModel {
         self.prepared(first, &self.sequences().decode(first), is_observed)
     }
 
-    /// The plan of a kind of pass, which somebody may look at, ready for one whose first token is at position `first`.
+    /// The plan for a kind of pass, possibly observed, ready for a pass whose first token is at position `first`.
     pub(super) fn prepared(
         &self,
         first: u64,
         kind: &PassKind,
         is_observed: bool,
     ) -> Result<Arc<PreparedPlan>, NpuError> {
-        // One plan where the planner hides nothing.
+        // One plan is enough if the planner hides nothing.
         let is_observed = is_observed && self.observed.is_some();
         let known = lock(&self.plans).get(&(*kind, is_observed)).cloned();
         let prepared = match known {
@@ -316,8 +316,8 @@ impl NpuModel {
         Ok(prepared)
     }
 
-    /// Keys of buffer sets tell plans apart. Without aliasing a prompt's head is decode's, buffers
-    /// included, where those hold nothing else.
+    /// Keys of buffer sets distinguish plans. Without aliasing, a prompt's head is decode's,
+    /// buffers included, if those hold nothing else.
     fn make(&self, kind: &PassKind, is_observed: bool) -> Result<Arc<PreparedPlan>, NpuError> {
         let graph = &self.model.model().graph;
         let observed = self.observed.as_ref().filter(|_| is_observed);
@@ -346,7 +346,7 @@ impl NpuModel {
             .clone())
     }
 
-    /// Makes a plan's buffers and fills static slots: once, and tables again for other positions.
+    /// Allocates a plan's buffers and fills static slots: once, and tables again for other positions.
     pub(super) fn fill(&self, prepared: &PreparedPlan, first: usize) -> Result<(), NpuError> {
         let mut filled = lock(&prepared.filled);
         if *filled && !prepared.has_tables() {
@@ -396,7 +396,7 @@ impl NpuModel {
         Ok(())
     }
 
-    /// Fills the tables of a call that begin at another position than `first`, which `tables` says of each by its name.
+    /// Fills the tables of a call that begin at another position than `first`; `tables` has the position of each by name.
     fn refill_tables(
         &self,
         (prepared, call, index): (&PreparedPlan, &Call, usize),
@@ -430,7 +430,7 @@ fn own_rope(rope: &millrace_graph::Rope) -> RopeTable {
     RopeTable::new(is_interleaved, rope.inv_freq.clone(), rope.attention_factor)
 }
 
-/// Plans have rows of Q and K in half-split order, whatever the checkpoint's, wherever they can be put in it.
+/// Plans have rows of Q and K in half-split order, whatever the checkpoint's order, wherever they can be reordered.
 fn half_split_rope(rope: &millrace_graph::Rope) -> RopeTable {
     RopeTable::new(false, rope.inv_freq.clone(), rope.attention_factor)
 }

@@ -9,7 +9,7 @@ use millrace_kernels::KvSide;
 use millrace_npu::ProgramCache;
 use millrace_plan::{Binding, Call, HostMove, Plan, Scales, SlotUse};
 
-/// What is called after every dispatch of a session, each of experts included.
+/// Callback after every dispatch of a session, including each dispatch of experts.
 pub type Observer = Box<dyn FnMut(&Observation<'_>) + Send>;
 
 /// A pass right after a dispatch, before the next step: every slot of the call, `intermediate` ones
@@ -25,15 +25,15 @@ pub struct Observation<'a> {
     pub key: &'a str,
     /// Where that set is.
     pub cache: &'a ProgramCache,
-    /// What the host keeps of what it wrote into the call's slots, one a slot.
+    /// The scales that the host keeps for the contents of the call's slots, one for each slot.
     pub scales: &'a [Scales],
     /// Position of the pass's first token.
     pub first: usize,
-    /// Tokens that are no padding.
+    /// Number of tokens without padding.
     pub n_real: usize,
-    /// The pass's tokens, padding behind them.
+    /// The pass's tokens, followed by padding.
     pub tokens: &'a [u32],
-    /// Of a call of experts, the dispatch: the host's rows of its result are in place, those of experts behind it not yet.
+    /// For a call of experts, the dispatch: the host's rows of its result are in place, those of later experts not yet.
     pub expert: Option<ExpertDispatch<'a>>,
     pub(super) uses: &'a [SlotUse],
     pub(super) values: &'a HostValues,
@@ -41,7 +41,7 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// The value that the host wrote into a slot before the dispatch; none where it wrote no whole value.
+    /// The value that the host wrote into a slot before the dispatch; none if it wrote no whole value.
     pub fn written(&self, slot: usize) -> Option<&[bf16]> {
         match (self.uses.get(slot)?.host, self.call.bindings.get(slot)?) {
             (HostMove::Write, Binding::Value(value)) if self.expert.is_none() => {
@@ -51,12 +51,12 @@ impl Observation<'_> {
         }
     }
 
-    /// The host's rows `[n_rows, width]` of a value; empty where the host has none.
+    /// The host's rows `[n_rows, width]` of a value; empty if the host has none.
     pub fn value(&self, value: ValueId) -> &[bf16] {
         self.values.get(value)
     }
 
-    /// The sequence's state of that number behind the pass, as the host keeps it; `None` where there is no such state.
+    /// The sequence's state of that index after the pass, as the host keeps it; `None` if there is no such state.
     pub fn state(&self, index: usize) -> Option<&[f32]> {
         let last = (self.first + self.n_real).checked_sub(1)?;
         self.cached.state(index, last)

@@ -26,7 +26,7 @@ use millrace_plan::{Binding, Call, HostMove, HostRows, HostStep, Scales, SlotUse
 use std::ops::Range;
 use std::time::Instant;
 
-/// An input's bytes, where they are not a value's as it lies on the host, and what is kept of them.
+/// An input's bytes, if they differ from a value on the host, and the scales kept for them.
 type InputBytes = Option<(Vec<u8>, Scales)>;
 
 /// Rows that a call fills, by value.
@@ -36,28 +36,28 @@ type Outputs = Vec<(ValueId, Vec<bf16>)>;
 pub(super) struct Pass<'a> {
     pub(super) npu: &'a NpuModel,
     pub(super) prepared: &'a PreparedPlan,
-    /// As many as the plan takes, padding included.
+    /// As many as the plan's length, padding included.
     pub(super) tokens: &'a [u32],
     /// The images that some of them are rows of, in order.
     pub(super) images: &'a [ImageRows],
-    /// Tokens that are no padding.
+    /// Number of tokens without padding.
     pub(super) n_real: usize,
     /// Position of the first.
     pub(super) first: usize,
     pub(super) seq: SeqId,
-    /// By buffer, what the planner keeps of what the host wrote in this pass.
+    /// By buffer, the scales that the planner keeps for the host's writes in this pass.
     pub(super) scales: Vec<Scales>,
     pub(super) values: &'a mut HostValues,
-    /// Of the key-value head at work: its scores, then their probabilities.
+    /// Scores of the present key-value head, then their probabilities.
     pub(super) scores: Vec<f32>,
-    /// What the heads of the last gated delta net meet of the token, and its node.
+    /// A token's rows for the heads of the last gated delta net, and the net's node.
     pub(super) delta_rows: Option<(usize, Vec<f32>)>,
     /// With room for the pass's tokens.
     pub(super) cache: &'a mut KvCache,
     pub(super) scratch: &'a mut AttentionScratch,
     pub(super) counters: &'a mut PhaseCounters,
     pub(super) observer: Option<&'a mut Observer>,
-    /// Experts that tokens take instead of their own choice.
+    /// Experts that tokens use instead of their own choice.
     pub(super) given: Option<&'a GivenExperts>,
 }
 
@@ -84,7 +84,7 @@ impl Pass<'_> {
                         None => self.call(call, call_index)?,
                     }
                     self.brought(&appended);
-                    // The pages have the pass's rows before anybody looks.
+                    // The pages must have the pass's rows before an observer looks.
                     while let Some(step) = own_append(prepared.plan.steps.get(next), &behind) {
                         self.timed(step)?;
                         next += 1;
@@ -177,7 +177,7 @@ impl Pass<'_> {
         self.end_dispatch((call, index), key, result, misfit)
     }
 
-    /// Counts a dispatch, or says what went wrong: on the device, or with what came out of a slot.
+    /// Counts a dispatch, or reports the failure: of the device, or of a slot's output.
     pub(super) fn end_dispatch(
         &mut self,
         (call, index): (&Call, usize),
@@ -203,8 +203,8 @@ impl Pass<'_> {
         }
     }
 
-    /// By slot, the bytes that the host reads; and the values they go to. These leave their place, so that inputs can be
-    /// lent beside them.
+    /// The bytes that the host reads from each slot, and the values they go to. The values are moved out of their place,
+    /// so that inputs can be borrowed at the same time.
     fn take_outputs(&mut self, call: &Call, index: usize) -> (Vec<Range<u64>>, Outputs) {
         let container = self.prepared.container(call);
         let uses = self.prepared.uses(index);
@@ -222,7 +222,7 @@ impl Pass<'_> {
             };
             if !outputs.iter().any(|(other, _)| *other == value) {
                 let rows = match binding {
-                    // Other heads' parts are there.
+                    // It holds the parts of other heads.
                     Binding::AttentionProduct { .. } => self.values.keep(value, n_rows),
                     _ => self.values.take(value, n_rows),
                 };
@@ -232,7 +232,7 @@ impl Pass<'_> {
         (reads, outputs)
     }
 
-    /// What crosses between host and device for one slot.
+    /// The transfer between host and device for one slot.
     fn slot_move<'m>(
         &'m self,
         (slot, used): (&Slot, &SlotUse),
@@ -250,7 +250,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What the planner keeps of the slots of call number `index`.
+    /// The scales that the planner keeps for the slots of call number `index`.
     fn scales(&self, container: &Container, index: usize) -> Vec<Scales> {
         let uses = self.prepared.uses(index).iter();
         let slots = uses.zip(container.slots()).enumerate();
@@ -270,7 +270,7 @@ impl Pass<'_> {
         self.show((call, index), (key, &scales), None);
     }
 
-    /// Shows a dispatch to who looks at them; `key` is its buffer set's.
+    /// Shows a dispatch to the observer; `key` is its buffer set's.
     pub(super) fn show(
         &mut self,
         (call, index): (&Call, usize),
@@ -395,7 +395,7 @@ impl Pass<'_> {
     }
 }
 
-/// The step, where it takes over into the host's pages what a call gave out for those layers.
+/// The step, if it copies a call's outputs for those layers into the host's pages.
 fn own_append(step: Option<&Step>, layers: &[usize]) -> Option<HostStep> {
     match step? {
         Step::Host(step @ HostStep::AppendKv { layer, .. }) if layers.contains(layer) => {

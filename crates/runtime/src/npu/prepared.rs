@@ -16,9 +16,9 @@ pub(super) struct PreparedPlan {
     buffers: Buffers,
     /// By call, in order.
     keys: Vec<String>,
-    /// By step: values whose host copies nobody looks at afterwards.
+    /// By step: values whose host copies are not needed afterwards.
     spent: Vec<Vec<ValueId>>,
-    /// By layer and part of its cache, a call and its slot that have it.
+    /// By layer and part of its cache, a call and the slot that holds it.
     caches: HashMap<(usize, CachePart), (usize, usize)>,
     /// Whether its static slots have content.
     pub(super) filled: Mutex<bool>,
@@ -68,13 +68,13 @@ impl PreparedPlan {
         self.keys.iter().map(String::as_str)
     }
 
-    /// The slots of call number `index`: their buffers, and what the host does with them.
+    /// The slots of call number `index`: their buffers, and the host's use of them.
     pub(super) fn uses(&self, index: usize) -> &[SlotUse] {
         &self.buffers.calls[index]
     }
 
-    /// Whether the host has embeddings and, unless programs know of images, attention: rows of images take another way
-    /// through both.
+    /// Whether the host computes embeddings and, unless programs support images, attention: rows of images take a
+    /// different path through both.
     pub(super) fn takes_images(&self, graph: &Graph, on: AttentionOn) -> bool {
         let is_other = |node: usize| match graph.nodes.get(node).map(|node| &node.op) {
             Some(Op::Embed(_)) => true,
@@ -105,7 +105,7 @@ impl PreparedPlan {
         self.buffers.buffers.len()
     }
 
-    /// A slot of a call whose content lies in an arrangement of the target's own.
+    /// A slot of a call whose content is in an arrangement of the target's own.
     pub(super) fn own_slot<I>(&self, call: &Call, slot: usize, id: I) -> OwnSlot<'_, I> {
         OwnSlot {
             program: &self.plan.programs[call.program],
@@ -114,7 +114,7 @@ impl PreparedPlan {
         }
     }
 
-    /// What slots of other sets know a slot's buffer by.
+    /// Name under which slots of other sets know a slot's buffer.
     pub(super) fn buffer_name(&self, index: usize, slot: usize) -> Option<&str> {
         let used = self.uses(index).get(slot)?;
         self.buffers.buffers[used.buffer].name.as_deref()
@@ -142,7 +142,7 @@ impl PreparedPlan {
         self.buffers.buffers.iter().any(table)
     }
 
-    /// Values whose host copies are of no use after step number `step`.
+    /// Values whose host copies are not needed after step number `step`.
     pub(super) fn spent(&self, step: usize) -> &[ValueId] {
         &self.spent[step]
     }
@@ -154,7 +154,7 @@ impl PreparedPlan {
     }
 }
 
-/// What tells the buffer sets of a kind of pass from others of its length.
+/// Suffix that distinguishes the buffer sets of a kind of pass from others of its length.
 pub(super) fn suffix(kind: &PassKind, is_observed: bool) -> String {
     let attention = match kind.attention {
         AttentionOn::Device => String::new(),
@@ -194,7 +194,7 @@ fn spent(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Vec<Vec<ValueId>> {
                 let choice = call.experts.and_then(|experts| experts.choice(graph));
                 last.extend(choice.map(|choice| (choice, index)));
                 let uses = uses.next().map(Vec::as_slice).unwrap_or_default();
-                // Who looks at a dispatch sees of what its rows were made.
+                // An observer of a dispatch also sees the sources of its rows.
                 let made_of = call.bindings.iter().filter_map(|binding| match binding {
                     Binding::DeltaRows { node } => graph.nodes.get(*node),
                     _ => None,

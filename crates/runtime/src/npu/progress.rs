@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Is told how many bytes of weights and tables have their content, and how many there will be: with 0
-/// before the first.
+/// Callback for the bytes of weights and tables that are filled, and their total; called with 0 before
+/// the first.
 #[derive(Clone)]
 pub struct LoadProgress(Arc<dyn Fn(u64, u64) + Send + Sync>);
 

@@ -9,9 +9,9 @@ use millrace_plan::{PassKind, Phase};
 const MAX_PROMPT_PLANS: usize = 4;
 
 impl NpuModel {
-    /// Frees buffers of prompts' plans that were not used for the longest time. Those of a length are like no other's, so that
-    /// otherwise every length that ever came would keep its own. Plans that read the device's cache keep theirs:
-    /// the cache is nowhere else.
+    /// Frees buffers of the least recently used plans of prompts. The buffers of each length are unique, so otherwise every
+    /// length that ever came would keep its own. Plans that read the device's cache keep theirs, because the cache is nowhere
+    /// else.
     pub(super) fn make_room(&self, used: (PassKind, bool), prepared: &PreparedPlan) {
         if used.0.phase != Phase::Prefill || prepared.reads_cache() {
             return;

@@ -10,12 +10,12 @@ use crate::engine::{BatchItem, Engine, LogitsFor};
 use crate::sequences::SeqId;
 use std::sync::Arc;
 
-/// A sequence by itself, on an engine of its own: for checks and measurements, which say what is a prompt
-/// and what a token. Conversations hold a [`PlannedEngine`].
+/// A single sequence on its own engine, for checks and measurements. The caller says which tokens are a
+/// prompt and which are decoded. Conversations use a [`PlannedEngine`].
 ///
-/// After an error it is where the last complete step left it: the same call may be made again. What
-/// it holds is the host's, so this is so even where the device was lost: once it is back, the next
-/// call loads the model again, which takes as long as it did at first.
+/// After an error it stays at its last complete step: the same call may be made again. Its contents
+/// are on the host, so this holds even if the device was lost. Once the device is back, the next
+/// call loads the model again, which takes as long as the first load.
 pub struct NpuSession {
     engine: PlannedEngine,
     seq: SeqId,
@@ -56,18 +56,18 @@ impl NpuSession {
         self.engine.kv_usage().used_bytes as u64
     }
 
-    /// What was done so far.
+    /// Counters so far.
     pub fn counters(&self) -> &DeviceCounters {
         self.engine.phases()
     }
 
-    /// Has `observer` called after every dispatch that ends well, or nothing. It sees what the device
-    /// holds and changes no bit of it.
+    /// Sets the observer called after every dispatch that ends well, or removes it. It sees the
+    /// device's contents and changes no bit of them.
     pub fn observe(&mut self, observer: Option<Observer>) {
         self.engine.observe(observer);
     }
 
-    /// Has tokens take the experts that are given instead of their own choice, or their own again.
+    /// Makes tokens use the given experts instead of their own choice, or with `None` their own again.
     pub fn give_experts(&mut self, given: Option<Arc<GivenExperts>>) {
         self.engine.give_experts(given);
     }
@@ -80,12 +80,12 @@ impl NpuSession {
         Ok(self.engine.truncate(self.seq, len)?)
     }
 
-    /// Appends a prompt, in chunks where it is longer than a plan; the logits `[vocab]` of its last
-    /// token.
+    /// Appends a prompt, in chunks if it is longer than a plan; returns the logits `[vocab]` of its
+    /// last token.
     ///
     /// # Errors
-    /// An empty prompt, a token outside the vocabulary, more tokens than the context holds: nothing
-    /// has changed then. A failed dispatch: whole chunks before it stay.
+    /// An empty prompt, a token outside the vocabulary, more tokens than the context holds: then
+    /// nothing has changed. A failed dispatch: whole chunks before it are kept.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32], NpuError> {
         self.append(tokens, Purpose::Prompt, LogitsFor::Last)
     }
@@ -121,7 +121,7 @@ impl NpuSession {
         Ok(&self.logits)
     }
 
-    /// Whether so many tokens of prompt and answer fit behind what is held.
+    /// Whether that many tokens of prompt and answer fit after the present ones.
     ///
     /// # Errors
     /// [`Error::ContextOverflow`](crate::Error::ContextOverflow).

@@ -1,4 +1,4 @@
-//! What the device takes of a model, and what it leaves to the host.
+//! Division of a model's work between the device and the host.
 
 use super::NpuModel;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A pass of one token and the states that a device replaces: what their ops meet of the token, the state before it, the
-//! one behind it. The host's pages keep them, as for ops that the host computes: a fork, a cut and a page's end see no difference.
+//! A pass of one token and the states that a device replaces: the token's rows for their ops, the state before it, and the state
+//! after it. The host's pages keep them, as for ops that the host computes: a fork, a cut and a page's end see no difference.
 
 use super::NpuError;
 use super::pass::Pass;
@@ -47,7 +47,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Keeps the state behind it.
+    /// Keeps the state after the token.
     pub(super) fn keep_state(&mut self, index: usize, bytes: &[u8]) -> Result<(), String> {
         let state = self.cache.state_behind_mut(self.seq, index, self.first)?;
         let to: &mut [u8] = cast_slice_mut(state);

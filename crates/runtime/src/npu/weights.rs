@@ -126,8 +126,7 @@ pub(super) fn read_f32(bytes: &[u8], element: Element, values: &mut [f32]) -> Re
     Ok(())
 }
 
-/// Columns `start .. start + len` of every row of that width; what follows them in the slot's rows is
-/// padding.
+/// Columns `start .. start + len` of every row of that width; the rest of the slot's rows is padding.
 pub(super) fn read_part(
     bytes: &[u8],
     element: Element,
@@ -148,8 +147,8 @@ pub(super) fn read_part(
     Ok(())
 }
 
-/// Writes one of a weight's matrices as its slot wants it. Nothing of the matrix is held besides a few rows a thread; the
-/// pages of the file that it was read from are given back.
+/// Writes one of a weight's matrices in its slot's layout. Only a few rows for each thread are held in memory; the pages
+/// of the file that it was read from are released.
 pub(super) fn fill(
     cpu: &Cpu,
     model: &LoadedModel,
@@ -201,7 +200,7 @@ struct SlotSource<'a> {
 }
 
 impl SlotSource<'_> {
-    /// All of it, on all threads.
+    /// Fills all of it, on all threads.
     fn fill<T: SlotNumber>(&self, cpu: &Cpu, out: &mut [T]) -> Result<(), quant::Error> {
         let failed = Mutex::new(Ok(()));
         let keep = |result: Result<(), quant::Error>| {
@@ -210,7 +209,7 @@ impl SlotSource<'_> {
             }
         };
         if let WeightLayout::Transposed { .. } = self.layout {
-            // A thread takes some elements of every row, so that it writes a part of its own.
+            // A thread fills some elements of every row, so that it writes a separate part.
             let columns = self.k.div_ceil(cpu.pool().n_threads());
             cpu.pool().run_pieces(out, columns * self.n, &|i, out| {
                 let end = (i + 1) * columns;
@@ -313,7 +312,7 @@ mod tests {
                     fill(&cpu, &model, (id, 0), &layout, &slot, &mut found).expect("filled");
                     for (found, expected) in found.chunks_exact(size).zip(&expected) {
                         let found = element.number(found).expect("a number");
-                        // bf16 has the fewest digits; what it rounds to is within a step of the others.
+                        // bf16 has the fewest digits; its rounding is within a step of the others.
                         let off = (found - expected.to_f64()).abs();
                         let step = f64::from(expected.to_f32().abs()) / 256.0 + 1e-7;
                         let exact = element == Element::Bf16;

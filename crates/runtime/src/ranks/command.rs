@@ -1,4 +1,4 @@
-//! What the leader tells the other ranks: what it did to its sequences, and what it is about to compute.
+//! Commands of the leader to the other ranks: its actions on sequences, and the computation that follows.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub(super) enum RankCommand {
     Release { seq: Name },
     /// A batch that was checked.
     Step { items: Vec<StepItem> },
-    /// All give their profiles to all.
+    /// All ranks send their profiles to all.
     Profile,
     /// All exchange zeros, which is timed.
     Exchange { n_elems: usize, n_times: usize },
@@ -104,7 +104,7 @@ impl RankCommand {
         ranks.broadcast(&mut message)
     }
 
-    /// What the leader told.
+    /// Receives the leader's command.
     pub(super) fn hear(ranks: &mut Communicator) -> Result<RankCommand, RankError> {
         let mut message = Vec::new();
         ranks.broadcast(&mut message)?;

@@ -1,4 +1,4 @@
-//! What ranks other than 0 do: the same as the leader, on sequences of their own.
+//! Ranks other than 0: they repeat the leader's actions, on their own sequences.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::engine::{BatchItem, Engine, ItemRows};
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 
-/// Follows rank 0 until its engine is dropped. Returns what was exchanged.
+/// Follows rank 0 until its engine is dropped. Returns the traffic.
 ///
 /// # Errors
-/// As [`CpuEngine::new`]; [`Error::Rank`] for a rank that is lost or differs.
+/// As [`CpuEngine::new`]; [`Error::Rank`] for a lost or different rank.
 pub fn follow(
     model: &Arc<LoadedModel>,
     options: EngineOptions,

@@ -13,18 +13,18 @@ use crate::load::LoadedModel;
 /// Bytes of a weight's beginning that tell files apart.
 const SAMPLE_BYTES: usize = 64;
 
-/// What must be alike for results to be: names and values.
+/// Properties that must agree on all ranks for equal results: names and values.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankSetup(Vec<(String, String)>);
 
 impl RankSetup {
-    /// Of a whole model and the options of its engine.
+    /// Setup of a whole model and the options of its engine.
     pub(super) fn of(model: &LoadedModel, options: &EngineOptions) -> Result<RankSetup, Error> {
         let cpu = Cpu::new(CpuOptions {
             n_threads: Some(1),
             level: options.level,
         })?;
-        // A rank may have threads of its own number; sums are taken in a level's order.
+        // Ranks may have different numbers of threads; sums are taken in a level's order.
         let options = EngineOptions {
             n_threads: None,
             level: None,
@@ -40,7 +40,7 @@ impl RankSetup {
         Ok(RankSetup(rows.to_vec()))
     }
 
-    /// In what it is another one than the leader's.
+    /// The first difference from the leader's setup, if any.
     fn difference(&self, leader: &RankSetup) -> Option<String> {
         let pairs = self.0.iter().zip(&leader.0);
         let mut pairs = pairs.filter(|(own, leader)| own != leader);
@@ -70,7 +70,7 @@ fn fingerprint(model: &LoadedModel) -> u64 {
 /// Compares the setups of all ranks.
 ///
 /// # Errors
-/// On a rank that differs, in what; on the others, which one differs.
+/// On a rank that differs, the difference; on the others, which rank differs.
 pub(super) fn shake_hands(ranks: &mut Communicator, own: &RankSetup) -> Result<(), RankError> {
     let place = ranks.place();
     let mut message = serde_json::to_vec(own).expect("names and values are texts");

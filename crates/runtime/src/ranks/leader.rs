@@ -1,4 +1,4 @@
-//! The engine of rank 0: it does what it is told, and tells the other ranks.
+//! The engine of rank 0: it executes each request, and forwards it to the other ranks.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::engine::{BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, St
 use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 
-/// A CPU engine whose model several ranks share, on rank 0. When it is dropped the others end.
+/// A CPU engine on rank 0 whose model several ranks share. When it is dropped the other ranks end.
 ///
-/// Its cache and the numbers of [`kv_usage`](Engine::kv_usage) are those of this rank. It takes no images.
+/// Its cache and the numbers of [`kv_usage`](Engine::kv_usage) are those of this rank. It does not support images.
 pub struct LeaderEngine {
     engine: CpuEngine,
 }
@@ -26,7 +26,7 @@ impl LeaderEngine {
     /// Waits for all other ranks to [`follow`](super::follow), with the same model and options.
     ///
     /// # Errors
-    /// As [`CpuEngine::new`]; [`Error::Rank`] for a rank that is lost or differs.
+    /// As [`CpuEngine::new`]; [`Error::Rank`] for a lost or different rank.
     ///
     /// # Panics
     /// If this is not rank 0.
@@ -43,20 +43,20 @@ impl LeaderEngine {
         Ok(LeaderEngine { engine })
     }
 
-    /// What each rank did so far, in their order.
+    /// Profile of each rank so far, in order.
     ///
     /// # Errors
-    /// [`Error::Rank`] for a rank that is lost.
+    /// [`Error::Rank`] for a lost rank.
     pub fn profiles(&mut self) -> Result<Vec<RankProfile>, Error> {
         self.tell(&RankCommand::Profile)?;
         Ok(profile::share(self.ranks())?)
     }
 
-    /// Measures what carries between the ranks, by some hundred exchanges, which count as nobody's
-    /// traffic. `None` where there is no other rank.
+    /// Measures the transport between the ranks, by some hundred exchanges, which do not count as
+    /// traffic. `None` if there is no other rank.
     ///
     /// # Errors
-    /// [`Error::Rank`] for a rank that is lost.
+    /// [`Error::Rank`] for a lost rank.
     pub fn measure_link(&mut self) -> Result<Option<LinkMeasurement>, Error> {
         if self.ranks().place().n_ranks == 1 {
             return Ok(None);
@@ -76,7 +76,7 @@ impl LeaderEngine {
 
 impl Drop for LeaderEngine {
     fn drop(&mut self) {
-        // Where a rank is lost already there is nobody to tell.
+        // If a rank is already lost, the others need no message.
         let _: Result<(), RankError> = RankCommand::Close.tell(self.ranks());
     }
 }
@@ -146,7 +146,7 @@ impl Engine for LeaderEngine {
             let engine = self.name();
             return Err(Error::NoImages { engine });
         }
-        // What is refused is refused here; the others compute what is told.
+        // Refusals happen here; the other ranks compute accepted batches.
         self.engine.check(batch)?;
         let items = batch.iter();
         let items = items.map(|item| Ok(StepItem::new(item, self.engine.len(item.seq)?)));

@@ -1,4 +1,4 @@
-//! What carries between ranks, measured by exchanges of nothing but zeros.
+//! Measurement of the transport between ranks, by exchanges of zeros.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::command::RankCommand;
 use super::profile::nanoseconds;
 use super::{Communicator, RankError};
 
-/// Elements that each rank gives in a gather, and how often: the first gather is all latency, the last nearly all bytes.
+/// Elements of each rank in a gather, and repetitions: the first gather is all latency, the last nearly all bytes.
 const GATHERS: [(usize, usize); 5] = [
     (1, 200),
     (1 << 10, 200),
@@ -20,39 +20,39 @@ const GATHERS: [(usize, usize); 5] = [
 /// Commands that are timed.
 const COMMANDS: usize = 200;
 
-/// What exchanges take on what carries between ranks.
+/// Times of exchanges over the transport between ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkMeasurement {
     /// Ranks that exchanged.
     pub n_ranks: usize,
     /// Gathers by ascending size.
     pub gathers: Vec<GatherTime>,
-    /// Nanoseconds in which rank 0 hands one small message over, not waiting until it arrives.
+    /// Nanoseconds in which rank 0 sends one small message, without waiting for its arrival.
     pub message_ns: f64,
 }
 
 /// Gathers of one size, as rank 0 sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherTime {
-    /// Bytes that a rank gives to each other one.
+    /// Bytes that a rank sends to each other rank.
     pub bytes: u64,
     /// Gathers that were timed.
     pub n_gathers: usize,
     /// The median of their times.
     pub median_ns: u64,
-    /// The least of them.
+    /// The shortest time.
     pub least_ns: u64,
 }
 
 impl LinkMeasurement {
-    /// Seconds of a gather of next to nothing.
+    /// Seconds of a gather with hardly any data.
     pub fn gather_s(&self) -> f64 {
         let first = self.gathers.first();
         first.map_or(0.0, |gather| gather.median_ns as f64 / 1e9)
     }
 
-    /// Bytes that a rank gives, and takes at the same time, in a second: by what the largest gather takes longer than the
-    /// smallest. `None` where it does not take longer.
+    /// Bytes that a rank sends, and receives at the same time, in a second: from the difference in time between the
+    /// largest and the smallest gather. `None` if the largest takes no longer.
     pub fn bytes_per_s(&self) -> Option<f64> {
         let (first, last) = (self.gathers.first()?, self.gathers.last()?);
         let ns = last.median_ns.checked_sub(first.median_ns)?;
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(link(2, [500, 1500]).bytes_per_s(), Some(1e12));
         assert_eq!(link(4, [500, 1500]).bytes_per_s(), Some(3e12));
         assert_eq!(link(2, [500, 1500]).gather_s(), 5e-7);
-        // Noise is no rate.
+        // Noise does not count as a rate.
         assert_eq!(link(2, [500, 500]).bytes_per_s(), None);
         assert_eq!(link(2, [500, 400]).bytes_per_s(), None);
     }

@@ -7,7 +7,7 @@ use millrace_graph::RankPlace;
 
 use super::{RankError, Ranks};
 
-/// A rank among threads of one process: a channel to and from each other one.
+/// A rank among threads of one process, with a channel to and from each other rank.
 pub struct LocalRanks {
     place: RankPlace,
     timeout: Duration,
@@ -37,7 +37,7 @@ impl Connection {
     }
 }
 
-/// `n_ranks` ranks that reach each other, by rank. One that gives nothing for `timeout` counts as lost.
+/// `n_ranks` ranks that reach each other, by rank. A rank that sends nothing for `timeout` counts as lost.
 pub fn local_ranks(n_ranks: usize, timeout: Duration) -> Vec<LocalRanks> {
     let alone = |rank| LocalRanks {
         place: RankPlace { rank, n_ranks },

@@ -1,4 +1,4 @@
-//! What each rank would take and exchange, without starting any.
+//! Memory and traffic of each rank, predicted without starting any.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use millrace_model::Model;
 use crate::Error;
 use crate::cpu_engine::{EngineMemory, EngineOptions};
 
-/// What one rank takes and exchanges.
+/// Memory and traffic of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankPlan {
-    /// Bytes of weights that it multiplies with, in the file's formats. Of tables it reads the rows of its tokens alone,
-    /// so they are not counted.
+    /// Bytes of weights that it multiplies with, in the file's formats. Tables are not counted, because it reads only
+    /// the rows of its tokens.
     pub weight_bytes: u64,
     /// Bytes of weights that one token reads: less where it uses some experts of many.
     pub read_bytes: u64,
@@ -20,15 +20,15 @@ pub struct RankPlan {
     pub kv_bytes: u64,
     /// Bytes of scratch for activations; saturates.
     pub scratch_bytes: u64,
-    /// Values that are put together a pass.
+    /// Values assembled from all ranks in a pass.
     pub n_gathers: usize,
-    /// Bytes that it gives away for each token of a pass whose logits are wanted, to all others together.
+    /// Bytes that it sends to all other ranks together, for each token of a pass whose logits are needed.
     pub sent_bytes: u64,
-    /// Bytes that it takes for each such token.
+    /// Bytes that it receives for each such token.
     pub received_bytes: u64,
 }
 
-/// What each of `n_ranks` ranks takes of a model: a [`LoadedModel`](crate::LoadedModel)'s, or one without weights.
+/// Memory and traffic of each of `n_ranks` ranks for a model: a [`LoadedModel`](crate::LoadedModel)'s, or one without weights.
 ///
 /// # Errors
 /// As [`CpuEngine::memory`](crate::CpuEngine::memory).
@@ -66,7 +66,7 @@ fn weight_bytes(graph: &Graph) -> u64 {
     bytes.sum()
 }
 
-/// Weights that a token reads, by what its ops cost.
+/// Bytes of weights that a token reads, from the costs of its ops.
 fn read_bytes(graph: &Graph) -> u64 {
     let depth = Depth {
         n_before: 0,
@@ -76,7 +76,7 @@ fn read_bytes(graph: &Graph) -> u64 {
     costs.map(|cost| cost.weight_bytes).sum::<f64>() as u64
 }
 
-/// Given and taken, a token.
+/// Bytes sent and received for a token.
 fn exchanged_bytes(graph: &Graph) -> (u64, u64) {
     let (mut sent, mut received) = (0, 0);
     for node in &graph.nodes {
@@ -91,18 +91,18 @@ fn exchanged_bytes(graph: &Graph) -> (u64, u64) {
     (sent, received)
 }
 
-/// What a machine of many is taken to do, to predict how long a token takes.
+/// Assumed performance of a machine and its links, to predict the time of a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkModel {
     /// Bytes of weights that a rank reads from memory in a second.
     pub memory_bytes_per_s: f64,
-    /// Seconds of a token in what every rank computes whole: norms, sums, the choice of tokens.
+    /// Seconds of a token in work that every rank computes whole: norms, sums, the choice of tokens.
     pub undivided_s: f64,
     /// Seconds from the call of a gather of few bytes between two ranks to its end.
     pub gather_s: f64,
-    /// Seconds in which a rank sends one more message, or takes one.
+    /// Seconds in which a rank sends or receives one more message.
     pub message_s: f64,
-    /// Bytes that a rank gives, and takes at the same time, in a second.
+    /// Bytes that a rank sends, and receives at the same time, in a second.
     pub link_bytes_per_s: f64,
 }
 
@@ -115,8 +115,8 @@ impl LinkModel {
         }
     }
 
-    /// Seconds a token, one at a time behind a short prompt: the slowest rank reads its weights, computes what all compute, waits for
-    /// the command of rank 0 and for every gather, and exchanges its bytes. Nothing overlaps.
+    /// Seconds a token, one at a time after a short prompt. The slowest rank reads its weights, computes the undivided work, waits
+    /// for the command of rank 0 and for every gather, and exchanges its bytes. Nothing overlaps.
     pub fn token_s(&self, ranks: &[RankPlan]) -> f64 {
         let gather_s = self.gather_among_s(ranks.len());
         let of_rank = |rank: &RankPlan| {

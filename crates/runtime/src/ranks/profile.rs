@@ -6,21 +6,21 @@ use millrace_graph::AllGather;
 
 use super::{Communicator, RankError, RankTraffic};
 
-/// What a rank did so far. All ranks share the model, so their tokens and gathers are as many.
+/// Profile of a rank so far. All ranks share the model, so their counts of tokens and gathers are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankProfile {
-    /// What it exchanged. `wait_ns` is a part of `pass_ns` where the exchange belongs to a pass.
+    /// Its traffic. `wait_ns` is a part of `pass_ns` if the exchange belongs to a pass.
     pub traffic: RankTraffic,
     /// Time of the passes that were computed, from their first step to their last.
     pub pass_ns: u64,
-    /// Of it in products with weights.
+    /// Part of the time in products with weights.
     pub products_ns: u64,
-    /// Of it in attention.
+    /// Part of the time in attention.
     pub attention_ns: u64,
 }
 
 impl RankProfile {
-    /// What was added since an earlier one.
+    /// The difference to an earlier profile.
     pub fn since(&self, before: &RankProfile) -> RankProfile {
         let (now, before) = (self.numbers(), before.numbers());
         RankProfile::of_numbers(std::array::from_fn(|i| now[i].saturating_sub(before[i])))
@@ -90,7 +90,7 @@ const LIMB_BITS: u32 = 16;
 /// Elements of a number.
 const LIMBS: usize = (u64::BITS / LIMB_BITS) as usize;
 
-/// Gives this rank's profile to all others and takes theirs, in the order of ranks.
+/// Sends this rank's profile to all others and receives theirs, in the order of ranks.
 pub(super) fn share(ranks: &mut Communicator) -> Result<Vec<RankProfile>, RankError> {
     let own = to_elements(&ranks.profile().numbers());
     let place = ranks.place();
@@ -121,14 +121,14 @@ fn of_elements(elements: &[f32]) -> [u64; NUMBERS] {
     })
 }
 
-/// Kinds of steps whose time is told apart.
+/// Kinds of steps with separate times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RankWork {
     Products,
     Attention,
 }
 
-/// The time of one step, where there are ranks to tell it.
+/// The time of one step, if there are ranks to report it to.
 pub(crate) struct StepTimer(Option<Instant>);
 
 impl StepTimer {

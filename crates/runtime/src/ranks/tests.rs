@@ -1,6 +1,6 @@
 use super::*;
 
-/// A rank that gave its part before it is asked: the others' are numbers of their own.
+/// Ranks with scripted parts: all but this rank's own are given in advance.
 struct ScriptRanks {
     place: RankPlace,
     parts: Vec<Vec<f32>>,
@@ -38,7 +38,7 @@ fn communicator(rank: usize, parts: &[&[f32]]) -> Communicator {
 
 #[test]
 fn parts_come_into_rows_and_pieces_in_the_order_of_ranks() {
-    // Two rows of two pieces; rank 0 has one element of a piece, rank 1 two, of which it gives all.
+    // Two rows of two pieces; rank 0 has one element of a piece, rank 1 two, and it contributes both.
     let op = AllGather {
         rank: 1,
         n_pieces: 2,
@@ -60,7 +60,7 @@ fn parts_come_into_rows_and_pieces_in_the_order_of_ranks() {
 
 #[test]
 fn shared_elements_are_left_out() {
-    // Rank 0 has all four elements, rank 1 the last two as well, and gives but the last.
+    // Rank 0 has all four elements. Rank 1 has the last two as well, and contributes only the last.
     let op = AllGather {
         rank: 1,
         n_pieces: 1,

@@ -1,5 +1,5 @@
-//! Draws of every sampler, beside the distribution that its formula gives. The formulas are written out here and share
-//! nothing with the stages.
+//! Draws of every sampler, compared with the distribution from its formula. The formulas are written out here and
+//! share nothing with the stages.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ mod texts;
 
 const N_DRAWS: usize = 20_000;
 
-/// A vocabulary of so many words.
+/// A vocabulary of these words.
 #[derive(Debug)]
 struct WordTexts(&'static [&'static str]);
 
@@ -38,7 +38,7 @@ fn warm() -> SamplingParams {
     }
 }
 
-/// Each draw is behind `prompt` and `answer`; what is drawn does not become part of it.
+/// Each draw follows `prompt` and `answer`; drawn tokens do not become part of them.
 fn drawn(
     params: &SamplingParams,
     texts: Option<Arc<dyn TokenTexts>>,
@@ -183,7 +183,7 @@ fn top_n_sigma_keeps_what_is_near_the_largest() {
             &kept(n_kept),
             "top-n-sigma",
         );
-        // What a grammar has struck out is no part of the deviation.
+        // Tokens masked by a grammar are no part of the deviation.
         let masked: Vec<f32> = row.iter().copied().chain([f32::MIN; 3]).collect();
         let mut expected = kept(n_kept);
         expected.extend([0.0; 3]);
@@ -198,7 +198,7 @@ fn top_n_sigma_keeps_what_is_near_the_largest() {
 #[test]
 fn xtc_excludes_top_choices_now_and_then() {
     let p = [0.2, 0.4, 0.05, 0.3, 0.05];
-    // Those of 0.15 and more but for the least of them, with probability 0.25.
+    // Without those of 0.15 and more except the smallest of them, with probability 0.25.
     let cut = normal(&[0.2, 0.0, 0.05, 0.0, 0.05]);
     let mixed = |often: f64| {
         let both = p.iter().zip(&cut);
@@ -269,12 +269,12 @@ fn mirostat_keeps_the_surprise_near_its_target() {
         let mirostat = Mirostat { tau, eta: 0.05 };
         let params = SamplingParams {
             mirostat: Some(mirostat),
-            // Has no effect beside it.
+            // Has no effect together with mirostat.
             top_k: 1,
             ..warm()
         };
         let mut sampler = Sampler::new(&params, None).unwrap();
-        // The algorithm of the paper beside it, told what was drawn.
+        // The algorithm of the paper, run in parallel on the same draws.
         let (mut bound, mut total) = (2.0 * f64::from(tau), 0.0);
         for i in 0..4000 {
             let kept: Vec<f64> = p.iter().copied().filter(|p| -p.log2() <= bound).collect();
@@ -303,7 +303,7 @@ fn the_order_of_stages_matters_and_can_be_said() {
         let weight = |i: usize| if i < n { p[i].powf(0.25) } else { 0.0 };
         normal(&(0..4).map(weight).collect::<Vec<f64>>())
     };
-    // Before the temperature two reach 0.7; behind it three do.
+    // Before the temperature two tokens reach 0.7; after it three do.
     for (order, expected) in [
         ("top_p;temperature", flat(2)),
         ("temperature;top_p", flat(3)),
@@ -316,7 +316,7 @@ fn the_order_of_stages_matters_and_can_be_said() {
     }
 }
 
-/// A draft model draws with a copy, and must come to what the text's own sampler draws.
+/// A draft model draws with a copy, which must draw the same as the text's own sampler.
 #[test]
 fn a_copy_draws_what_the_original_will() {
     let params = SamplingParams {

@@ -34,11 +34,11 @@ pub(super) fn apply(
     }
 }
 
-/// Of each token that followed an earlier occurrence of the text's end: how long that occurrence was, at most `reach` tokens.
-/// Those shorter than `least` are left out.
+/// Length of the longest earlier occurrence of the text's end, at most `reach` tokens, for each token that followed one.
+/// Occurrences shorter than `least` are left out.
 fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, usize> {
     let mut longest: HashMap<u32, usize> = HashMap::new();
-    // The text backwards: what agrees with its beginning agreed with the text's end.
+    // The text backwards: agreement with its beginning is agreement with the text's end.
     let backwards: Vec<u32> = tokens.iter().rev().copied().collect();
     for (at, n_common) in common_prefixes(&backwards).into_iter().enumerate().skip(1) {
         let n_repeated = n_common.min(reach);
@@ -50,11 +50,11 @@ fn longest_repeats(tokens: &[u32], reach: usize, least: usize) -> HashMap<u32, u
     longest
 }
 
-/// For every place: how many values from there on are those from the beginning on (the Z function, Gusfield 1997).
+/// For every position, the number of values from there on that equal those from the beginning (the Z function, Gusfield 1997).
 fn common_prefixes(values: &[u32]) -> Vec<usize> {
     let n = values.len();
     let mut z = vec![0; n];
-    // The stretch, of those found, that reaches furthest.
+    // The stretch found so far that reaches furthest.
     let (mut start, mut end) = (0, 0);
     for at in 1..n {
         let mut common = match at < end {

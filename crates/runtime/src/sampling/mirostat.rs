@@ -20,7 +20,7 @@ impl MirostatState {
         }
     }
 
-    /// Drops what is too surprising, draws, and moves the bound by what was drawn.
+    /// Drops tokens that are too surprising, draws, and moves the bound by the draw's surprise.
     pub(super) fn draw(&mut self, candidates: &mut Vec<TokenCandidate>, rng: &mut Rng) -> u32 {
         let p = sorted_probabilities(candidates);
         let n = p

@@ -46,7 +46,7 @@ stages! {
     Temperature: "temperature", 't', ["temp"];
 }
 
-/// A name of no stage.
+/// A name that no stage has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no sampler `{0}`; there are {names}", names = names())]
 pub struct UnknownStage(String);
@@ -64,15 +64,15 @@ impl StageKind {
         row.map_or("", |row| row.1)
     }
 
-    /// Whether it changes logits by what came before, and drops nothing.
+    /// Whether it changes logits by earlier tokens, and drops nothing.
     pub(super) fn is_penalty(self) -> bool {
         matches!(self, StageKind::Penalties | StageKind::Dry)
     }
 
-    /// The order that a text says: names parted by `;` or `,`, or a letter a stage.
+    /// The order in a text: names separated by `;` or `,`, or a letter for each stage.
     ///
     /// # Errors
-    /// A name or letter of no stage.
+    /// A name or letter that no stage has.
     pub fn order(text: &str) -> Result<Vec<StageKind>, UnknownStage> {
         let is_letters = !text.contains([';', ',']) && text.parse::<StageKind>().is_err();
         let by_letter = |letter: char| ROWS.iter().find(|row| row.2 == letter).map(|row| row.0);

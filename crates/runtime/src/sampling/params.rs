@@ -1,4 +1,4 @@
-//! What a user may ask of the sampler.
+//! Options of the sampler for users.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::stages::BuiltinStage;
 use super::texts::{BannedTexts, Breakers, TokenTexts};
 use crate::Error;
 
-/// What a user may ask of the sampler. The default is greedy.
+/// Options of the sampler for users. The default is greedy.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct SamplingParams {
@@ -23,7 +23,7 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Keep the tokens whose surprise is nearest the entropy, up to this probability; 1 keeps all.
     pub typical_p: f32,
-    /// Keep the tokens whose logits are within so many standard deviations of the largest; 0 keeps all.
+    /// Keep the tokens whose logits are within this many standard deviations of the largest; 0 keeps all.
     pub top_n_sigma: f32,
     /// Exclude the likeliest tokens now and then.
     pub xtc: Xtc,
@@ -49,7 +49,7 @@ pub struct SamplingParams {
     pub seed: u64,
 }
 
-/// "Exclude top choices": with some probability all tokens but the least likely of those that reach a threshold are
+/// "Exclude top choices": with some probability, all tokens that reach a threshold except the least likely one are
 /// dropped, if two or more reach it (p-e-w, text-generation-webui pull request 6335, 2024).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -70,7 +70,7 @@ impl Default for Xtc {
 }
 
 /// A temperature from `temperature - range` to `temperature + range`: `(H / ln n) ^ exponent` of the way, for the entropy
-/// `H` of the `n` tokens that are left (kalomaze, 2023).
+/// `H` of the `n` remaining tokens (kalomaze, 2023).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct DynamicTemperature {
@@ -120,7 +120,7 @@ impl Default for Dry {
 }
 
 /// Mirostat 2 (Basu et al. 2021, algorithm 2): tokens with a surprise over a bound are dropped, and the bound follows the
-/// surprise of what is drawn. Surprises are in bits.
+/// surprise of the drawn tokens. Surprises are in bits.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct Mirostat {
@@ -236,7 +236,7 @@ impl SamplingParams {
         ]
     }
 
-    /// The option, if there is one, for which a stage looks at what tokens print.
+    /// The option, if any, that needs a stage to read the texts of tokens.
     pub(super) fn reads_texts(&self) -> Option<&'static str> {
         let dry = self.dry.multiplier > 0.0 && !self.dry.breakers.is_empty();
         match self.banned_texts.is_empty() {
@@ -257,7 +257,7 @@ impl SamplingParams {
             chain.push(BuiltinStage::Banned(banned));
         }
         for kind in &self.order {
-            // Greedy looks at penalties only, and mirostat drops tokens by itself.
+            // Greedy needs penalties only, and mirostat drops tokens itself.
             let is_wanted = match (self.temperature == 0.0, self.mirostat) {
                 (false, None) => true,
                 (true, _) => kind.is_penalty(),

@@ -10,7 +10,7 @@ use super::dry;
 use super::params::{Dry, DynamicTemperature, Xtc};
 use super::texts::{BannedTexts, Breakers};
 
-/// A logit of a token that a grammar rules out, whatever a temperature and penalties have made of `f32::MIN`.
+/// Upper bound of the logit of a token that a grammar rules out, whatever temperature and penalties have done to `f32::MIN`.
 pub(super) const RULED_OUT: f32 = -1e30;
 
 /// A token that may still be drawn.
@@ -51,7 +51,7 @@ pub enum BuiltinStage {
     MinP(f32),
     /// Penalises repeated sequences.
     Dry(Dry, Breakers),
-    /// Keeps logits within so many standard deviations of the largest (Tang et al. 2024).
+    /// Keeps logits within this many standard deviations of the largest (Tang et al. 2024).
     TopNSigma(f32),
     /// Excludes top choices.
     Xtc(Xtc),
@@ -63,18 +63,18 @@ pub enum BuiltinStage {
     Own(OwnStage),
 }
 
-/// What stages know besides the candidates.
+/// Context of stages besides the candidates.
 #[derive(Debug)]
 pub struct StageContext<'a> {
     /// Every token so far, oldest first.
     pub history: &'a [u32],
-    /// How many of them are the prompt's.
+    /// Number of them that belong to the prompt.
     pub n_prompt: usize,
-    /// What stages that draw take numbers from.
+    /// Source of random numbers for stages that draw.
     pub rng: &'a mut Rng,
 }
 
-/// What a stage of one's own does.
+/// A user-defined stage.
 pub trait SamplerStage: fmt::Debug + Send + Sync {
     /// Changes logits or drops candidates, and leaves at least one. `history` holds every token so far, oldest first.
     fn apply(&self, candidates: &mut Vec<TokenCandidate>, history: &[u32]);
@@ -161,12 +161,12 @@ fn penalties(candidates: &mut [TokenCandidate], recent: &[u32], factors: [f32; 3
     }
 }
 
-/// Up to so many are found without sorting all.
+/// Up to this many are found without sorting all.
 pub(super) const FEW: usize = 256;
 
 /// As [`BuiltinStage::TopK`] of all, the largest first.
 pub(super) fn largest(logits: &[f32], k: usize, out: &mut Vec<TokenCandidate>) {
-    // What is kept grows to twice what is wanted before the smaller half goes.
+    // The list grows to twice the wanted size before its smaller half is dropped.
     let mut least = f32::NEG_INFINITY;
     for (i, chunk) in logits.chunks(64).enumerate() {
         // Equal ones come later, and the smaller id wins.
@@ -221,7 +221,7 @@ pub(super) fn sorted_probabilities(candidates: &mut [TokenCandidate]) -> Vec<f64
     p
 }
 
-/// How many leading entries of `p` it takes to reach `mass`.
+/// The number of leading entries of `p` needed to reach `mass`.
 fn prefix_reaching(p: impl Iterator<Item = f64>, mass: f32) -> usize {
     let mut sum = 0.0;
     let mut count = 0;
@@ -314,7 +314,7 @@ fn dynamic_temperature(candidates: &mut Vec<TokenCandidate>, middle: f32, by: Dy
     }
 }
 
-/// Draws in proportion to the softmax of what is left.
+/// Draws in proportion to the softmax of the remaining candidates.
 pub(super) fn draw(candidates: &[TokenCandidate], rng: &mut Rng) -> u32 {
     let max = candidates
         .iter()

@@ -61,7 +61,7 @@ fn penalties_follow_their_formulas() {
         frequency: 0.25,
         last_n: 3,
     };
-    // Token 0 is out of reach, 1 stands once, 2 twice.
+    // Token 0 is out of range, 1 occurs once, 2 twice.
     let after = apply(stage, &[4.0, 4.0, -4.0, 4.0], &[0, 2, 1, 2]);
     let logits: Vec<f32> = after.iter().map(|c| c.logit).collect();
     assert_eq!(logits, [4.0, 2.0 - 0.75, -8.0 - 1.0, 4.0]);
@@ -286,7 +286,7 @@ fn log_softmax_sums_to_one() {
     assert!((log_p(2) + 0.313_261_687).abs() < 1e-6);
 }
 
-/// The way past most of the vocabulary keeps what sorting all of it keeps.
+/// The shortcut past most of the vocabulary keeps the same tokens as sorting all of it.
 #[test]
 fn the_largest_are_found_without_sorting_all() {
     let mut rng = Rng::new(5);

@@ -1,4 +1,4 @@
-//! Stages that look at what tokens print.
+//! Stages that read the texts of tokens.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use millrace_text::Tokenizer;
 
 use super::stages::{RULED_OUT, StageContext, TokenCandidate};
 
-/// What the tokens of a vocabulary print.
+/// The texts of a vocabulary's tokens.
 pub trait TokenTexts: fmt::Debug + Send + Sync {
     /// The number of tokens.
     fn n_tokens(&self) -> usize;
-    /// What a token prints; nothing outside the vocabulary.
+    /// Text of a token; empty outside the vocabulary.
     fn bytes(&self, token: u32) -> Cow<'_, [u8]>;
 }
 
@@ -45,7 +45,7 @@ impl PartialEq for Breakers {
 }
 
 impl Breakers {
-    /// Those texts; without what tokens print there are none.
+    /// Breakers with those texts; none without the texts of tokens.
     pub fn new(breakers: &[String], texts: Option<Arc<dyn TokenTexts>>) -> Breakers {
         Breakers {
             breakers: breakers.to_vec(),
@@ -53,13 +53,13 @@ impl Breakers {
         }
     }
 
-    /// The number of tokens behind the last one in which a breaker ends.
+    /// The number of tokens after the last one in which a breaker ends.
     pub(super) fn reach(&self, tokens: &[u32]) -> usize {
         let Some(texts) = &self.texts else {
             return tokens.len();
         };
         let most = self.breakers.iter().map(String::len).max().unwrap_or(0);
-        // The text of a token with as much before it as a breaker may take, from the last token back.
+        // The text of a token with as much before it as a breaker may need, from the last token back.
         for n_behind in 0..tokens.len() {
             let end = tokens.len() - n_behind;
             let n_own = texts.bytes(tokens[end - 1]).len();
@@ -79,7 +79,7 @@ impl Breakers {
         tokens.len()
     }
 
-    /// Whether a breaker is in what a token prints.
+    /// Whether a token's text contains a breaker.
     pub(super) fn is_in(&self, token: u32) -> bool {
         let Some(texts) = &self.texts else {
             return false;
@@ -91,7 +91,7 @@ impl Breakers {
     }
 }
 
-/// Whether `part` occurs in `text` with an end behind `from`.
+/// Whether `part` occurs in `text` and ends after `from`.
 fn ends_behind(text: &[u8], part: &str, from: usize) -> bool {
     let start = (from + 1).saturating_sub(part.len());
     contains(&text[start..], part.as_bytes())
@@ -101,7 +101,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// The last `most` bytes that tokens print, or what there is.
+/// The last `most` bytes of the tokens' text, or fewer if the text is shorter.
 fn tail(tokens: &[u32], most: usize, texts: &dyn TokenTexts) -> Vec<u8> {
     let mut first = tokens.len();
     let mut n_bytes = 0;
@@ -117,16 +117,16 @@ fn tail(tokens: &[u32], most: usize, texts: &dyn TokenTexts) -> Vec<u8> {
     text
 }
 
-/// The tokens that complete a text, by the text and how much of it is there.
+/// The tokens that complete a text, by the text and the length already written.
 type Completions = HashMap<(usize, usize), Arc<[u32]>>;
 
-/// Texts that an answer must not contain. A token that would complete one is ruled out, whatever the tokens before it
-/// were; where nothing else may follow (of a grammar), the text is let through.
+/// Texts that an answer must not contain. A token that would complete one is ruled out, whatever the tokens before
+/// it. If a grammar allows nothing else, the text is let through.
 #[derive(Clone)]
 pub struct BannedTexts {
     banned: Arc<[Box<[u8]>]>,
     texts: Arc<dyn TokenTexts>,
-    /// By text, and how much of it is written: the tokens that complete it.
+    /// The tokens that complete a text, by the text and the length already written.
     completions: Arc<Mutex<Completions>>,
 }
 
@@ -143,7 +143,7 @@ impl PartialEq for BannedTexts {
 }
 
 impl BannedTexts {
-    /// Those texts, none of which may be empty.
+    /// Bans those texts, none of which may be empty.
     pub fn new(banned: &[String], texts: Arc<dyn TokenTexts>) -> BannedTexts {
         BannedTexts {
             banned: banned.iter().map(|text| text.as_bytes().into()).collect(),

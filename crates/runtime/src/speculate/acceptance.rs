@@ -1,12 +1,12 @@
-//! How often drafts are drawn, by how sure the drafter was of them.
+//! Share of drafts that are drawn, by the drafter's confidence in them.
 
 /// Classes of sureness.
 pub(super) const N_CLASSES: usize = 8;
 
-/// Drafts back after which a draft counts a third: texts change.
+/// Number of drafts after which an older draft counts a third: texts change.
 const MEMORY: f64 = 100.0;
 
-/// Drafts that what other texts taught is worth to a new one.
+/// Number of drafts that the experience of other texts is worth to a new one.
 const CARRIED: f64 = 12.0;
 
 /// Drafts that the first guess of a rate is worth.
@@ -27,7 +27,7 @@ const BY_PROBABILITY: [(f64, f64); N_CLASSES] = [
 /// Most tokens of repeated text in each class.
 const BY_LENGTH: [usize; N_CLASSES] = [2, 3, 4, 6, 9, 15, 31, usize::MAX];
 
-/// The class of a token that the draft model gives that probability.
+/// The class of a token to which the draft model assigns that probability.
 pub(super) fn of_probability(probability: f64) -> usize {
     let class = BY_PROBABILITY
         .iter()
@@ -35,7 +35,7 @@ pub(super) fn of_probability(probability: f64) -> usize {
     class.unwrap_or(N_CLASSES - 1)
 }
 
-/// The class of a token that followed as many of the last tokens when they were seen before.
+/// The class of a token that followed that many of the last tokens when they occurred before.
 pub(super) fn of_length(length: usize) -> usize {
     let class = BY_LENGTH.iter().position(|end| length <= *end);
     class.unwrap_or(N_CLASSES - 1)
@@ -54,7 +54,7 @@ impl Rate {
         self.accepted = self.accepted * fade + f64::from(u8::from(accepted));
     }
 
-    /// The same rate, known from so many drafts at most.
+    /// The same rate, with the weight of at most that many drafts.
     fn at_most(self, tried: f64) -> Rate {
         let share = tried / self.tried.max(tried);
         Rate {
@@ -82,7 +82,7 @@ impl Acceptance {
         self.all.learn(accepted);
     }
 
-    /// What a text begins with after these.
+    /// The initial value for a text after these.
     pub(super) fn carried(&self) -> Acceptance {
         Acceptance {
             classes: self.classes.map(|rate| rate.at_most(CARRIED)),
@@ -96,7 +96,7 @@ impl Acceptance {
         self.classes[class].estimate(BY_PROBABILITY[class].1)
     }
 
-    /// The same of a draft that is yet to be made.
+    /// The same for a draft that is yet to be made.
     pub(super) fn of_next(&self) -> f64 {
         self.all.estimate(0.7)
     }

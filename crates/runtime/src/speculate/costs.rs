@@ -1,26 +1,26 @@
-//! What steps and drafts take, as they took it lately, and what is won by them.
+//! Recent costs of steps and drafts, and the gain of drafting.
 
 use super::acceptance::Acceptance;
 use super::plan::Outlook;
 use super::writing::Drafting;
 use super::{Guess, MAX_DRAFTS};
 
-/// The newest sample counts an eighth.
+/// Weight of the newest sample.
 const NEWEST: f64 = 1.0 / 8.0;
 
-/// Each row of a step beyond those seen is supposed to cost this share of it, until it is tried.
+/// Assumed cost of each row beyond those measured, as a share of the step, until it is tried.
 const UNSEEN_ROW: f64 = 0.03;
 
-/// Steps back after which a step counts a third in the rate of tokens.
+/// Number of steps after which an older step counts a third in the rate of tokens.
 const RATE_MEMORY: f64 = 64.0;
 
-/// The share of the time that may go into trying what does not seem to pay.
+/// Share of the time that may go into trying drafts that do not seem to pay.
 const PROBING: f64 = 0.015;
 
 /// Drafts of the first step that has some.
 const FIRST_DRAFTS: usize = 2;
 
-/// Plain steps before the first drafts: all is judged by their time, and the first of them may be slow.
+/// Plain steps before the first drafts: all else is judged by their time, and the first of them may be slow.
 const FIRST_PLAIN: u32 = 3;
 
 /// A running mean that one strange sample moves little.
@@ -34,7 +34,7 @@ impl Mean {
     fn add(&mut self, ns: f64) {
         self.n = self.n.saturating_add(1);
         match self.n {
-            // The first pass over a shape lays out its memory: it may be slow, and never tells too little.
+            // The first pass over a shape allocates its memory: it may be too slow, and is never too fast.
             1 => self.ns = ns,
             2..5 => self.ns = self.ns.min(ns),
             _ => self.ns += NEWEST * (ns.clamp(self.ns / 2.0, self.ns * 2.0) - self.ns),
@@ -42,39 +42,39 @@ impl Mean {
     }
 }
 
-/// Tokens that were drawn lately, and the time of it; both fade.
+/// Tokens that were drawn recently, and their time; both fade.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentDraws {
     tokens: f64,
     ns: f64,
 }
 
-/// Costs and rates of an engine and of who drafts for it.
+/// Costs and rates of an engine and of its drafter.
 ///
-/// Where steps are named by a number of rows without drafts, that is the number of sequences that decode in them,
-/// a row and a token each.
+/// Steps identified by a number of rows without drafts have that many sequences that decode, with a row and a
+/// token each.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Of steps, by the number of their rows; 0 is never used.
+    /// Time of a step, by the number of its rows; 0 is never used.
     steps: Vec<Mean>,
-    /// Of one drafted token.
+    /// Time of one drafted token.
     draft: Mean,
     /// By rows without drafts: many sequences together reach more tokens than one alone.
     reached: Vec<RecentDraws>,
-    /// Drafts that the step under way has already, for other sequences.
+    /// Drafts that the present step already has, for other sequences.
     n_drafted: usize,
-    /// Time that may be spent on a probe; less than nothing after one that took more.
+    /// Time that may be spent on a probe; negative after one that took more.
     credit_ns: f64,
-    /// Time of the drafts of the step under way.
+    /// Time of the drafts of the present step.
     drafting_ns: f64,
     /// Whether the drafts under way are a probe.
     probing: bool,
 }
 
 impl Pace {
-    /// The time of a step over so many rows: that of the nearest that were seen, with a straight line between, and no
-    /// more than a wider one takes. Else a plain step that was slow when it was last taken would make drafts seem to pay,
-    /// and as long as there are some no plain step is taken again.
+    /// The time of a step over that many rows: linear interpolation between the nearest measured ones, and no more than a
+    /// wider step takes. Otherwise a plain step that was slow when last measured would make drafts seem to pay. While
+    /// there are drafts, no plain step is measured again.
     fn step_ns(&self, n_rows: usize) -> Option<f64> {
         let seen = |(n, mean): (usize, &Mean)| (mean.n > 0).then_some((n, mean.ns));
         let known = self.steps.iter().enumerate().filter_map(seen);
@@ -94,7 +94,7 @@ impl Pace {
         nearest.map(|ns| ns.min(most))
     }
 
-    /// Tokens a nanosecond: what was reached lately, or plain decoding if that is more.
+    /// Tokens a nanosecond: the recent rate, or that of plain decoding if it is higher.
     fn rate(&self, n_rows: usize) -> f64 {
         let step_ns = self.step_ns(n_rows);
         let plain = step_ns.map_or(0.0, |ns| n_rows as f64 / ns.max(1.0));
@@ -121,7 +121,7 @@ impl Pace {
         outlook.best(range.0, range.1, step_ns)
     }
 
-    /// How many drafts to make, at most `most`; `guesses` were had for nothing.
+    /// How many drafts to make, at most `most`; `guesses` cost nothing.
     pub(super) fn choose(
         &mut self,
         acceptance: &Acceptance,
@@ -129,7 +129,7 @@ impl Pace {
         most: usize,
         n_rows: usize,
     ) -> usize {
-        // A step's plain time first: all others are judged by it.
+        // A step's plain time comes first: all others are judged by it.
         let plain_known = self
             .steps
             .get(n_rows)
@@ -145,7 +145,7 @@ impl Pace {
         if n > 0 {
             return n;
         }
-        // What a probe is expected to lose, in time.
+        // The expected loss of a probe, as time.
         let loss_ns = (worth - probe) / self.rate(n_rows).max(f64::MIN_POSITIVE);
         if self.credit_ns < loss_ns {
             return 0;
@@ -155,7 +155,7 @@ impl Pace {
         least
     }
 
-    /// Whether to draft another token behind these.
+    /// Whether to draft another token after these.
     pub(super) fn goes_on(
         &self,
         acceptance: &Acceptance,
@@ -163,7 +163,7 @@ impl Pace {
         most: usize,
         n_rows: usize,
     ) -> bool {
-        // What a draft takes is learnt on a few.
+        // The cost of a draft is learnt on a few.
         if self.draft.n == 0 && guesses.len() >= FIRST_DRAFTS {
             return false;
         }
@@ -185,16 +185,16 @@ impl Pace {
         best.map_or(0, |(n, _)| n)
     }
 
-    /// The step under way has so many drafts more.
+    /// Adds that many drafts to the present step.
     pub(super) fn added(&mut self, n_drafts: usize) {
         self.n_drafted += n_drafts;
     }
 
-    /// Drafts were made for the step under way.
+    /// Records drafts made for the present step.
     pub(super) fn drafted(&mut self, drafting: &Drafting) {
         self.drafting_ns += drafting.total_ns as f64;
-        // Reading what was written since the last drafts is no part of a draft's time: a probe pays for it here, so that
-        // the next waits until there is time for it.
+        // Reading the text since the last drafts is no part of a draft's time. A probe pays for it here, so that the
+        // next probe waits until there is time for it.
         if self.probing {
             self.credit_ns -= drafting.total_ns.saturating_sub(drafting.drafts_ns) as f64;
         }
@@ -204,7 +204,7 @@ impl Pace {
         }
     }
 
-    /// A step over `n_rows` and `n_drafts` gave so many tokens.
+    /// Records that a step over `n_rows` and `n_drafts` drew that many tokens.
     pub(super) fn stepped(&mut self, n_rows: usize, n_drafts: usize, n_drawn: usize, ns: u64) {
         let (ns, n_all) = (ns as f64, n_rows + n_drafts);
         if self.steps.len() <= n_all {
@@ -231,13 +231,13 @@ mod tests {
     use super::*;
     use crate::sampling::Rng;
 
-    /// Decodes for `n_steps` where a step takes 100 µs and 5 more for each row, a draft `draft_us`, and every draft
-    /// is drawn with that probability. Returns the time of plain decoding over the time it took.
+    /// Decodes for `n_steps` where a step takes 100 µs and 5 more for each row, a draft takes `draft_us`, and every
+    /// draft is drawn with that probability. Returns the time of plain decoding divided by the time taken.
     fn speed_up(draft_us: u64, acceptance: f64, n_steps: usize) -> f64 {
         speed_up_after(1, draft_us, acceptance, n_steps)
     }
 
-    /// The same where the first plain steps take so many times as long.
+    /// The same, with the first plain steps slower by that factor.
     fn speed_up_after(slow: u64, draft_us: u64, acceptance: f64, n_steps: usize) -> f64 {
         let (mut pace, mut learned, mut rng) =
             (Pace::default(), Acceptance::default(), Rng::new(3));
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// However sure the guesses are: the first step may be slow, and one sample would stand for all.
+    /// Holds however sure the guesses are: the first step may be slow, and one sample would represent all.
     #[test]
     fn the_first_three_steps_are_plain() {
         let (mut pace, learned) = (Pace::default(), Acceptance::default());
@@ -316,7 +316,7 @@ mod tests {
         assert!(found > 0.96, "{found}");
     }
 
-    /// A probe of a draft model reads first what was written since the last one.
+    /// A probe of a draft model first reads the text since the last one.
     #[test]
     fn probes_pay_for_what_they_read() {
         let (mut pace, mut learned) = (Pace::default(), Acceptance::default());
@@ -339,7 +339,7 @@ mod tests {
         assert!(n_probes > 1 && share < 0.02, "{n_probes} probes, {share}");
     }
 
-    /// A device that pads passes: the second row costs as much as three steps, the next nothing.
+    /// A device that pads passes: the second row costs as much as three steps, the next rows nothing.
     #[test]
     fn times_between_those_seen_lie_between() {
         let mut pace = Pace::default();
@@ -350,7 +350,7 @@ mod tests {
         assert!(pace.step_ns(12) > Some(300.0));
         assert_eq!(Pace::default().step_ns(1), None);
     }
-    /// A step over one row reads what a step over many does; where it is wide already, a row costs its own work.
+    /// A step over one row reads as much as a step over many; if it is wide already, a row costs its own work.
     #[test]
     fn among_many_sequences_drafts_are_worth_less() {
         let step_ns =
@@ -365,7 +365,7 @@ mod tests {
         let guesses = [Guess { token: 0, class: 4 }; 6];
         assert!(pace.choose(&learned, &guesses, 6, 1) > 1);
         assert_eq!(pace.choose(&learned, &guesses, 6, 12), 0);
-        // What others of the same step have drafted counts as well.
+        // Drafts of other sequences in the same step count as well.
         pace.added(12);
         assert_eq!(pace.choose(&learned, &guesses, 6, 1), 0);
         pace.stepped(1, 12, 1, step_ns(13));

@@ -1,9 +1,9 @@
 //! The model's own draft layer: one block that guesses from the hidden states of the model itself.
 //!
-//! The layer has a cache of its own, a sequence for each of the target's. Its row at a token is computed of that token and of
-//! what entered the target's head at the token before, so a step of the target gives the states of the next rows, for
-//! prompts as for drafts that were drawn. Rows of drafts are computed of the layer's own states; they are cut off when their
-//! guesses are made, and those that were drawn are computed again of the target's.
+//! The layer has a separate cache, with a sequence for each of the target's. Its row at a token is computed from that token
+//! and from the head's input at the previous token. A step of the target thus gives the states of the next rows, for prompts
+//! and for drawn drafts. Rows of drafts are computed from the layer's own states. They are cut off when their guesses are
+//! made, and rows of drawn drafts are computed again from the target's states.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use crate::kv::PAGE_TOKENS;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 
-/// Tokens without states that are computed of zeros, so that what is cached before them stays of use.
+/// Maximum number of tokens without states that are computed from zeros, so that earlier cached rows stay useful.
 const MAX_GAP: usize = PAGE_TOKENS;
 
-/// The first scope of sequences that begin within a text: those of callers are keys' numbers or hashes, and to meet one
+/// The first scope of sequences that begin within a text. Callers' scopes are key numbers or hashes, and a collision
 /// would only mislead a guess.
 const FIRST_OWN_SCOPE: u64 = 1 << 63;
 
@@ -32,22 +32,22 @@ pub(super) struct DraftLayer {
     next_scope: u64,
 }
 
-/// What the layer has of a sequence.
+/// The layer's data of a sequence.
 struct LayerSequence {
     own: SeqId,
-    /// The place in the text of its own first token.
+    /// The position in the text of its own first token.
     first: usize,
-    /// Tokens that are to be computed behind its own, and the states before them, `[tokens, d_model]`.
+    /// Tokens to be computed after its own, and the states before them, `[tokens, d_model]`.
     tokens: Vec<u32>,
     states: Vec<f32>,
     /// Tokens of the text that the target computed.
     n_read: usize,
-    /// The state at the last of them; zeros where it is not known.
+    /// The state at the last of them; zeros if it is not known.
     last_state: Vec<f32>,
 }
 
 impl DraftLayer {
-    /// `n_vocab` are the rows of the target's head, `d_model` the elements of what enters it.
+    /// `n_vocab` is the number of rows of the target's head, `d_model` the width of the head's input.
     pub(super) fn new(engine: Box<dyn Engine>, n_vocab: usize, d_model: usize) -> DraftLayer {
         DraftLayer {
             engine,
@@ -69,8 +69,8 @@ impl DraftLayer {
         }
     }
 
-    /// The target computed the tokens of the turn's context from `first` on, as many as there are `states`
-    /// `[_, d_model]` and as it still holds.
+    /// Tells that the target computed the tokens of the turn's context from `first` on: one for each of
+    /// `states` `[_, d_model]`, as far as the target still holds them.
     pub(super) fn read(
         &mut self,
         seq: SeqId,
@@ -160,7 +160,7 @@ impl DraftLayer {
         Ok(())
     }
 
-    /// Gives up the row behind what the target computed, if it is that of another token than `token`.
+    /// Gives up the row after the target's computed tokens, if it is that of another token than `token`.
     fn drop_other(&mut self, state: &LayerSequence, token: u32) -> Result<(), Error> {
         let n_true = state.n_read - state.first;
         match self.engine.tokens(state.own)?.get(n_true) {
@@ -169,7 +169,7 @@ impl DraftLayer {
         }
     }
 
-    /// Begins anew at a place within the text. What it computes from there on is of no use to texts that begin so.
+    /// Begins again at a position within the text. The rows from there on are useless to texts that begin with those tokens.
     fn begin(&mut self, state: &mut LayerSequence, first: usize) -> Result<(), Error> {
         self.engine.set_scope(state.own, self.next_scope)?;
         self.next_scope = self.next_scope.wrapping_add(1) | FIRST_OWN_SCOPE;
@@ -179,7 +179,7 @@ impl DraftLayer {
         Ok(())
     }
 
-    /// Computes what waits; begins anew behind it where there is no room.
+    /// Computes the waiting tokens; if there is no room, begins again after them.
     fn compute_pending(&mut self, state: &mut LayerSequence) -> Result<(), Error> {
         let n_tokens = state.tokens.len();
         if n_tokens > self.engine.room(&[state.own], 0)? {
@@ -200,8 +200,8 @@ impl DraftLayer {
         Ok(())
     }
 
-    /// Writes behind the turn's context as long as `goes_on` says so, with a copy of the turn's sampler. Nothing
-    /// where the target's last state is not known, or there is no room in the cache.
+    /// Continues the turn's context as long as `goes_on` returns true, with a copy of the turn's sampler. Writes
+    /// nothing if the target's last state is not known, or there is no room in the cache.
     pub(super) fn draft(
         &mut self,
         seq: SeqId,
@@ -225,8 +225,8 @@ impl DraftLayer {
         Ok(Drafting::new(total_ns, (n_read, read_ns), out.len()))
     }
 
-    /// Writes behind `token`, the only one that the target has not computed. Returns how many tokens were read first, and
-    /// the time of that.
+    /// Continues after `token`, the only one that the target has not computed. Returns how many tokens were read first,
+    /// and the time of that.
     fn draft_behind(
         &mut self,
         state: &mut LayerSequence,
@@ -237,7 +237,7 @@ impl DraftLayer {
     ) -> Result<(usize, u64), Error> {
         let before_ns = clock_ns(&*self.engine);
         let (own, n_true) = (state.own, state.n_read - state.first);
-        // A row of this token is there already where nothing was checked since.
+        // The row of this token may be there already if nothing was checked since.
         self.engine.truncate(own, n_true)?;
         let limits = self.engine.limits();
         let n_new = state.tokens.len() + 1;

@@ -37,8 +37,8 @@ impl DraftModel {
         }
     }
 
-    /// Writes behind the turn's context as long as `goes_on` says so, with a copy of the turn's sampler. Nothing
-    /// where the context has images, is longer than the draft model's, or has no room in its cache.
+    /// Continues the turn's context as long as `goes_on` returns true, with a copy of the turn's sampler. Writes
+    /// nothing if the context has images, is longer than the draft model's, or does not fit its cache.
     pub(super) fn draft(
         &mut self,
         seq: SeqId,

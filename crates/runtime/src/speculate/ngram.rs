@@ -1,4 +1,4 @@
-//! What followed the last tokens when they were seen before (prompt lookup decoding, Saxena 2023).
+//! Tokens that followed the last tokens at earlier occurrences (prompt lookup decoding, Saxena 2023).
 
 use std::collections::HashMap;
 
@@ -17,16 +17,16 @@ const MOST_PLACES: usize = 16;
 /// Where each pair of tokens stood.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    /// The position behind the last place of a pair.
+    /// The position after the last occurrence of a pair.
     last: HashMap<[u32; LEAST], u32>,
-    /// By position: the position behind the place before, of the pair that ends there; 0 for none.
+    /// By position: the position after the previous occurrence of the pair that ends there; 0 for none.
     before: Vec<u32>,
-    /// What was read, to see where another text begins.
+    /// The tokens read, to see where another text begins.
     read: Vec<u32>,
 }
 
 impl Repeats {
-    /// Reads a text as far as it is new. Of one that differs in its past, everything is read again.
+    /// Reads the new part of a text. If its past differs, everything is read again.
     pub(super) fn read(&mut self, context: &[u32]) {
         if !context.starts_with(&self.read) {
             *self = Repeats::default();
@@ -41,8 +41,8 @@ impl Repeats {
         self.read.extend_from_slice(&context[n_read..]);
     }
 
-    /// At most `most` tokens that may follow `context`, which was read: those behind the place that agrees
-    /// furthest back.
+    /// At most `most` tokens that may follow `context`, which was read: the tokens after the occurrence
+    /// whose agreement reaches furthest back.
     pub(super) fn guess(&self, context: &[u32], most: usize, out: &mut Vec<Guess>) {
         let (mut best, mut longest) = (0, 0);
         let mut place = self.before.get(context.len()).map_or(0, |p| *p as usize);

@@ -1,28 +1,28 @@
 //! How many tokens to draft.
 //!
 //! A step over `1 + k` rows takes `c(1 + k)` and each draft takes `d`. If `S_j` is the probability that the first `j`
-//! drafts are all drawn, the step gives `1 + S_1 + … + S_k` tokens on average. The best number in the
-//! long run is the one that makes `tokens - rate · time` largest, where `rate` is the tokens a unit of time
-//! that the best policy reaches: the stopping rule of renewal theory. `c` need not be smooth for that: on a device
-//! that pads passes to 64 rows, the second row is dear and the next are free.
+//! drafts are all drawn, the step gives `1 + S_1 + … + S_k` tokens on average. The best number in the long run
+//! maximises `tokens - rate · time`, where `rate` is the tokens a unit of time that the best policy reaches: the
+//! stopping rule of renewal theory. `c` need not be smooth for that: on a device that pads passes to 64 rows, the
+//! second row is expensive and the next are free.
 
-/// What is known when a number is chosen.
+/// Known quantities when a number is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Outlook<'a> {
     /// Probability of each draft already made to be drawn if those before it are.
     pub made: &'a [f64],
-    /// The same of drafts yet to be made.
+    /// The same for drafts yet to be made.
     pub next: f64,
     /// Time of each draft yet to be made, in nanoseconds.
     pub draft_ns: f64,
-    /// Tokens a nanosecond that are had in the long run.
+    /// Tokens a nanosecond in the long run.
     pub rate: f64,
 }
 
 impl Outlook<'_> {
-    /// The number of drafts from `least` to `most` that is worth most, with its worth in tokens beyond those that
-    /// the long-run rate would give in the same time. `step_ns(n)` is the time of a step with `n` drafts.
-    /// Those made cost nothing more: only what a step takes with them.
+    /// The number of drafts from `least` to `most` that is worth most. Its worth is in tokens beyond those of the
+    /// long-run rate in the same time. `step_ns(n)` is the time of a step with `n` drafts. Drafts already made
+    /// cost only the time of the step with them.
     pub fn best(
         &self,
         least: usize,

@@ -11,7 +11,7 @@ const N_TEXT: usize = 3;
 /// Texts that are drawn: over 10⁵ tokens.
 const N_TRIALS: usize = 40_000;
 
-/// Logits behind each token, of a model and of another that agrees with it by half.
+/// Logits after each token, for a model and for another that agrees with it by half.
 fn models() -> [Vec<[f32; N_VOCAB]>; 2] {
     let wave = |a: usize, b: usize, c: f32| ((a * 7 + b * 13) as f32 * c).sin();
     let row = |a: usize, of_draft: f32| {
@@ -29,10 +29,10 @@ fn sampler(seed: u64) -> Sampler {
     Sampler::new(&params, None).unwrap()
 }
 
-/// Whether a draft that was not drawn is taken all the same; the right rule says never.
+/// Whether an undrawn draft is accepted all the same; the right rule never does.
 type AcceptanceRule = fn(p: f64, q: f64) -> bool;
 
-/// A text that begins behind token 0, written with drafts, and how many of them were drawn.
+/// A text that begins after token 0, written with drafts, and the number of drafts drawn.
 fn write(seed: u64, rule: AcceptanceRule) -> (Vec<u32>, usize) {
     let [target, draft] = models();
     let mut sampler = sampler(seed);
@@ -104,7 +104,7 @@ fn drafts_keep_the_distribution() {
     );
 }
 
-/// The test above can fail: by rules that take drafts too often.
+/// The test above can fail: it does with rules that accept drafts too often.
 #[test]
 fn wrong_rules_are_found() {
     for (what, rule) in [

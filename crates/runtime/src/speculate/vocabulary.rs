@@ -4,9 +4,9 @@ use crate::Error;
 use crate::load::LoadedModel;
 use millrace_text::TokenKind;
 
-/// Refuses a draft model whose tokens are others than the target's, or that is larger than it.
+/// Refuses a draft model whose tokens differ from the target's, or that is larger than the target.
 ///
-/// Ids are what is compared, so every id must be spelled the same in both vocabularies; behind the end of the
+/// Ids are compared, so every id must have the same spelling in both vocabularies; after the end of the
 /// shorter one there may be ids without meaning.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What drafters that compute share: drawing guesses, one behind the other.
+//! Common part of drafters that compute: drawing guesses, one after the other.
 
 use super::Guess;
 use super::acceptance::of_probability;
@@ -7,12 +7,12 @@ use crate::engine::StepOutput;
 use crate::sampling::Sampler;
 use crate::turn::Turn;
 
-/// What a drafting took.
+/// Time of a drafting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drafting {
     /// In all.
     pub(super) total_ns: u64,
-    /// Without what had to be read first, if that was much: the time of so many drafts.
+    /// Without the time of first reading the text, if that was much: the time of `n_drafts` drafts.
     pub(super) drafts_ns: u64,
     pub(super) n_drafts: usize,
 }
@@ -21,9 +21,9 @@ pub(super) struct Drafting {
 const MUCH: usize = 8;
 
 impl Drafting {
-    /// Of `n_drafts` behind `n_read` tokens that were read first, which took `read_ns` of the whole.
+    /// The time of `n_drafts` after `n_read` tokens that were read first, which took `read_ns` of the whole.
     pub(super) fn new(total_ns: u64, (n_read, read_ns): (usize, u64), n_drafts: usize) -> Drafting {
-        // What had to be read is not what another draft will cost; the first of these came with it.
+        // Another draft will not cost that reading; the first draft came with it.
         let (drafts_ns, n_drafts) = match n_read > MUCH {
             true => (total_ns - read_ns, n_drafts.saturating_sub(1)),
             false => (total_ns, n_drafts),
@@ -38,7 +38,7 @@ impl Drafting {
 
 /// Draws guesses as the turn's sampler will draw.
 pub(super) struct GuessWriter {
-    /// Logits behind the last token that was fed, and what else its step gave.
+    /// Logits after the last token that was fed, and the other results of its step.
     pub(super) output: StepOutput,
     sampler: Sampler,
     /// Rows of the target's head: no other token can be checked.
@@ -54,8 +54,8 @@ impl GuessWriter {
         }
     }
 
-    /// Writes behind the turn's context, at most `most` tokens and as long as `goes_on` says so. `feed` takes a token and
-    /// leaves the logits behind it in the output.
+    /// Continues the turn's context by at most `most` tokens and as long as `goes_on` returns true. `feed` takes a token
+    /// and leaves the logits after it in the output.
     pub(super) fn write(
         &mut self,
         (turn, most): (&Turn, usize),
@@ -72,7 +72,7 @@ impl GuessWriter {
             }
             let class = of_probability(probability(row, token));
             out.push(Guess { token, class });
-            // Nothing is drawn behind an end.
+            // Nothing is drawn after an end.
             if out.len() >= most || turn.ends_with(token) || !goes_on(out) {
                 return Ok(());
             }

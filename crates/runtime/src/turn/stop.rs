@@ -22,7 +22,7 @@ impl StopScanner {
         }
     }
 
-    /// Adds a piece. Returns the text that is safe to show, and the stop text that is complete, if one is: the first,
+    /// Adds a piece. Returns the text that is safe to show, and the complete stop text, if there is one: the first,
     /// and the longest of those that begin there.
     pub(super) fn push(&mut self, piece: &str) -> (String, Option<String>) {
         self.held.push_str(piece);
@@ -48,7 +48,7 @@ impl StopScanner {
         (std::mem::replace(&mut self.held, rest), None)
     }
 
-    /// What was held back and turned out to be plain text.
+    /// The text held back, which turned out to be plain text.
     pub(super) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

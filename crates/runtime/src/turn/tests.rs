@@ -20,7 +20,7 @@ fn turn(model: &LoadedModel, params: GenerateParams) -> Turn {
     Turn::new(model, &PROMPT, &params, 40).unwrap()
 }
 
-/// Feeds whatever is asked for, and says what it was.
+/// Feeds the requested tokens, and returns the request.
 fn feed(turn: &mut Turn, most: usize) -> Option<(Vec<u32>, LogitsFor)> {
     let feed = turn.feed(most)?;
     let (tokens, logits) = (feed.tokens.to_vec(), feed.logits);
@@ -70,20 +70,20 @@ fn it_asks_for_the_prompt_in_pieces_and_then_for_what_was_drawn() {
     }
     assert_eq!((turn.drawn(), turn.finish()), (&[11, 12][..], None));
     assert_eq!(turn.timings().n_cached, 2);
-    // A driver that keeps nothing says so, and one that claims all still feeds the last.
+    // A driver that keeps nothing reports 0, and one that claims all still feeds the last.
     turn = self::turn(&model, GenerateParams::default());
     turn.resume(99);
     assert_eq!(feed(&mut turn, 9), Some((vec![9], LogitsFor::Last)));
 }
 
-/// Several rows of one step, as for tokens that another model drafted: those that agree are fed already.
+/// Several rows of one step, as for tokens that another model drafted: tokens that agree are fed already.
 #[test]
 fn drafted_tokens_that_agree_are_not_fed_again() {
     let model = model();
     let mut turn = turn(&model, GenerateParams::default());
     feed(&mut turn, 99);
     turn.push_token(20);
-    // Fed with two drafts behind the token; the first is right, the second is not.
+    // Fed with two drafts after the token; the first is right, the second is not.
     let n_fed = 1 + 1;
     turn.push_token(21);
     turn.push_token(22);
@@ -181,7 +181,7 @@ fn the_beginning_of_a_stop_text_is_held_back_until_it_is_known() {
     assert_eq!(stopped.finish(), Some(Finish::StopText));
     assert!(text.ends_with("upon a "), "{text:?}");
 
-    // Cancelled in the midst of what may be one: then it is text.
+    // Cancelled in the middle of a possible stop text: then it is text.
     let mut cancelled = turn(&model, with_stop("time machine"));
     let upto = encode(&model, "Once upon a time").len();
     let mut text = write(&mut cancelled, &words[..upto]);
@@ -242,7 +242,7 @@ fn what_cannot_begin_is_refused() {
     ));
 }
 
-/// Thoughts in brackets behind each other, then the answer.
+/// Thoughts in brackets one after the other, then the answer.
 fn thought_and_text(turn: &mut Turn, tokens: &[u32]) -> (String, String) {
     let (mut thought, mut text) = (String::new(), String::new());
     for token in tokens {

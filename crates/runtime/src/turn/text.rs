@@ -1,11 +1,11 @@
-//! What tokens become: thoughts, and the text of the answer up to a stop text.
+//! From tokens to text: thoughts, and the text of the answer up to a stop text.
 
 use std::sync::Arc;
 
 use super::Turn;
 use super::thoughts::{Phase, Thinking, ThoughtScanner, TurnPiece};
 
-/// How far a turn has thought.
+/// Progress of a turn's thoughts.
 #[derive(Debug)]
 pub(super) struct ThoughtState {
     pub(super) scanner: ThoughtScanner,
@@ -14,13 +14,13 @@ pub(super) struct ThoughtState {
     n_tokens: usize,
     /// Where the model was before its last token.
     before: Phase,
-    /// What its last token wrote of the answer behind a thought that it ended.
+    /// Text of the answer in its last token, after a thought that the token ended.
     begun: String,
 }
 
 impl Turn {
-    /// The turn of a model that thinks: its text and its stop texts are the answer's, and thoughts come apart, in
-    /// [`next_pieces`](Turn::next_pieces).
+    /// The turn of a model that thinks: its text and its stop texts are the answer's, and thoughts are returned
+    /// separately, by [`next_pieces`](Turn::next_pieces).
     #[must_use]
     pub fn with_thinking(mut self, thinking: &Thinking) -> Turn {
         let scanner = ThoughtScanner::new(thinking);
@@ -42,13 +42,13 @@ impl Turn {
         Turn { shown, ..self }
     }
 
-    /// Where the model is; within its answer if thoughts are not parted.
+    /// Where the model is; always the answer if thoughts are not separated.
     pub fn phase(&self) -> Phase {
         let thoughts = self.thoughts.as_ref();
         thoughts.map_or(Phase::Answer, |thoughts| thoughts.scanner.phase())
     }
 
-    /// What the last token wrote of the answer, if it ended a thought as well.
+    /// Text of the answer in the last token, if that token also ended a thought.
     pub fn begun(&self) -> &str {
         let thoughts = self.thoughts.as_ref();
         thoughts.map_or("", |thoughts| &thoughts.begun)
@@ -61,8 +61,8 @@ impl Turn {
             .map_or(0, |thoughts| thoughts.n_tokens)
     }
 
-    /// Thoughts and text that were added since this was last called, in order; the text as [`next_text`](Turn::next_text)
-    /// has it, which then gives nothing of it.
+    /// Thoughts and text added since the last call, in order. The text is that of [`next_text`](Turn::next_text), which
+    /// then returns none of it.
     pub fn next_pieces(&mut self) -> Vec<TurnPiece> {
         if self.thoughts.is_some() {
             self.n_given = self.text.len();
@@ -79,7 +79,7 @@ impl Turn {
         self.stop_text.as_deref()
     }
 
-    /// Adds to the text what is no beginning of a stop text; true if one is complete.
+    /// Adds a piece to the text, except for a possible beginning of a stop text; true if a stop text is complete.
     pub(super) fn show(&mut self, piece: &str) -> bool {
         let Some(thoughts) = &mut self.thoughts else {
             return self.scan(piece);

@@ -1,10 +1,10 @@
-//! Parts what a model thinks from what it answers, while it writes.
+//! Separates a model's thoughts from its answer, while it writes.
 
 use super::stop::overlap;
 
-/// How a model writes thoughts, and how far it may think.
+/// How a model writes thoughts, and how long it may think.
 ///
-/// Thoughts stand between two texts. They come before the answer; models that write in channels may think again amid it.
+/// Thoughts are between two marks. They come before the answer; models that write in channels may think again within it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thinking {
     /// The text that begins a thought, without white space around it. Not empty.
@@ -23,8 +23,7 @@ pub struct Thinking {
 }
 
 impl Thinking {
-    /// The parts of a text that was written whole, as a turn would tell them; parts of one kind that follow each other may be
-    /// several.
+    /// The parts of a complete text, as a turn would return them; consecutive parts may be of the same kind.
     pub fn part(&self, text: &str) -> Vec<TurnPiece> {
         let mut scanner = ThoughtScanner::new(self);
         let mut pieces = Vec::new();
@@ -34,12 +33,12 @@ impl Thinking {
     }
 }
 
-/// More of what a model writes.
+/// A new piece of a model's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnPiece {
-    /// Of the answer.
+    /// Part of the answer.
     Answer(String),
-    /// Of a thought, without the texts around it and the white space beside them.
+    /// Part of a thought, without the marks around it and the white space beside them.
     Thought(String),
 }
 
@@ -84,13 +83,13 @@ impl ThoughtScanner {
         self.phase
     }
 
-    /// Adds text. What is certain goes to `out`.
+    /// Adds text. Pieces that are certain go to `out`.
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<TurnPiece>) {
         self.held.push_str(text);
         while self.step(out) {}
     }
 
-    /// Tells what can be told in this phase; true if another phase begins.
+    /// Returns the pieces that are certain in this phase; true if another phase begins.
     fn step(&mut self, out: &mut Vec<TurnPiece>) -> bool {
         if self.skips_space {
             let n_space = self.held.len() - self.held.trim_start().len();
@@ -163,7 +162,7 @@ impl ThoughtScanner {
         });
     }
 
-    /// The text has ended: what was held is no mark.
+    /// The text has ended: text held back is not a mark.
     pub(super) fn finish(&mut self, out: &mut Vec<TurnPiece>) {
         let kept = match self.phase {
             Phase::Thought => self.held.trim_end().len(),
@@ -192,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Thoughts in brackets, with what follows each other joined.
+    /// Thoughts in brackets, with consecutive pieces joined.
     fn scan<'a>(thinking: &Thinking, pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut scanner = ThoughtScanner::new(thinking);
         let mut found = Vec::new();

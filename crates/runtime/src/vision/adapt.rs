@@ -1,4 +1,4 @@
-//! The projector of two matrices over patches, of which another may merge squares before.
+//! The projector of two matrices over patches, with an optional matrix before them that merges squares.
 
 use millrace_kernels::matmul::matmul;
 use millrace_kernels::{self as kernels, Activation};
@@ -10,8 +10,8 @@ use super::encode::{CHUNK_ROWS, EncodePass};
 use crate::Error;
 
 impl EncodePass<'_> {
-    /// Patches, or squares of them, through the network, with what stands between lines: `[n_rows, d_text]`, from left to right and from
-    /// top to bottom.
+    /// Passes patches, or squares of them, through the network and adds the rows between lines: `[n_rows, d_text]`, from left to right
+    /// and from top to bottom.
     pub(super) fn adapted(&mut self, adapter: &PatchAdapter) -> Result<Vec<f32>, Error> {
         let (encoder, config) = (self.encoder, self.config());
         let ProjectorVectors::Adapted {

@@ -32,8 +32,8 @@ impl EncodePass<'_> {
         Ok(rows)
     }
 
-    /// Means of squares times `sqrt(d_model)`. The norm behind takes no notice of the factor but for its epsilon; what is subtracted
-    /// before it does.
+    /// Means of squares of patches, times `sqrt(d_model)`. The norm that follows is insensitive to the factor except for its epsilon; the
+    /// offset subtracted before it is not.
     fn averages(&self) -> Vec<f32> {
         let config = self.config();
         let (d_model, square) = (config.d_model, self.x.len() / self.order.squares.len());

@@ -15,7 +15,7 @@ use super::linear::LinearProduct;
 use crate::Error;
 use crate::kv::PAGE_TOKENS;
 
-/// A block's patches that see each other: rows of the pass, and pages of their own.
+/// A block's patches that see each other: rows of the pass, and their separate pages.
 pub(super) struct Segment {
     rows: Range<usize>,
     pub(super) pages: Range<usize>,
@@ -215,7 +215,7 @@ impl EncodePass<'_> {
     }
 }
 
-/// The runs of the part of segments that is in `rows`, which are numbered from the first of them on.
+/// The runs of the part of segments within `rows`, numbered from the first of these rows on.
 fn runs_of<'p>(segments: &[Segment], pages: &'p [u32], rows: Range<usize>) -> Vec<KvRun<'p>> {
     let run = |segment: &Segment| {
         let start = segment.rows.start.max(rows.start);

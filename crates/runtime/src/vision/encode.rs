@@ -1,9 +1,9 @@
 //! The forward pass of a vision encoder on the CPU's kernels.
 //!
-//! All but attention is by row and goes over [`CHUNK_ROWS`] rows at a time, so the widest values of a
-//! image never exist at once. Attention is the kernel of text models: all rows are one block of
-//! one sequence that see each other, in a cache of f32. Its kernels take heads of whole vectors of 4 elements: heads that are no multiple of 8 stand in rows with zeros behind
-//! each head, which add nothing to any score or sum.
+//! Everything except attention is by row and goes over [`CHUNK_ROWS`] rows at a time, so the widest values of an image never exist at once.
+//! Attention is the kernel of text models: all rows are one block of one sequence that see each other, in a cache of f32. Its kernels
+//! support heads of whole vectors of 4 elements. Heads that are not a multiple of 8 are padded with zeros, which add nothing to any score
+//! or sum.
 
 use std::ops::ControlFlow;
 use std::slice;
@@ -27,7 +27,7 @@ use crate::{Error, Image};
 /// Rows that go through matrices at a time.
 pub(super) const CHUNK_ROWS: usize = 512;
 
-/// Who computes what of an image is products of matrices and attention.
+/// Computes the matrix products and the attention of an image.
 pub(super) trait Stages<E> {
     /// Whether attention reads the keys and values in a pass's pages.
     fn attends_on_pages(&self) -> bool;
@@ -78,12 +78,12 @@ pub(super) struct EncodePass<'a> {
     pub(super) out: Vec<f32>,
     /// Where heads are padded: `[n_patches, n_heads, padded]` of queries and of the output, chunks of keys and of values.
     pub(super) heads: Option<[Vec<f32>; 4]>,
-    /// Chunks of rows: what a norm gives, and what matrices make of it.
+    /// Chunks of rows: the output of a norm, and the products of matrices with it.
     pub(super) normed: Vec<f32>,
     pub(super) wide: [Vec<f32>; 2],
     /// The gates of a gated feed-forward network; empty without one.
     pub(super) gate: Vec<f32>,
-    /// Of blocks in which patches see their windows, and of those in which they see all.
+    /// For blocks in which patches see their windows, and for those in which they see all.
     pub(super) segments: [Vec<Segment>; 2],
     pub(super) layout: KvLayout,
     pub(super) k_pages: KvBuffer,
@@ -92,7 +92,7 @@ pub(super) struct EncodePass<'a> {
     pub(super) scratch: PassScratch,
 }
 
-/// Memory that kernels take besides.
+/// Further memory of kernels.
 #[derive(Default)]
 pub(super) struct PassScratch {
     pub(super) linear: LinearScratch,
@@ -100,12 +100,12 @@ pub(super) struct PassScratch {
 }
 
 impl VisionEncoder {
-    /// Runs the vision encoder and the projector. `watch` is told of blocks done and in all, and can stop the
-    /// work: then there is no result.
+    /// Runs the vision encoder and the projector. `watch` gets the number of blocks done and in all, and can
+    /// stop the work: then there is no result.
     ///
     /// # Errors
     /// [`Error::BadImage`] for pixel values of another size; [`Error::Kernels`] for a weight that the
-    /// kernels cannot take; [`Error::CacheTooLarge`] where memory is short.
+    /// kernels do not support; [`Error::CacheTooLarge`] if memory is short.
     pub fn encode(
         &self,
         cpu: &Cpu,
@@ -115,7 +115,7 @@ impl VisionEncoder {
         self.encode_by(cpu, &mut OnCpu, pixels, watch)
     }
 
-    /// The same with the stages computed by somebody.
+    /// The same with given stages.
     pub(super) fn encode_by<E: From<Error>>(
         &self,
         cpu: &Cpu,
@@ -294,7 +294,7 @@ impl<'a> EncodePass<'a> {
         Ok(())
     }
 
-    /// Adds what the table of positions has for each patch.
+    /// Adds the row of the position table to each patch.
     fn add_positions(&mut self) {
         let (table, config) = (&self.encoder.vectors.positions, self.config());
         match &config.grid {
@@ -311,7 +311,7 @@ impl<'a> EncodePass<'a> {
         }
     }
 
-    /// The norm before the blocks, where there is one.
+    /// The norm before the blocks, if there is one.
     fn norm_patches(&mut self) {
         if self.encoder.model.pre_norm.is_some() {
             let (vectors, eps) = (&self.encoder.vectors.pre_norm, self.config().norm_eps);
@@ -320,7 +320,7 @@ impl<'a> EncodePass<'a> {
         }
     }
 
-    /// The last norm, where there is one.
+    /// The last norm, if there is one.
     fn finish(&mut self) -> Vec<f32> {
         if self.encoder.model.norm.is_none() {
             return self.x.clone();
@@ -332,7 +332,7 @@ impl<'a> EncodePass<'a> {
     }
 }
 
-/// Refuses pixels of another size than the vision encoder takes.
+/// Refuses pixels of another size than the vision encoder supports.
 fn check_pixels(config: &VisionConfig, pixels: &PixelValues) -> Result<(), Error> {
     let (width, height) = (pixels.width, pixels.height);
     let expected = match &config.grid {

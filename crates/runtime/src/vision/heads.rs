@@ -1,19 +1,20 @@
-//! Heads of any width for kernels that take multiples of 8, and what a pass over an image takes.
+//! Heads of any width for kernels that support multiples of 8, and the memory of a pass over an image.
 
 use millrace_model::VisionConfig;
 
 use super::encode::CHUNK_ROWS;
 use crate::kv::PAGE_TOKENS;
 
-/// Attention's kernels take heads of a multiple of this.
+/// Attention's kernels support heads of a multiple of this.
 const HEAD_UNIT: usize = 8;
 
-/// Elements of a head as attention takes it.
+/// Elements of a head, padded for attention.
 pub(super) fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(HEAD_UNIT)
 }
 
-/// Copies heads from rows in which they have `from.1` elements into rows in which they have `to.1`: as many as both have.
+/// Copies heads from rows in which they have `from.1` elements into rows in which they have `to.1`: the smaller number of
+/// elements of each head.
 pub(super) fn copy_heads(from: (&[f32], usize), to: (&mut [f32], usize)) {
     let n = from.1.min(to.1);
     let heads = from.0.chunks_exact(from.1);
@@ -29,7 +30,7 @@ pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
         Some(grid) => n_tokens * grid.merge * grid.merge,
         None => config.n_patches(),
     };
-    // Each window has pages of its own, of which the last may be nearly empty.
+    // Each window has separate pages, the last of which may be nearly empty.
     let n = match &config.windows {
         Some(_) => n_patches * 2,
         None => n_patches.next_multiple_of(PAGE_TOKENS),
@@ -40,7 +41,7 @@ pub(super) fn work_bytes(config: &VisionConfig, n_tokens: usize) -> u64 {
     let widest = config.d_ff.max(width);
     // Gates and inputs within bounds, of vision encoders that have them.
     let chunks = 2 * CHUNK_ROWS * (2 * width + widest + 2 * config.d_ff);
-    // Positions stretched to the image, a copy of what leaves the blocks, and merged patches on their way.
+    // Positions stretched to the image, a copy of the blocks' output, and merged patches in progress.
     let merged = config.grid.map_or(0, |grid| {
         let merged = config.d_model * grid.merge * grid.merge + config.d_text;
         let summands = (1 + config.deepstack.len()) * n_tokens * config.d_text;

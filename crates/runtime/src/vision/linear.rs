@@ -1,4 +1,4 @@
-//! Products with a block's matrices: with biases, and with bounds of what goes in and of what comes out.
+//! Products with a block's matrices: with biases, and with bounds on inputs and outputs.
 
 use millrace_kernels::Cpu;
 use millrace_kernels::matmul::{Activations, matmul};
@@ -7,7 +7,7 @@ use millrace_model::vision::BiasedLinear;
 use super::VisionEncoder;
 use crate::Error;
 
-/// What is small of a matrix: its bias, empty without one, and its bounds.
+/// Small data of a matrix: its bias, empty without one, and its bounds.
 #[derive(Default)]
 pub(super) struct LinearVectors {
     pub(super) bias: Vec<f32>,
@@ -31,7 +31,7 @@ impl Bounds {
     }
 }
 
-/// A number within bounds; whatever a file says of them, the upper one counts.
+/// A number clamped to bounds; if they contradict each other, the upper one wins.
 fn within([min, max]: [f32; 2], x: f32) -> f32 {
     x.max(min).min(max)
 }
@@ -57,7 +57,7 @@ impl<'a> LinearProduct<'a> {
     }
 }
 
-/// Memory that products take besides.
+/// Further memory of products.
 #[derive(Default)]
 pub(super) struct LinearScratch {
     pub(super) activations: Activations,
@@ -112,7 +112,7 @@ impl VisionEncoder {
 mod tests {
     use super::*;
 
-    /// Whatever a file has for them.
+    /// Bounds are used as the file states them.
     #[test]
     fn bounds_are_taken_as_they_are() {
         let found = |bounds| [-3.0, 0.5, 3.0].map(|x| within(bounds, x));

@@ -1,4 +1,4 @@
-//! A vision encoder on a device: [`millrace_plan::vision`] says what goes where.
+//! A vision encoder on a device, with the division of work from [`millrace_plan::vision`].
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub struct VisionBlocks {
 
 /// Where a vision encoder's blocks run.
 pub enum VisionDevice {
-    /// On the CPU, of which the text model's device is the reason where it has one.
+    /// On the CPU; with the device's reason, if the text model is on one.
     Cpu(Option<Reason>),
     /// On the text model's device.
     Device(Box<VisionBlocks>),
 }
 
 impl VisionDevice {
-    /// The device that the text model is on, if it takes blocks of such sizes; the CPU otherwise.
+    /// The text model's device, if it supports blocks of these sizes; otherwise the CPU.
     pub fn of(encoder: &VisionEncoder, npu: Option<&Arc<NpuModel>>) -> VisionDevice {
         match npu.map(|npu| VisionBlocks::new(encoder, npu)) {
             Some(Ok(blocks)) => VisionDevice::Device(Box::new(blocks)),
@@ -49,14 +49,14 @@ impl VisionDevice {
     }
 }
 
-/// What an image took of the device.
+/// Use of the device for an image.
 #[derive(Clone, Debug)]
 pub struct VisionRun {
     /// Time of the dispatches.
     pub device_ns: u64,
     /// How many.
     pub n_dispatches: u64,
-    /// What crossed.
+    /// Bytes that crossed.
     pub traffic: Traffic,
     /// Where the time comes from.
     pub provenance: Provenance,
@@ -68,14 +68,14 @@ struct OnDevice<'b> {
     run: VisionRun,
 }
 
-/// A matrix of the vision encoder and its bias, of which a slot may have that too.
+/// A matrix of the vision encoder and its bias, which a slot may hold too.
 struct VisionProduct<'a> {
     weight: &'a Weight,
     bytes: &'a [u8],
     bias: &'a [f32],
 }
 
-/// The vision encoder's matrix of that kind; of block `index`, where blocks have it.
+/// The vision encoder's matrix of that kind; of block `index`, if blocks have it.
 fn stored<'t>(
     encoder: &'t VisionEncoder,
     projection: &'t Weight,
@@ -140,7 +140,7 @@ impl VisionBlocks {
 }
 
 impl OnDevice<'_> {
-    /// What a program gives of `rows`, which have `width` elements; `index` is the block's.
+    /// The program's output for `rows`, which have `width` elements; `index` is the block's.
     fn run(
         &mut self,
         encoder: &VisionEncoder,
@@ -165,7 +165,7 @@ impl OnDevice<'_> {
         let container = &*program.program.container;
         let key = format!("{}_L{index}", container.name());
         let slots = container.slots();
-        // All but matrices is shared by the blocks, which run one after the other.
+        // The blocks run one after the other and share everything but matrices.
         let name = |slot: usize| match program.slots.get(slot)? {
             VisionSlot::Matrix { .. } => None,
             _ => Some(format!("{}:{}", container.name(), slots[slot].name)),
@@ -268,7 +268,7 @@ impl Stages<NpuError> for OnDevice<'_> {
     }
 }
 
-/// Rows as the program takes them: a one behind each where its matrix has a bias there, zeros up to its width.
+/// Rows in the program's form: a one after each if its matrix has a bias there, zeros up to its width.
 fn with_ones(program: &VisionProgram, rows: &[f32], width: usize) -> Vec<bf16> {
     let wanted = program.slots.iter().find_map(|slot| match slot {
         VisionSlot::Rows { width, bias } => Some((*width as usize, *bias)),
@@ -286,7 +286,7 @@ fn with_ones(program: &VisionProgram, rows: &[f32], width: usize) -> Vec<bf16> {
 }
 
 impl VisionProduct<'_> {
-    /// Into its slot `[n, k]`: its bias behind each row where the slot has it there, zeros in the rest.
+    /// Writes it into its slot `[n, k]`: its bias after each row if the slot has it there, zeros in the rest.
     fn write(
         &self,
         (n, k, has_bias): (usize, usize, bool),
@@ -297,7 +297,7 @@ impl VisionProduct<'_> {
             bytes,
             bias,
         } = self;
-        // Of the projection rows and columns have changed places.
+        // The projection has rows and columns exchanged.
         let (own_n, own_k) = match bias.len() {
             0 => (weight.k, weight.n),
             _ => (weight.n, weight.k),

@@ -1,4 +1,4 @@
-//! Finding a vision encoder and reading what is small of it.
+//! Finding a vision encoder and reading its small data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use super::{
 use crate::{Error, LoadedModel};
 
 impl VisionEncoder {
-    /// The vision encoder of a model: in the file `mmproj` if one is named, else in the model's own files, else
-    /// in the one file called `mmproj….gguf` that lies beside a GGUF model.
+    /// The vision encoder of a model: in the file `mmproj` if one is named, otherwise in the model's own files,
+    /// otherwise in the one file called `mmproj….gguf` beside a GGUF model.
     ///
     /// # Errors
-    /// [`Error::NoVision`]; a vision encoder that is not supported, not whole, or another model's; several
-    /// `mmproj` files.
+    /// [`Error::NoVision`]; a vision encoder that is not supported, not complete, or another model's;
+    /// several `mmproj` files.
     pub fn open(model: &Arc<LoadedModel>, mmproj: Option<&Path>) -> Result<VisionEncoder, Error> {
         let (file, mut encoder) = match mmproj {
             Some(path) => own(model, path)?,
@@ -120,7 +120,7 @@ fn own(model: &LoadedModel, path: &Path) -> Result<(VisionFile, VisionModel), Er
 /// The `mmproj` file in the folder of a GGUF model.
 fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
     let checkpoint = model.checkpoint();
-    // A built-in model has no folder, and a vision encoder in some folder is no other family's.
+    // A built-in model has no folder, and a vision encoder in some folder must belong to the same family.
     let is_candidate = reads_for(model.model().config.family);
     let file = checkpoint.files().first();
     let file = file.filter(|file| is_candidate && file.is_file());
@@ -140,7 +140,7 @@ fn beside(model: &LoadedModel) -> Result<PathBuf, Error> {
         }
     }
     found.sort();
-    // The one that is named after the model, before any other.
+    // The file named after the model comes first.
     let own = file.and_then(|file| file.file_name()).map(|name| {
         let name = format!("mmproj-{}", name.to_string_lossy());
         folder.join(name)
@@ -183,7 +183,7 @@ fn decode(checkpoint: &Checkpoint, weight: &Weight) -> Result<Vec<f32>, Error> {
     Ok(out)
 }
 
-/// The same of a weight that may be none: it is empty then.
+/// The same for an optional weight: empty if there is none.
 fn decode_some(checkpoint: &Checkpoint, weight: Option<&Weight>) -> Result<Vec<f32>, Error> {
     weight.map_or(Ok(Vec::new()), |weight| decode(checkpoint, weight))
 }
@@ -193,7 +193,7 @@ fn norm(checkpoint: &Checkpoint, norm: &LayerNorm) -> Result<[Vec<f32>; 2], Erro
     Ok([decode(checkpoint, &norm.weight)?, bias])
 }
 
-/// The same of a norm that may be none: it is empty then.
+/// The same for an optional norm: empty if there is none.
 fn norm_if(checkpoint: &Checkpoint, found: Option<&LayerNorm>) -> Result<[Vec<f32>; 2], Error> {
     match found {
         Some(found) => norm(checkpoint, found),
@@ -213,8 +213,8 @@ fn merger(checkpoint: &Checkpoint, merger: &Merger) -> Result<MergerVectors, Err
     })
 }
 
-/// The patch matrix with columns in the order channel, y, x, in f32, over one of two equal frames the sum of theirs. Empty where it is so in
-/// the file.
+/// The patch matrix with columns in the order channel, y, x, in f32; for two equal frames the sum of theirs. Empty if the file's matrix has
+/// this form already.
 fn patch_matrix(checkpoint: &Checkpoint, encoder: &VisionModel) -> Result<Vec<u8>, Error> {
     let (config, weight) = (&encoder.config, &encoder.patches.weight);
     let is_gguf = checkpoint.source() == Source::Gguf;
@@ -238,7 +238,7 @@ fn patch_matrix(checkpoint: &Checkpoint, encoder: &VisionModel) -> Result<Vec<u8
             patches.flat_map(by_channel).collect()
         }
         None => {
-            // Both frames of a channel lie one behind the other.
+            // The two frames of a channel follow each other.
             let n = config.patch_size * config.patch_size;
             let frames = decode(checkpoint, weight)?;
             let sums = frames.chunks_exact(2 * n).flat_map(|frames| {

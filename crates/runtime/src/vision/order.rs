@@ -1,10 +1,10 @@
-//! In which order a vision encoder has an image's patches, and which of them see each other.
+//! The order of an image's patches in a vision encoder, and which of them see each other.
 
 use std::ops::Range;
 
 use millrace_model::VisionConfig;
 
-/// An image's patches in the vision encoder's order. Squares of patches that become a row lie together, and so do windows of squares.
+/// An image's patches in the vision encoder's order. Squares of patches that become a row are adjacent, and so are windows of squares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PatchOrder {
     /// Patches of a side.
@@ -13,14 +13,14 @@ pub(super) struct PatchOrder {
     /// Row and column of each patch.
     pub(super) rows: Vec<u32>,
     pub(super) columns: Vec<u32>,
-    /// Patches of each window; all in one where there are none.
+    /// Patches of each window; a single window if there are none.
     pub(super) windows: Vec<Range<usize>>,
     /// The place of each square of patches among all, from left to right and from top to bottom.
     pub(super) squares: Vec<usize>,
 }
 
 impl PatchOrder {
-    /// Of an image of so many pixels a side, as a vision encoder takes it.
+    /// The order for an image of this many pixels a side, after preprocessing.
     pub(super) fn new(config: &VisionConfig, height: usize, width: usize) -> PatchOrder {
         let (height, width) = (height / config.patch_size, width / config.patch_size);
         let merge = config.grid.map_or(1, |grid| grid.merge);
@@ -83,7 +83,7 @@ impl PatchOrder {
         out
     }
 
-    /// Adds to patches `[n, d_model]` what two tables `[2, n_positions, d_model]` have for their columns and rows.
+    /// Adds the rows of two tables `[2, n_positions, d_model]` for their columns and rows to patches `[n, d_model]`.
     pub(super) fn add_by_axis(&self, x: &mut [f32], tables: &[f32], d_model: usize) {
         let (by_column, by_row) = tables.split_at(tables.len() / 2);
         let patches = x.chunks_exact_mut(d_model);

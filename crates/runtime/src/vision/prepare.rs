@@ -1,4 +1,4 @@
-//! What files say of how images are prepared for a vision encoder.
+//! Preprocessing of images for a vision encoder, as the files describe it.
 
 use millrace_format::Checkpoint;
 use millrace_image::{AspectResize, FillResize, Filter, Fit, LongerSideResize, Preprocess};
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Mean and deviation of each channel where no file says them, of vision encoders that take any size (transformers,
+/// Default mean and deviation of each channel for vision encoders that accept any size (transformers,
 /// `OPENAI_CLIP_MEAN` and `OPENAI_CLIP_STD`).
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
-/// What the files say of preprocessing, on top of what such vision encoders usually want. Limits of pixels go into the configuration too.
+/// Preprocessing from the files, over the usual defaults of such vision encoders. Limits of pixels go into the configuration too.
 pub(super) fn preprocess(
     checkpoint: &Checkpoint,
     config: &mut VisionConfig,
@@ -75,12 +75,12 @@ fn fit_of(grid: &PatchGrid, patch_size: usize) -> Fit {
     }
 }
 
-/// Whether pixel values are brought around zero by the model itself, behind what the files say (Gemma 4).
+/// Whether the model itself centres pixel values around zero, after the files' preprocessing (Gemma 4).
 fn is_centred_by_model(config: &VisionConfig) -> bool {
     config.patches == PatchColumns::ChannelsLast
 }
 
-/// What vision encoders of such a kind want where files say nothing.
+/// Default preprocessing of this kind of vision encoder.
 fn usual(config: &VisionConfig) -> Preprocess {
     let siglip = Preprocess::siglip(config.image_size);
     let (mean, std) = match config.grid {
@@ -122,7 +122,7 @@ fn read_grid(
         ("pooling_kernel_size", grid.merge),
         ("temporal_patch_size", 2),
     ];
-    // Where a longer side counts, the processor takes patches from elsewhere, whatever stands here.
+    // If a longer side counts, the processor takes the patch sizes from elsewhere, whatever these keys say.
     let is_told = !matches!(grid.resize, GridResize::LongerSide(_));
     for (key, expected) in sizes.into_iter().filter(|_| is_told) {
         if let Some(found) = config[key].as_u64()
@@ -169,7 +169,7 @@ fn read_pixels(config: &Value, grid: &mut PatchGrid) {
     }
 }
 
-/// Reads what a `preprocessor_config.json` says of resizing and of values, which it may leave alone where the model centres them.
+/// Reads resizing and value scaling from a `preprocessor_config.json`. It may leave values alone if the model centres them.
 fn read_config(
     file: &str,
     config: &Value,

@@ -1,4 +1,4 @@
-//! Images in prompts: what stands around them, and a place for each of their rows.
+//! Images in prompts: the marks around them, and a place for each of their rows.
 
 use millrace_text::{IMAGE_TOKEN, RenderedPrompt, Tokenizer};
 
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::image::PLACEHOLDER;
 use millrace_model::vision::{ImageMarks, RowsAt};
 
-/// Whose way of putting images into prompts.
+/// Convention for putting images into prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStyle {
     /// transformers' processor: an image that becomes a square is stretched, with two line ends before and after it for Gemma 3.
@@ -37,13 +37,13 @@ impl VisionEncoder {
         text.contains(self.place_token()) || text.contains(IMAGE_TOKEN)
     }
 
-    /// Tokens of a prompt with images, of each of which `n_rows` has the rows of the whole and of each crop besides: where the
-    /// prompt has [`place_token`](VisionEncoder::place_token), the image's rows as [`PLACEHOLDER`]s with what belongs around
-    /// them. A conversation cannot write that token, only its template.
+    /// Tokens of a prompt with images. `n_rows` has, for each image, the rows of the whole and of each crop. Each
+    /// [`place_token`](VisionEncoder::place_token) in the prompt becomes the image's rows as [`PLACEHOLDER`]s with their marks
+    /// around them. A conversation cannot write that token, only its template can.
     ///
     /// # Errors
-    /// [`Error::BadImage`] if the prompt has not as many places as there are images, or the
-    /// vocabulary no tokens for them.
+    /// [`Error::BadImage`] if the prompt does not have as many places as images, or the vocabulary
+    /// lacks their tokens.
     pub fn tokens(
         &self,
         tokenizer: &Tokenizer,
@@ -58,7 +58,7 @@ impl VisionEncoder {
             None => String::new(),
         };
         let placed = |prompt: &RenderedPrompt| {
-            // What contents have where a template takes no parts.
+            // The mark in contents if a template has no parts.
             let (prompt, _) = prompt.replaced(IMAGE_TOKEN, &|_| marks.alone.to_owned());
             prompt.replaced(marks.place, &with)
         };
@@ -115,7 +115,7 @@ fn around(marks: &ImageMarks, n_crops: usize, style: ImageStyle) -> String {
 /// Tokens that tell where rows go.
 struct PlaceIds {
     place: u32,
-    /// The token behind the rows; without one they take the place's.
+    /// The token after the rows; without one the rows replace the place.
     end: Option<u32>,
 }
 
@@ -168,7 +168,7 @@ mod tests {
             place: 8,
             end: Some(9),
         };
-        // A place without its end is a token as any other.
+        // A place without its end is an ordinary token.
         let tokens = [1, 8, 9, 8, 2, 8, 9];
         let found = between.with_rows(&tokens, &[2, 1]).unwrap();
         assert_eq!(found, [1, 8, P, P, 9, 8, 2, 8, P, 9]);

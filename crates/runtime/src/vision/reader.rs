@@ -14,9 +14,9 @@ use crate::{Engine, Error, LoadedModel};
 /// How images are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whose way of preparing images and of putting them into prompts.
+    /// Convention for preparing images and putting them into prompts.
     pub style: ImageStyle,
-    /// Look at long images in parts too, up to four.
+    /// Also read parts of long images, up to four.
     pub pan_and_scan: bool,
 }
 
@@ -38,7 +38,7 @@ impl Pixels {
 }
 
 impl ImageReader {
-    /// Opens the model's vision encoder, which is among its own weights, in `mmproj`, or in the mmproj file beside it.
+    /// Opens the model's vision encoder: among its own weights, in `mmproj`, or in the mmproj file beside it.
     ///
     /// # Errors
     /// As [`VisionEncoder::open`].
@@ -63,10 +63,10 @@ impl ImageReader {
         &self.encoder
     }
 
-    /// What the vision encoder takes of an image.
+    /// The vision encoder's pixels of an image.
     ///
     /// # Errors
-    /// [`Error::BadImage`] for an image that the vision encoder does not take.
+    /// [`Error::BadImage`] for an image that the vision encoder does not support.
     pub fn pixels(&self, image: &RgbImage) -> Result<Pixels, Error> {
         let mut preprocess = self.encoder.preprocess().clone();
         if self.options.style == ImageStyle::LlamaCpp && preprocess.fit == Fit::Stretch {
@@ -97,16 +97,17 @@ impl ImageReader {
             .tokens(tokenizer, text, &n_rows, self.options.style)
     }
 
-    /// Where the vision encoder's blocks run beside this engine: on its device where that takes them. To be asked once an engine: plans are
-    /// made for it.
+    /// Where the vision encoder's blocks run with this engine: on its device if that supports them. To be called once for each engine,
+    /// because plans are made for it.
     pub fn on(&self, engine: &dyn Engine) -> VisionDevice {
         VisionDevice::of(&self.encoder, engine.device_model())
     }
 
-    /// Runs the vision encoder over images where [`on`](ImageReader::on) says: of each the whole, then the crops. `watch` is told of blocks done and in all, and can stop the work: then there is no result.
+    /// Runs the vision encoder over images where [`on`](ImageReader::on) says: for each the whole, then the crops. `watch` gets the number
+    /// of blocks done and in all, and can stop the work: then there is no result.
     ///
     /// # Errors
-    /// As [`VisionEncoder::encode`], and those of a device.
+    /// As [`VisionEncoder::encode`], and the errors of a device.
     pub fn encode(
         &self,
         on: &VisionDevice,

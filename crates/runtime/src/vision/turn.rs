@@ -1,4 +1,4 @@
-//! Rotary positions of patches: which pairs of a head turn by rows and which by columns.
+//! Rotary positions of patches: which pairs of a head rotate by rows and which by columns.
 
 use millrace_kernels::{Cpu, RopeTable, rope_from};
 use millrace_model::VisionConfig;
@@ -6,15 +6,15 @@ use millrace_model::vision::AxialTurns;
 
 use super::order::PatchOrder;
 
-/// What turns by one axis.
+/// Rotation of pairs by one axis.
 pub(super) struct AxialTurn {
     by_rows: bool,
-    /// The first element of a head that turns.
+    /// The first element of a head that rotates.
     first: usize,
     table: RopeTable,
 }
 
-/// Those of a vision encoder: none where heads do not turn.
+/// The rotations of a vision encoder: none if heads do not rotate.
 pub(super) fn turns(config: &VisionConfig) -> Vec<AxialTurn> {
     let Some(grid) = &config.grid else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn turns(config: &VisionConfig) -> Vec<AxialTurn> {
     let (same, between) = (frequencies(0.0), frequencies(0.5));
     let still = vec![0.0; n];
     let half = config.head_dim() / 2;
-    // Pairs half a head apart, of which the first half turns by rows.
+    // Pairs half a head apart, the first half of which rotates by rows.
     let over_halves = |columns: &[f32]| {
         let table = |parts: [&[f32]; 2]| RopeTable::new(false, parts.concat(), 1.0);
         [

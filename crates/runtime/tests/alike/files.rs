@@ -29,10 +29,10 @@ pub(crate) fn small_tokenizer(prefix: bool, merges: bool) -> Value {
     })
 }
 
-/// What is tried, the files beside `config.json`, and the end tokens that folder and GGUF must have.
+/// The case, the files beside `config.json`, and the end tokens that folder and GGUF must have.
 type Variant = (&'static str, Vec<(&'static str, Value)>, Vec<u32>);
 
-/// Folders that say things in every way.
+/// Folders with every way of writing tokenizer and generation settings.
 pub(crate) fn variants() -> Vec<Variant> {
     let named = json!({"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "chat_template": TEMPLATE});
     let with = |more: Value| {

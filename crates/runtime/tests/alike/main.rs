@@ -1,4 +1,4 @@
-//! A folder and the GGUF file made of it answer alike: tokens, what stands around a text, end tokens,
+//! A folder and the GGUF file made from it agree: tokens, special tokens around a text, end tokens,
 //! template and sampling, for every family and every kind of tokenizer.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
@@ -18,8 +18,8 @@ use millrace_testkit::sample;
 use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
 use serde_json::{Value, json};
 
-/// Converts a folder to `model.gguf` beside it, or a file to `folder`. Returns the result and what it
-/// lacks.
+/// Converts a folder to `model.gguf` beside it, or a file to `folder`. Returns the result and the
+/// list of parts it lacks.
 fn convert(from: &Path, container: OutputContainer) -> Result<(PathBuf, Vec<String>), String> {
     let out = from.parent().unwrap().join(match container {
         OutputContainer::Gguf => "model.gguf",
@@ -34,7 +34,7 @@ fn convert(from: &Path, container: OutputContainer) -> Result<(PathBuf, Vec<Stri
     Ok((out, plan.notes().to_vec()))
 }
 
-/// A folder of a golden model with another number of tokens, whose weights are those of the model's tokens in turn.
+/// A folder of a golden model with another number of tokens, whose weights repeat those of the model's tokens.
 fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
     let path = dir.join("model");
     std::fs::create_dir(&path).unwrap();
@@ -71,7 +71,7 @@ fn folder(golden: &Golden, n_vocab: usize, dir: &Path) -> PathBuf {
             text[key] = json!(n_vocab);
         }
     }
-    // Tokens of the class's own vocabulary: here the tokenizer says which end a text.
+    // Tokens of the class's own vocabulary: here the tokenizer determines which end a text.
     for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
         text[key] = Value::Null;
     }
@@ -108,7 +108,7 @@ const TEXTS: [&str; 12] = [
     "hhee hehe <x> <y>",
 ];
 
-/// What must be equal, of texts and of the vocabulary.
+/// Checks that texts and vocabulary are equal.
 fn assert_texts_alike(what: &str, a: &LoadedModel, b: &LoadedModel, texts: &[&str]) {
     let (left, right) = (a.tokenizer().unwrap(), b.tokenizer().unwrap());
     for text in texts {
@@ -146,7 +146,7 @@ fn assert_texts_alike(what: &str, a: &LoadedModel, b: &LoadedModel, texts: &[&st
     assert_eq!(around(&left), around(&right), "{what}: around a text");
 }
 
-/// As [`assert_texts_alike`], and what they recommend and make of chats.
+/// As [`assert_texts_alike`], and their recommended sampling and rendered chats.
 fn assert_alike(what: &str, a: &LoadedModel, b: &LoadedModel, texts: &[&str]) {
     assert_texts_alike(what, a, b, texts);
     let sampling = |model: &LoadedModel| model.recommended_sampling().unwrap();
@@ -173,7 +173,7 @@ fn assert_alike(what: &str, a: &LoadedModel, b: &LoadedModel, texts: &[&str]) {
 
 #[test]
 fn every_family_and_every_source_of_what_a_folder_says() {
-    // Each family with one of the sources and each source with many families, unless all pairs are asked for.
+    // Each family with one of the sources and each source with many families, unless all pairs are requested.
     for (i, golden) in Golden::all().into_iter().enumerate() {
         let variants = variants();
         let n_variants = variants.len();
@@ -225,7 +225,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
         };
         let json: Value =
             serde_json::from_slice(&std::fs::read(fixtures.join(&file)).unwrap()).unwrap();
-        // The SentencePiece models beside them are no `tokenizer.json`.
+        // The SentencePiece models beside them are not a `tokenizer.json`.
         if json.get("model").is_none() {
             continue;
         }
@@ -244,7 +244,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
             continue;
         }
         let (gguf, notes) = converted.unwrap_or_else(|error| panic!("{name}: {error}"));
-        // Of Gemma's tokens of spaces this fixture has two that are added only.
+        // Two of Gemma's space tokens in this fixture are added tokens only.
         let has_lost_marks = name == "gemma";
         assert_eq!(
             notes.iter().any(|note| note.contains("`▁▁`")),
@@ -274,7 +274,7 @@ fn every_kind_of_tokenizer_or_a_refusal() {
             LoadedModel::open(&gguf).unwrap(),
         );
         n_checked += 1;
-        // An encoder's: nobody chats with it, and a folder of it is made of no GGUF file.
+        // An encoder's: it has no chats, and its folder cannot be converted to a GGUF file.
         if name == "bert_uncased" {
             assert_texts_alike(name, &a, &b, &texts);
             continue;
@@ -345,7 +345,7 @@ fn a_folder_is_read_as_transformers_reads_it() {
     let golden = &Golden::all()[0];
     let base = json!({"bos_token": "<s>", "eos_token": "</s>"});
     let cases = [
-        // What ends a text: the file, its value, and the tokens.
+        // The sources of end tokens: the file, its value, and the tokens.
         (
             "generation_config.json",
             json!({"eos_token_id": [12, 14]}),
@@ -392,7 +392,7 @@ fn a_folder_is_read_as_transformers_reads_it() {
             _ => put(&path, file, &value),
         }
         let tokenizer = LoadedModel::open(&path).unwrap().tokenizer().unwrap();
-        // `</s>` ends by its text, whoever names it.
+        // `</s>` ends by its text, whichever file names it.
         assert_eq!(tokenizer.end_of_generation(), want, "{file} {value}");
         if file == "added_tokens.json" {
             assert_eq!(tokenizer.encode("<new>h", ADDED), [10, 16, 0]);

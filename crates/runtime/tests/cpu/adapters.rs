@@ -1,4 +1,4 @@
-//! LoRA adapters: beside the model that they are merged into, from either kind of file, on either layout, several in a batch.
+//! LoRA adapters: compared with the model that they are merged into, from either kind of file, on either layout, several in a batch.
 
 mod fixture;
 mod formats;
@@ -51,7 +51,7 @@ fn logits_are_those_of_peft() {
     }
 }
 
-/// The factor multiplies what the adapter adds, too: the adapter's own factor makes up for that.
+/// The factor multiplies the adapter's contribution, too: the adapter's own factor makes up for that.
 #[test]
 fn an_adapter_adds_the_same_beside_a_weight_with_a_scale() {
     let plain = Golden::named("llama-llama3").gguf().unwrap();
@@ -138,7 +138,7 @@ fn factors_are_those_of_the_configuration() {
             &own("alpha", "lora_alpha", (ALPHA / 2.0).into())
         ) < NEAR
     );
-    // Of some modules.
+    // For some modules.
     let patterns = json!({"q_proj": 0.5 * ALPHA, "layers.1.mlp.up_proj": 3});
     let pattern = own("pattern", "alpha_pattern", patterns);
     assert!(distance(&times(1.0), &pattern) > 1e-3);
@@ -187,7 +187,7 @@ fn rows_have_the_same_bits_whatever_shares_their_batch() {
         for (seq, set) in seqs.iter().zip(&sets) {
             engine.set_adapters(*seq, set).unwrap();
         }
-        // All but the last token, then the last one of each: rows without logits are dropped amid the last layer.
+        // All but the last token, then the last token of each: rows without logits are dropped within the last layer.
         let width = engine.model().model().config.vocab_size;
         let items: Vec<BatchItem<'_>> = seqs
             .iter()
@@ -229,7 +229,7 @@ fn a_prefix_is_found_by_those_with_the_same_adapters() {
         engine
             .compute(&[BatchItem::last(seq, &text[n_held..])])
             .unwrap();
-        // A fork has them as well, and a change gives up what is held.
+        // A fork has the same adapters, and changing them gives up the tokens held.
         let fork = engine.fork(seq).unwrap();
         engine.set_adapters(fork, adapters).unwrap();
         assert_eq!(engine.len(fork).unwrap(), text.len());

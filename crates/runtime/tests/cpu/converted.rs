@@ -90,7 +90,7 @@ fn has_experts(path: &Path) -> bool {
         .is_some()
 }
 
-/// Of a mixture one row in ten may be another sum: where scores nearly tie, rounding turns a choice of experts over.
+/// In a mixture one row in ten may be a different sum: where scores nearly tie, rounding changes the choice of experts.
 fn assert_most_rows(n_beyond: usize, found: &GoldenMatrix, what: &str) {
     let n_rows = found.n();
     assert!(
@@ -121,9 +121,9 @@ fn sixteen_bit_files_pass_the_top_five_gate() {
     }
 }
 
-/// What each level holds on a file in BF16, beside the scalar level on the same file: the float32 bound where weights are widened, and
-/// the bound of bf16 activations where the instruction takes pairs of bf16. There the loss is also held to what the format itself
-/// lost by rounding the weights, which is a rounding of the same size. Were that level exact too, the README would say too little.
+/// The bound of each level on a file in BF16, against the scalar level on the same file: the float32 bound where weights are widened,
+/// and the bound of bf16 activations where the instruction takes pairs of bf16. There the loss is also compared with the format's own
+/// loss from rounding the weights, a rounding of the same size. If that level were exact too, the README would say too little.
 #[test]
 fn bf16_files_keep_each_levels_own_bound() {
     for golden in Golden::all() {
@@ -159,7 +159,7 @@ fn bf16_files_keep_each_levels_own_bound() {
 }
 
 /// Normalised mean square error of the logits after storing a model's matrices in a format. Random
-/// weights are the hardest case; the bounds are about twice what each format gives.
+/// weights are the hardest case; the bounds are about twice the measured values.
 const LOGIT_NMSE: [(&str, f64); 9] = [
     ("Q8_0", 2e-3),
     ("Q6_K", 1.5e-2),

@@ -1,4 +1,4 @@
-//! What comes from disk has the bits that were computed, or is refused by name.
+//! Data from disk has the bits that were computed, or is refused by name.
 
 mod pages;
 
@@ -96,7 +96,7 @@ fn a_saved_sequence_goes_on_with_the_same_bits() {
                 let expected = computed(name, options.clone(), &all, 20);
                 let case = format!("{name} {kv_type} {len}");
                 assert!(append(&mut engine, seq, &all[len..]) == expected, "{case}");
-                // What was appended can be cut back, as always.
+                // The appended tokens can be cut back, as always.
                 engine.truncate(seq, len).unwrap();
                 assert!(append(&mut engine, seq, &all[len..]) == expected, "{case}");
             }
@@ -121,7 +121,7 @@ fn a_sequence_that_was_cut_is_saved_as_far_as_it_is_whole() {
         let seq = other.create().unwrap();
         other.load_sequence(seq, &path).unwrap().unwrap();
         let held = other.len(seq).unwrap();
-        // States are those behind the end of a page.
+        // States exist at the end of a page.
         assert!(held == 140 || held == 128, "{name}: {held}");
         let expected = computed(name, options(), &tokens, tokens.len() - held);
         assert!(
@@ -131,7 +131,7 @@ fn a_sequence_that_was_cut_is_saved_as_far_as_it_is_whole() {
     }
 }
 
-/// What refuses a file.
+/// The error with which a file is refused.
 fn refusal(engine: &mut CpuEngine, path: &Path) -> DiskError {
     let seq = engine.create().unwrap();
     let error = engine.load_sequence(seq, path).unwrap_err();
@@ -187,7 +187,7 @@ fn a_file_of_another_model_or_setting_is_refused_by_name() {
     fs::write(&path, "GGUF and more than sixteen bytes").unwrap();
     let found = what("llama-llama3", options());
     assert!(found.contains("not a file of cached keys"), "{found}");
-    // No file is no error.
+    // A missing file is not an error.
     let mut engine = engine("llama-llama3", options());
     let seq = engine.create().unwrap();
     let absent = folder.path().join("absent");
@@ -202,7 +202,7 @@ fn every_flip_and_every_cut_is_refused() {
     let whole = fs::read(&path).unwrap();
     let mut engine = engine("lfm2", options());
     let header = 16 + u32::from_le_bytes([12, 13, 14, 15].map(|i| whole[i])) as usize + 4;
-    // Every byte of what describes the contents, and some of every part of them.
+    // Every byte of the header, and some bytes of every part of the contents.
     let places: Vec<usize> = (0..header)
         .chain((header..whole.len()).step_by(97))
         .collect();
@@ -218,7 +218,7 @@ fn every_flip_and_every_cut_is_refused() {
         fs::write(&path, [&whole[..], &vec![0; extra]].concat()).unwrap();
         refusal(&mut engine, &path);
     }
-    // Nothing that was refused has left anything behind.
+    // Refused files have left nothing behind.
     assert_eq!(engine.kv_usage().used_bytes, 0);
     fs::write(&path, &whole).unwrap();
     let seq = engine.create().unwrap();
@@ -227,7 +227,7 @@ fn every_flip_and_every_cut_is_refused() {
     assert!(append(&mut engine, seq, &all[70..]) == computed("lfm2", options(), &all, 20));
 }
 
-/// Headers that are whole and lie: their checksums are right.
+/// Headers with valid checksums but false contents.
 #[test]
 fn lengths_that_no_file_has_are_refused_before_room_is_made_for_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -261,7 +261,7 @@ fn lengths_that_no_file_has_are_refused_before_room_is_made_for_them() {
         forge(&header.replacen(from, to, 1));
         refusal(&mut engine, &path);
     }
-    // Another engine's, by the name of what differs.
+    // Files of another engine are refused by the name of the property that differs.
     for (key, what) in [
         ("build", "build"),
         ("layers", "layers"),

@@ -42,7 +42,7 @@ fn layer(model: &LoadedModel) -> Arc<LoadedModel> {
     )
 }
 
-/// What a step of `given` rows gives: what enters the head, and the logits.
+/// Results of a step with `given` rows: the head's input, and the logits.
 fn step(engine: &mut CpuEngine, seq: SeqId, tokens: &[u32], given: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let item = BatchItem {
         given,
@@ -158,7 +158,7 @@ fn changed(dir: &Path, change: impl Fn(TensorSpec) -> Option<TensorSpec>) -> Arc
     open(&path)
 }
 
-/// Each such file runs without drafts, and its layer is refused with the tensor, what was found and what was expected.
+/// Each such file runs without drafts; its layer is refused with the tensor's name and the found and expected values.
 #[test]
 fn layers_that_lack_a_tensor_or_have_another_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ fn a_layer_with_a_tensor_that_nothing_reads_is_refused() {
     );
 }
 
-/// A model that writes what its draft layer guesses, most of the time.
+/// A model that mostly writes the guesses of its draft layer.
 fn copied(folder: &Path, file: &str) -> Arc<LoadedModel> {
     let options = SynthOptions {
         recipe: Recipe::parse("F16").unwrap(),
@@ -258,7 +258,7 @@ fn drawn(max_tokens: usize, temperature: f32) -> GenerateParams {
     }
 }
 
-/// Writes behind a prompt in a sequence, and gives the tokens.
+/// Writes after a prompt in a sequence, and returns the tokens.
 fn write(
     engine: &mut CpuEngine,
     seq: SeqId,
@@ -310,7 +310,7 @@ fn drafts_of_the_models_own_layer_change_no_text() {
     }
 }
 
-/// What the layer guesses behind a text of which nothing is cached.
+/// The layer's guess after a text of which nothing is cached.
 fn guess(model: &Arc<LoadedModel>, layer: &Arc<LoadedModel>, text: &[u32]) -> u32 {
     let width = model.model().config.d_model;
     let mut whole = engine(model, None);
@@ -328,7 +328,7 @@ fn guess(model: &Arc<LoadedModel>, layer: &Arc<LoadedModel>, text: &[u32]) -> u3
     best.unwrap() as u32
 }
 
-/// Row by row the layer's cache holds what it would of the whole text: through prompts in parts, drafts that are rejected,
+/// Row by row the layer's cache equals that of the whole text read at once: through prompts in parts, rejected drafts,
 /// steps without drafts, and the next turn of a sequence.
 #[test]
 fn a_guess_is_that_of_the_whole_text() {
@@ -365,7 +365,7 @@ fn a_guess_is_that_of_the_whole_text() {
     }
 }
 
-/// It follows a sequence through cuts, forks, prompts that are cached, and tokens that it was not told of.
+/// It follows a sequence through cuts, forks, cached prompts, and tokens that were not reported to it.
 #[test]
 fn cuts_forks_and_gaps_change_no_text() {
     let model = open(DraftGolden::named("qwen35").files().last().unwrap());
@@ -399,7 +399,7 @@ fn cuts_forks_and_gaps_change_no_text() {
     let cached = engine.create().unwrap();
     check(&mut engine, cached, &prompt, "a cached prompt");
     engine.release(cached).unwrap();
-    // Steps that nobody told it of: more than it fills.
+    // Steps that were not reported to it: more than it fills.
     let untold = write(&mut engine, seq, (&other, &drawn(100, 0.0)), None);
     let behind: Vec<u32> = [&other[..], &untold[..], &[60]].concat();
     check(&mut engine, seq, &behind, "behind a gap");

@@ -20,7 +20,7 @@ fn engine(path: &Path, level: Option<Level>, n_threads: usize) -> CpuEngine {
     let options = EngineOptions {
         level,
         n_threads: Some(n_threads),
-        // Of a judge, which has a cache.
+        // For a judge, which has a cache.
         kv_type: KvType::F32,
         max_sequences: 4,
         max_chunk: 3,
@@ -87,7 +87,7 @@ fn conversions_compute_the_same() {
     }
 }
 
-/// Texts of several lengths, some as short as one token, beside each other and alone.
+/// Texts of several lengths, some as short as one token, in company and alone.
 #[test]
 fn company_and_threads_change_no_bit() {
     for golden in EncoderGolden::all() {
@@ -172,7 +172,7 @@ fn score(path: &Path, tokens: &[u32]) -> f32 {
     score
 }
 
-/// From folders, from files of llama.cpp, from files that were converted here, and from folders of those.
+/// From folders, from files of llama.cpp, from files converted here, and from folders made from those.
 #[test]
 fn pairs_have_the_scores_of_transformers() {
     for name in [
@@ -202,7 +202,7 @@ fn pairs_have_the_scores_of_transformers() {
                 (found - expected).abs() < 1e-4,
                 "{what}: {found}, not {expected}"
             );
-            // A folder of a file has no tokenizer of the others' kinds.
+            // A folder made from a file has no tokenizer of the other kinds.
             let lacks_tokenizer = path == back && !["bert-rank", "qwen3-rank"].contains(&name);
             if lacks_tokenizer || name == "modern-bert-rank" && path.starts_with(golden.hf()) {
                 continue;
@@ -217,7 +217,7 @@ fn pairs_have_the_scores_of_transformers() {
     }
 }
 
-/// Names as the class in `config.json` has them: transformers leaves a module whose weights it does not find at random.
+/// Names as the class in `config.json` has them: transformers initialises a module at random if it does not find its weights.
 #[test]
 fn a_folder_of_a_file_has_the_names_of_its_class() {
     for (name, class, weights) in [
@@ -346,7 +346,7 @@ fn assert_close(found: &[f32], expected: &[f32], what: &str) {
     }
 }
 
-/// sentence-transformers' vectors: from its folder, from a GGUF file of it, from a folder of that, and from copies.
+/// Vectors equal those of sentence-transformers: from its folder, from a GGUF file of it, from a folder of that, and from copies.
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
     for name in ["bert-dense", "gemma-embedding-dense"] {

@@ -1,4 +1,4 @@
-//! The seam between engines and those who drive them: sinks, room, names, and turns in a batch.
+//! The interface between engines and their drivers: sinks, room, names, and turns in a batch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ fn alone(engine: &mut dyn Engine, prompt: &[u32], params: &GenerateParams) -> (V
     (done.tokens, done.text)
 }
 
-/// What a server does: turns of different lengths come and go, some tokens of each in every step.
+/// Works like a server: turns of different lengths come and go, with some tokens of each in every step.
 #[test]
 fn turns_that_share_steps_write_what_each_writes_alone() {
     let model = demo();

@@ -1,5 +1,5 @@
-//! Models of published geometries, two layers each, in every format: the logits of every level beside the scalar level's, for prompts
-//! of one to 600 tokens.
+//! Models of published geometries, two layers each, in every format. Compares the logits of every level with the scalar level's, for
+//! prompts of one to 600 tokens.
 //!
 //! Tiny models are narrower than the chunks in which kernels multiply, so faults of cutting do not show there. `cargo test` runs a
 //! sample (one layer, few tokens); `MILLRACE_TEST_ALL=1` runs every geometry, format, level and prompt, best with `--release`.
@@ -26,13 +26,13 @@ const VOCAB_SIZE: usize = 288;
 
 const GEOMETRIES: [&str; 4] = ["qwen3-0.6b", "llama-3.2-1b", "gemma-3-4b", "llama-3.1-8b"];
 
-/// Tokens of prompts: those that are multiplied directly, around register tiles, several passes.
+/// Lengths of prompts: few tokens that are multiplied directly, sizes around register tiles, several passes.
 const PROMPTS: [usize; 10] = [1, 2, 3, 5, 8, 9, 17, 33, 65, 600];
 
 /// How much more than the model's budget one position may have.
 const POSITION: f64 = 4.0;
 
-/// What a level may lose with weights of a format: normalised mean square error of the logits. `quality.rs` holds the same figures, by
+/// Allowed loss of a level with weights of a format: normalised mean square error of the logits. `quality.rs` has the same figures, by
 /// format, on deeper models.
 fn budget(dtype: DType, level: Level) -> f64 {
     match table::pick(dtype, level, 1, false).layout {
@@ -113,13 +113,13 @@ fn first(rows: &GoldenMatrix, n: usize) -> GoldenMatrix {
     }
 }
 
-/// Compares all levels on one model; what exceeds its budget is added to `exceeded`.
+/// Compares all levels on one model; losses over their budgets are added to `exceeded`.
 fn check(case: &Case<'_>, exceeded: &mut Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let model = write(case, dir.path());
     let most = case.prompts.iter().copied().max().unwrap();
     let tokens: Vec<u32> = (0..most as u32).map(|i| i * 37 % 251).collect();
-    // What a token's logits are does not depend on those after it: one pass is the reference for every prompt.
+    // A token's logits do not depend on later tokens: one pass is the reference for every prompt.
     let scalar = logits(&mut engine(&model, Level::Scalar), &tokens);
     assert!(scalar.data.iter().all(|logit| logit.is_finite()));
     let of_tensor = |tensor: &TensorInfo| match tensor.tensor_type {
@@ -164,7 +164,7 @@ fn check(case: &Case<'_>, exceeded: &mut Vec<String>) {
     }
 }
 
-/// Every format on the smallest geometry, every geometry in one format of those that are multiplied in different ways.
+/// Every format on the smallest geometry, and every geometry in one format of each way of multiplying.
 fn few() -> Vec<Case<'static>> {
     let case = |geometry, recipe, prompts| Case {
         geometry,

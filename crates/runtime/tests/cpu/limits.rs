@@ -1,4 +1,4 @@
-//! What an engine refuses, and that refusing changes nothing.
+//! Requests that an engine refuses; refusing changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -177,7 +177,7 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
         run(&[1; 31], None).unwrap_err(),
         Error::ContextOverflow { .. }
     ));
-    // A maximum beyond the context is none: this model fails later, for want of a tokenizer.
+    // A maximum beyond the context does not count: this model fails later, for lack of a tokenizer.
     assert!(matches!(
         run(&[1; 25], Some(1000)).unwrap_err(),
         Error::NoTokenizer { .. }
@@ -187,15 +187,15 @@ fn a_prompt_that_does_not_fit_is_refused_and_a_model_without_tokenizer_says_so()
         run(&[1], None).unwrap_err(),
         Error::NoTokenizer { .. }
     ));
-    // The answer may be as long as it likes: it stops where the context is full.
+    // The answer may have any length: it stops where the context is full.
     assert!(matches!(
         run(&[1; 29], Some(usize::MAX)).unwrap_err(),
         Error::NoTokenizer { .. }
     ));
 }
 
-/// LongRoPE has one list of divisors up to the original context and one for longer ones. The context that is asked for
-/// chooses, whatever a sequence's own length.
+/// LongRoPE has one list of divisors up to the original context and one for longer contexts. The requested context
+/// selects the list, whatever a sequence's own length.
 #[test]
 fn a_long_rope_follows_the_context() {
     let model = Arc::new(LoadedModel::open(Golden::named("phi3-long").hf()).unwrap());

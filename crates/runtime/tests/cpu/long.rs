@@ -1,4 +1,4 @@
-//! A conversation of 20,000 tokens with a recurrent model: what its second turn computes, in the same process and in another.
+//! A conversation of 20,000 tokens with a recurrent model: the cost of its second turn, in the same process and in another.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use millrace_runtime::{
 };
 use millrace_testkit::golden::Golden;
 
-/// Tokens of the first turn: what was asked, and what was written.
+/// Tokens of the first turn: question and answer.
 const PROMPT: usize = 19_900;
 const ANSWER: usize = 100;
 /// Tokens of the second question.
@@ -31,13 +31,13 @@ fn text() -> Vec<u32> {
     (0..PROMPT + ANSWER + QUESTION).map(token).collect()
 }
 
-/// Reads tokens; the logits behind the last.
+/// Reads tokens; returns the logits after the last.
 fn read(engine: &mut CpuEngine, seq: SeqId, tokens: &[u32]) -> Vec<f32> {
     let item = BatchItem::new(seq, tokens, LogitsFor::Last);
     engine.compute(&[item]).unwrap().logits(0).to_vec()
 }
 
-/// The second turn: the tokens that it found, and the logits behind it.
+/// The second turn: the tokens that it found cached, and the logits after it.
 fn second_turn(engine: &mut CpuEngine) -> (usize, Vec<f32>) {
     let text = text();
     let seq = engine.create().unwrap();

@@ -1,4 +1,4 @@
-//! The engine of the CPU: beside goldens, at every geometry, within its limits, with what it keeps of prefixes.
+//! The engine of the CPU: against goldens, at every geometry, within its limits, with kept prefixes.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod adapters;

@@ -1,5 +1,5 @@
-//! Folders whose matrices quantisers packed, beside the matrices unpacked by their own rules, and the logits that
-//! transformers computes from those: `testdata/packed`, of `tools/make_packed_goldens.py`.
+//! Folders with matrices packed by quantisers. They are compared with the matrices unpacked by their own rules, and
+//! with the logits that transformers computes from those: `testdata/packed`, of `tools/make_packed_goldens.py`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::converted::convert;
 
 /// A fixture, the format that its matrices become, and the largest error of a number, as a share of the matrix' largest.
 const FIXTURES: [(&str, DType, f32); 21] = [
-    // Eleven bits; where scales are powers of two, nothing is lost.
+    // Eleven bits; if scales are powers of two, nothing is lost.
     ("fp8-block", DType::F16, 1.0 / 2048.0),
     ("fp8-power", DType::BF16, 0.0),
     ("fp8-tensor", DType::F16, 1.0 / 2048.0),
@@ -27,14 +27,14 @@ const FIXTURES: [(&str, DType, f32); 21] = [
     ("pack-int4-order", DType::F16, 1.0 / 2048.0),
     ("pack-int8", DType::Q8_0, 0.0),
     ("int8", DType::Q8_0, 0.0),
-    // Rounding of the factor alone; last matrices of these have rows that are no whole blocks.
+    // Only the factor is rounded; the last matrices of these have rows that are not whole blocks.
     ("nvfp4", DType::Nvfp4, 1.0 / 2048.0),
     ("nvfp4-bias", DType::Nvfp4, 1.0 / 2048.0),
     ("nvfp4-experts", DType::Nvfp4, 1.0 / 2048.0),
     ("nvfp4-modelopt", DType::Nvfp4, 1.0 / 2048.0),
     ("mxfp4", DType::Mxfp4, 0.0),
     ("mxfp8", DType::BF16, 0.0),
-    // Three values; the factor stands beside them.
+    // Three values, with a separate factor.
     ("bitnet", DType::Tq2_0, 0.0),
     ("gptq", DType::Q4_0, 0.0),
     ("gptq-zeros", DType::Q5_0, 0.0),
@@ -96,7 +96,7 @@ fn packed_matrices_are_what_their_quantisers_unpack() {
             };
             let (_, expected) = numbers(&golden, &info.name);
             assert!(model.is_packed(weight), "{name}: {weight}");
-            // What is read once is what is kept.
+            // A single read returns the same bytes as the kept matrix.
             let once = model.read(weight).unwrap().into_owned();
             let (found_type, found) = numbers(&model, weight);
             assert_eq!(
@@ -129,7 +129,7 @@ fn packed_matrices_are_what_their_quantisers_unpack() {
             n_compared += 1;
         }
         assert!(n_compared >= 2, "{name}: {n_compared} matrices");
-        // Nothing of the parts is left over, and what is not packed stays as it is.
+        // No packed parts are left over, and other tensors stay unchanged.
         let parts = [
             "qweight",
             "qzeros",
@@ -167,7 +167,7 @@ fn packed_folders_compute_what_transformers_does() {
     }
 }
 
-/// In float32, where only what unpacking rounds is left.
+/// In float32, where only the rounding of unpacking is left.
 #[test]
 fn packed_folders_convert() {
     for (name, _, tolerance) in FIXTURES {

@@ -1,5 +1,5 @@
-//! What is cached changes no bit: sequences made, forked, cut, released and begun from kept pages in
-//! any order compute what an engine computes that keeps nothing and starts from the first token.
+//! The cache changes no bit. Sequences made, forked, cut, released and begun from kept pages in any
+//! order compute the same as an engine that keeps nothing and starts from the first token.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ const MODELS: [&str; 10] = [
     "jamba",
 ];
 
-/// Of these the same once more, with a recurrent state in every block.
+/// The same models again, with a recurrent state in every block.
 const WITH_STATES: [&str; 2] = ["llama-llama3+states", "mistral-window+states"];
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -67,8 +67,8 @@ fn engine(name: &str, kv_tokens: usize, keep_prefixes: bool) -> CpuEngine {
     CpuEngine::new(model(name), options).unwrap()
 }
 
-/// A text: it is that of all others up to token `70 · text`, and then it goes its own way. Two agree as far as the first of
-/// them that leaves.
+/// A text. It equals all others up to token `70 · text`, and then diverges. Two texts agree up to the earlier of their two
+/// divergences.
 fn text(model: &LoadedModel, text: usize, len: usize) -> Vec<u32> {
     let vocab_size = model.model().config.vocab_size;
     let token = |i| {
@@ -88,7 +88,7 @@ enum Action {
     Fork(usize),
     Truncate(usize, usize),
     Release(usize),
-    /// A prompt: what can be reused of it is, and the rest is computed.
+    /// A prompt: reuses as much as possible, and computes the rest.
     Prompt(usize, usize, usize),
 }
 
@@ -105,7 +105,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// An engine that keeps much, and one that keeps nothing.
+/// An engine that keeps pages, and one that keeps nothing.
 struct Pair {
     cached: CpuEngine,
     fresh: CpuEngine,
@@ -120,8 +120,8 @@ impl Pair {
         self.alive[i % self.alive.len()]
     }
 
-    /// Appends to sequences in one step, and compares every row of logits. A cache that is full is not
-    /// a failure: nothing has changed.
+    /// Appends to sequences in one step, and compares every row of logits. A full cache is not a
+    /// failure: nothing has changed.
     fn append(&mut self, appended: &[(SeqId, Vec<u32>)]) {
         let before: Vec<Vec<u32>> = appended
             .iter()
@@ -221,7 +221,7 @@ proptest! {
     }
 }
 
-/// The same with what must be hit, so that a cache which never hits does not pass.
+/// The same with required hits, so that a cache that never hits does not pass.
 #[test]
 fn what_was_released_is_found_again_on_every_model() {
     for name in names() {

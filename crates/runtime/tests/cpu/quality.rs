@@ -1,10 +1,10 @@
-//! What the fast levels lose: their logits and perplexity against the scalar level's, on the same
+//! Losses of the fast levels: their logits and perplexity against the scalar level's, on the same
 //! file, stay within named budgets.
 //!
 //! The scalar level decodes weights to f32 and multiplies in f32. Faster levels round activations to
-//! eight bits (a scale for 32 or 256 of them) or to bf16, whatever suits the weights; the budgets bound
-//! what that costs. How much the formats themselves lose is `converted.rs`'s matter;
-//! `tools/peers/quality.py` holds the same losses against llama.cpp's.
+//! eight bits (a scale for 32 or 256 of them) or to bf16, depending on the weights; the budgets bound
+//! the loss. The loss of the formats themselves is covered by `converted.rs`. `tools/peers/quality.py`
+//! compares the same losses with llama.cpp's.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ use millrace_text::EncodeOptions;
 
 use crate::converted::random;
 
-/// What a faster level may lose with one format.
+/// Allowed loss of a faster level with one format.
 struct Budget {
     recipe: &'static str,
-    /// Normalised mean square error of the logits of models with random weights: the hardest case,
-    /// since errors of layers add up and nothing was trained to bear them.
+    /// Normalised mean square error of the logits of models with random weights. This is the hardest
+    /// case, since errors of layers add up and the models were not trained to tolerate them.
     random_nmse: f64,
-    /// The same of the demo model on a text of its kind.
+    /// The same for the demo model on a text of its kind.
     demo_nmse: f64,
     /// Change of the demo model's mean negative log-likelihood, in nats a token, either way. Its
     /// exponential is the change of the perplexity.
@@ -45,8 +45,8 @@ const fn budget(recipe: &'static str, random_nmse: f64, demo_nmse: f64, demo_nat
     }
 }
 
-/// About twice what each format gives on the worst of the levels. Formats whose activations share a
-/// scale among 256 lose twice as much as those whose share one among 32.
+/// About twice the measured loss on the worst of the levels. Formats whose activations share a
+/// scale among 256 lose twice as much as those with a scale among 32.
 const BUDGETS: [Budget; 12] = [
     budget("F32", 1e-11, 1e-11, 1e-6),
     budget("F16", 1e-11, 1e-11, 1e-6),
@@ -166,7 +166,7 @@ fn random_models_logits_stay_within_their_budgets() {
     for (i, name) in MODELS.into_iter().enumerate() {
         let float = random(name, dir.path());
         let tokens: Vec<u32> = (0..48).map(|i| i * 5 % 200).collect();
-        // Each format on one of the models, unless all pairs are asked for.
+        // Each format on one of the models, unless all pairs are requested.
         for budget in sample::part(BUDGETS.iter(), MODELS.len(), i) {
             let out = tempfile::tempdir().unwrap();
             let model = converted(&float, out.path(), budget.recipe);

@@ -52,7 +52,7 @@ fn start(model: &Arc<LoadedModel>, n_ranks: usize) -> (LeaderEngine, Vec<Followe
     (leader.unwrap_or_else(|error| panic!("{error}")), others)
 }
 
-/// What an engine gives for a prompt in uneven parts, beside another sequence, cut back, forked and read again.
+/// Results of an engine for a prompt in uneven parts, beside another sequence, cut back, forked and read again.
 fn run(engine: &mut dyn Engine, tokens: &[u32]) -> Vec<f32> {
     let mut given = Vec::new();
     let [a, b] = [0; 2].map(|_| engine.create().unwrap());
@@ -215,7 +215,7 @@ fn a_lost_rank_ends_the_step_and_is_named() {
         lost.to_string(),
         "rank 2 is lost: it ended; start all ranks again"
     );
-    // And nothing waits for it again.
+    // Nothing waits for it again.
     let again = engine.compute(&[BatchItem::last(seq, &[4])]).unwrap_err();
     assert_eq!(again.to_string(), lost.to_string());
     drop(engine);
@@ -266,7 +266,7 @@ fn what_one_engine_refuses_the_leader_refuses_and_all_go_on() {
     }
 }
 
-/// Profiles are of every rank, and count its tokens, gathers and bytes as the plan has them.
+/// Profiles cover every rank, and count its tokens, gathers and bytes as the plan does.
 #[test]
 fn profiles_of_all_ranks_have_the_bytes_of_the_plan() {
     let model = golden();
@@ -303,7 +303,7 @@ fn profiles_of_all_ranks_have_the_bytes_of_the_plan() {
                     .all(|gather| gather.least_ns <= gather.median_ns)
             );
         }
-        // What was measured is no traffic of the model, and all go on.
+        // The measurement does not count as traffic of the model, and all ranks go on.
         assert_eq!(engine.rank_traffic().unwrap(), after[0].traffic);
         engine.compute(&[BatchItem::last(seq, &[8])]).unwrap();
         drop(engine);
@@ -361,8 +361,8 @@ fn a_token_takes_the_slowest_ranks_weights_gathers_and_bytes() {
         received_bytes: 2000,
     };
     let [slow, fast] = [rank(2_000_000_000, 3000), rank(1_000_000_000, 9000)];
-    // Alone: the weights, what is not divided, and no exchange but its bytes, of which a real plan has none.
-    // Two: a command and five gathers more. Four: two ranks more, each a message there and one back, in each of the six.
+    // Alone: the weights, the undivided work, and no exchange except its bytes, which a real plan would not have. Two: a
+    // command and five gathers more. Four: two ranks more, each a message there and one back, in each of the six.
     for (ranks, expected) in [
         (&[slow][..], 2.5 + 0.003),
         (&[slow, fast], 2.5 + 0.006 + 0.003),

@@ -1,4 +1,4 @@
-//! Asking the file for chosen experts before they are multiplied: nothing but time may depend on it.
+//! Requesting chosen experts from the file before they are multiplied may change only the time.
 
 use std::sync::Arc;
 

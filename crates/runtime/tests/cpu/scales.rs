@@ -1,4 +1,4 @@
-//! Factors that stand beside weights in a GGUF file, of a tensor or of each expert.
+//! Separate factors of weights in a GGUF file, for a tensor or for each expert.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ fn bytes_of(numbers: impl Iterator<Item = f32>) -> Vec<u8> {
     numbers.flat_map(f32::to_le_bytes).collect()
 }
 
-/// The factor beside expert `expert`; a power of two, so that nothing is rounded.
+/// The factor of expert `expert`; a power of two, so that nothing is rounded.
 fn factor(expert: usize) -> f32 {
     [2.0, 4.0, 0.5][expert % 3]
 }
 
-/// Matrices divided by their factors, and the factors beside them.
+/// Matrices divided by their factors, with the factors stored separately.
 pub(crate) fn with_scales(source: &Path, out: &Path) {
     let checkpoint = Checkpoint::open(source).unwrap();
     let mut tensors: Vec<(TensorSpec, Vec<u8>)> = Vec::new();
@@ -89,7 +89,7 @@ fn a_scale_beside_a_weight_multiplies_its_products() {
     assert_eq!(n_scales, 2 * model.model().config.n_layers);
 }
 
-/// BitNet's files have one beside each matrix. A folder has no place for it: it goes into the matrix.
+/// BitNet's files have one for each matrix. A folder has no place for it: it is multiplied into the matrix.
 #[test]
 fn a_scale_is_within_the_matrix_of_a_folder() {
     for name in ["bitnet", "qwen3moe", "mixtral"] {
@@ -112,14 +112,14 @@ fn a_scale_is_within_the_matrix_of_a_folder() {
         let written = Checkpoint::open(&folder).unwrap();
         let is_scale = |name: &str| name.ends_with(".scale");
         assert!(!written.tensors().iter().any(|info| is_scale(&info.name)));
-        // Between files of one kind it stays where it is.
+        // Between files of one kind it stays separate.
         let again = convert(&scaled, dir.path(), OutputContainer::Gguf, "F16");
         let again = Checkpoint::open(&again).unwrap();
         assert!(again.tensors().iter().any(|info| is_scale(&info.name)));
     }
 }
 
-/// One number of a matrix, and as many as there are experts, or the tensor is named.
+/// A matrix has one factor, or as many as experts; any other number is refused with the tensor's name.
 #[test]
 fn a_scale_of_another_shape_is_refused() {
     let golden = Golden::named("qwen3moe");

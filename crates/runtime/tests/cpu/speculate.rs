@@ -1,4 +1,4 @@
-//! Speculative decoding draws what plain decoding draws, token for token.
+//! Speculative decoding draws the same tokens as plain decoding.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn encode(model: &LoadedModel, text: &str) -> Vec<u32> {
     model.tokenizer().unwrap().encode(text, options)
 }
 
-/// Generates, and says what the sequence held at the end.
+/// Generates, and returns the sequence's tokens at the end.
 fn write(
     engine: &mut dyn Engine,
     prompt: &[u32],
@@ -74,7 +74,7 @@ fn write(
     (done, held)
 }
 
-/// Writes with and without drafts, and compares everything that can be seen of it.
+/// Writes with and without drafts, and compares all visible results.
 fn same(
     engine: &mut dyn Engine,
     prompt: &[u32],
@@ -85,7 +85,7 @@ fn same(
     same_forced(engine, prompt, params, speculator, &[], what)
 }
 
-/// The same of a text whose first tokens are given.
+/// The same for a text whose first tokens are given.
 fn same_forced(
     engine: &mut dyn Engine,
     prompt: &[u32],
@@ -228,7 +228,7 @@ fn sliding_windows_are_rolled_back() {
     are_rolled_back("gemma-tiny", 6);
 }
 
-/// The same of layers that keep a state, over the ends of pages.
+/// The same for layers that keep a state, over the ends of pages.
 #[test]
 fn states_are_rolled_back() {
     are_rolled_back("qwen35-tiny", 4);
@@ -243,7 +243,7 @@ fn are_rolled_back(geometry: &str, n_layers: usize) {
         ignore_end: true,
         ..params(160)
     };
-    // Runs that begin as others did and then go on otherwise: drafts that are drawn, and drafts that are not.
+    // Runs that begin like others and then diverge: some drafts are drawn, others are not.
     let run = |i: u32| (0..8).map(move |j| 60 + j + if j > 4 { i % 7 } else { 0 });
     let forced: Vec<u32> = (0..16).flat_map(run).collect();
     let mut ngram = Speculator::ngram().always(9);

@@ -1,4 +1,4 @@
-//! An op from outside, with a state: the engine computes what its definition says, however a text is cut.
+//! A user-defined op with a state: the engine computes its definition, however a text is cut.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn the_engine_computes_the_definition() {
         .map(|(a, b)| (f64::from(*a) - b).abs())
         .fold(0.0, f64::max);
     assert!(worst < 2e-3, "{worst}");
-    // The state matters: without it the logits are others.
+    // The state matters: without it the logits differ.
     let plain = LoadedModel::open(Golden::named("llama-llama3").hf()).unwrap();
     let without = defined(&plain, &tokens);
     let moved = expected.iter().zip(&without).map(|(a, b)| (a - b).abs());
@@ -127,7 +127,7 @@ const WITH_STATES: [&str; 12] = [
     "qwen3next",
 ];
 
-/// Within a page, at its end and behind a cut, both sides of a fork go on as if they were alone.
+/// Within a page, at its end and after a cut, both sides of a fork go on as if they were alone.
 #[test]
 fn forks_of_every_family_go_their_own_way() {
     for name in WITH_STATES {
@@ -165,7 +165,7 @@ fn forks_of_every_family_go_their_own_way() {
             engine.truncate(seq, at).unwrap();
             let fork = engine.fork(seq).unwrap();
             let second = engine.fork(fork).unwrap();
-            // Both in one step, then one behind the other.
+            // Both in one step, then one after the other.
             let items = [(seq, &all[at..at + 30]), (fork, &other[at..at + 30])];
             let items = items.map(|(seq, tokens)| BatchItem::new(seq, tokens, LogitsFor::All));
             let output = engine.compute(&items).unwrap();
@@ -198,7 +198,7 @@ fn states_are_in_the_count_of_memory() {
     assert!(engine.kv_usage().used_bytes > slot_bytes);
 }
 
-/// Drafts that are given up cost their own tokens: those that were drawn are computed once more, in the pass of the next step.
+/// Rejected drafts cost a recomputation of the drawn ones, in the pass of the next step, and nothing else.
 #[test]
 fn what_is_computed_again_after_a_rejection_is_what_was_accepted() {
     for name in ["qwen35", "lfm2", "qwen3next"] {
@@ -225,7 +225,7 @@ fn what_is_computed_again_after_a_rejection_is_what_was_accepted() {
             .compute(&[BatchItem::last(seq, &all[..100])])
             .unwrap();
         let mut len = 100;
-        // Within a page, with all rejected, over a page's end, with none rejected, and back to where the page began.
+        // Within a page, all rejected, over a page's end, none rejected, and back to the beginning of the page.
         for (n_right, n_wrong) in [
             (2, 3),
             (1, 4),
@@ -250,7 +250,7 @@ fn what_is_computed_again_after_a_rejection_is_what_was_accepted() {
             }
             assert_eq!(after.n_passes - before.n_passes, 1, "{name} at {len}");
             let n_again = after.n_tokens - before.n_tokens - step.len() as u64;
-            // What the step before drew at most; over a page's end, from that end.
+            // At most the tokens drawn in the previous step; over a page's end, from that end.
             assert!(n_again <= 17, "{name} at {len}: {n_again}");
             len += n_right;
             engine.truncate(seq, len).unwrap();

@@ -193,7 +193,7 @@ fn chunks_single_tokens_and_batches_change_no_bit() {
             let found = logits(&mut whole, &tokens, sizes);
             assert!(found == expected, "{} in steps of {sizes:?}", golden.name);
         }
-        // The engine's own chunking, by a size that divides nothing.
+        // The engine's own chunking, by a size that divides no prompt.
         let found = logits(&mut engine(&model, None, 13), &tokens, &[tokens.len()]);
         assert!(found == expected, "{} in chunks of 13", golden.name);
         ragged(&golden.name, &mut whole, &tokens, &expected);
@@ -272,7 +272,7 @@ fn smaller_cache_types_pass_the_top_five_gate() {
     }
 }
 
-/// What caches of few bits may lose of logits: the normalised mean square error, of models that were not trained to bear it.
+/// Allowed loss of logits with caches of few bits: the normalised mean square error, of models that were not trained to tolerate it.
 #[test]
 fn caches_of_few_bits_lose_little_or_are_refused_by_name() {
     let (mut n_held, mut n_refused) = (0, 0);
@@ -303,7 +303,7 @@ fn caches_of_few_bits_lose_little_or_are_refused_by_name() {
             };
             n_held += 1;
             let found = logits(&mut engine, &expected.tokens, &[expected.tokens.len()]);
-            // However the prompt is cut, whatever the cache holds of it already.
+            // However the prompt is cut, and whatever part of it the cache already holds.
             assert!(
                 found == logits(&mut engine, &expected.tokens, &[32]),
                 "{what}"
@@ -374,7 +374,7 @@ fn renamed(golden: &Golden, architecture: &str, dir: &Path) -> std::path::PathBu
     path
 }
 
-/// GGUF files of InternLM 2 and XVERSE compute what a Llama's do, as llama.cpp's graphs of them say.
+/// GGUF files of InternLM 2 and XVERSE compute the same as a Llama's, as llama.cpp's graphs of them show.
 #[test]
 fn some_gguf_files_are_a_cousin_under_another_name() {
     let dir = tempfile::tempdir().unwrap();

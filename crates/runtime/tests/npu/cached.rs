@@ -1,5 +1,5 @@
-//! Attention over the cache on the array: beside the host's, with sessions that take turns, and what
-//! crosses for it.
+//! Attention over the cache on the array: compared with the host's, with sessions that take turns,
+//! and the traffic for it.
 
 use crate::support::{OneLayer, apart, demo, noise};
 use millrace_graph::Op;
@@ -71,7 +71,7 @@ fn a_prompt_of_wide_heads_is_cut_without_a_trace() {
         let logits = session.prefill(&prompt).unwrap().to_vec();
         (logits, session.counters().prefill.n_dispatches)
     });
-    // Attention of the second pass is the array's too.
+    // The array also computes attention of the second pass.
     assert_eq!(2 * at_once.1, in_two.1);
     assert!(at_once.0 == in_two.0);
 }
@@ -116,7 +116,7 @@ fn a_token_attends_on_the_array_and_brings_its_own_row() {
     assert_close(&array.0, &host.0);
     assert_eq!(array.1 - host.1, 1);
     // The first token found nothing of the cache on the device and brought the prompt's rows, the
-    // second its own.
+    // second only its own.
     let row = 4 * HEADS * HEAD_DIM;
     let other = 16 * 1024;
     assert!(
@@ -150,7 +150,7 @@ fn sessions_take_turns_with_the_devices_cache() {
     });
     assert!(a.prefill(&noise(50, 2)).unwrap() == first);
     assert!(b.prefill(&noise(50, 3)).unwrap() == second);
-    // What is cut off and computed anew, from another place, leaves nothing behind.
+    // Tokens cut off and computed again, from another position, leave nothing behind.
     a.truncate(30).unwrap();
     a.prefill(&noise(80, 9)).unwrap();
     a.truncate(0).unwrap();
@@ -158,8 +158,8 @@ fn sessions_take_turns_with_the_devices_cache() {
     assert!(a.prefill(&noise(50, 2)).unwrap() == first);
 }
 
-/// Rows that a window has left behind are dropped on the host. When a sequence comes back to the device
-/// they are not brought there anew, and what another has left in their place is not seen.
+/// Rows that have left a window are dropped on the host. When a sequence comes back to the device they
+/// are not brought there again, and rows of another sequence in their place are not seen.
 #[test]
 fn a_window_moves_on_over_the_devices_cache() {
     let dir = tempfile::tempdir().unwrap();
@@ -193,8 +193,8 @@ fn a_window_moves_on_over_the_devices_cache() {
     }
 }
 
-/// Later passes of a layer with a window read the rows that they reach, those of a sequence shorter than the window
-/// among them: every op within its tolerance, and beside the host's.
+/// Later passes of a layer with a window read the rows within it, including those of a sequence shorter than the
+/// window: every op is within its tolerance, and compared with the host's.
 #[test]
 fn a_window_is_reached_from_anywhere() {
     let dir = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn tokens(n: usize) -> Vec<u32> {
     (0..n).map(|i| (i * 29 % 509) as u32).collect()
 }
 
-/// Logits behind each of these tokens, one by one.
+/// Logits after each of these tokens, one by one.
 fn one_by_one(engine: &mut PlannedEngine, seq: SeqId, tokens: &[u32]) -> Vec<Vec<f32>> {
     let rows = tokens.iter().map(|token| append(engine, seq, &[*token]));
     rows.collect()
@@ -94,7 +94,7 @@ fn forks_cuts_and_company_change_no_bit() {
     let again = one_by_one(&mut engine, alone, &text[PAGE..]);
     assert!(again == expected[PAGE - start..]);
     engine.release(alone).unwrap();
-    // In the slots of one that is gone, taking turns with another and forked within a page and at its end.
+    // In the slots of a released sequence, taking turns with another and forked within a page and at its end.
     let (seq, other) = (engine.create().unwrap(), engine.create().unwrap());
     append(&mut engine, seq, &text[..start]);
     append(&mut engine, other, &text[7..30]);
@@ -118,7 +118,7 @@ fn forks_cuts_and_company_change_no_bit() {
             );
         }
     }
-    // What one writes alone the other does not see.
+    // Each sequence sees only its own tokens.
     let fork = fork.unwrap();
     let written = append(&mut engine, fork, &[500]);
     assert!(written != append(&mut engine, seq, &[501]));

@@ -1,4 +1,4 @@
-//! The engine on a device against what every engine promises.
+//! The engine on a device against the contract of every engine.
 
 use crate::support::{apart, append, demo, noise};
 use millrace_npu::Provenance;
@@ -12,7 +12,7 @@ use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Tokens that prompts are padded to: a longer one takes several passes.
+/// Length that prompts are padded to: a longer one takes several passes.
 const N_PADDED: u64 = 64;
 
 fn options(n_ctx: usize) -> NpuOptions {
@@ -98,8 +98,8 @@ fn a_fork_goes_its_own_way() {
     assert_eq!(engine.kv_usage().used_bytes, 0);
 }
 
-/// Cut anywhere and computed anew: nothing of what was cut off is seen again, on the host or on the
-/// device.
+/// Cut anywhere and computed again: tokens that were cut off are not seen again, on the host or on
+/// the device.
 #[test]
 fn what_is_cut_off_leaves_nothing_behind() {
     let mut engine = long();
@@ -171,12 +171,12 @@ fn rows_come_in_order_and_some_at_a_time() {
     assert!(collected == data);
 }
 
-/// How far logits of a prompt's pass may be from those of a token's, whose products and attention are
-/// others: as a share of the largest.
+/// Allowed distance between the logits of a prompt's pass and those of a token's, whose products and
+/// attention differ: as a share of the largest.
 const FROM_DECODE: f32 = 0.05;
 
-/// Logits of all tokens beside those of each by itself: as the last of a prompt, which goes through
-/// another head, and in decode.
+/// Compares the logits of all tokens with those of each separately: as the last of a prompt, which
+/// goes through another head, and in decode.
 #[test]
 fn all_rows_are_those_of_each_token() {
     for mode in [Mode::Fast, Mode::MlirAir] {
@@ -209,12 +209,12 @@ fn all_rows_are_those_of_each_token() {
     }
 }
 
-/// Whatever shares a step or comes between two of its own changes no bit of a sequence.
+/// Other sequences in a step, or between two steps, change no bit of a sequence.
 #[test]
 fn sequences_that_share_steps_compute_what_each_does_alone() {
     let mut engine = long();
     let texts = [noise(230, 1), noise(230, 2)];
-    // A long prompt beside a token, then the other way around, with later chunks in both.
+    // A long prompt together with a token, then the other way around, with later chunks in both.
     let cuts: [[usize; 6]; 2] = [[0, 70, 71, 72, 180, 230], [0, 3, 140, 141, 142, 230]];
     let mut alone = |which: usize| -> Vec<Vec<f32>> {
         let seq = engine.create().unwrap();
@@ -264,7 +264,7 @@ fn a_prompt_goes_on_from_the_sequences_own_past() {
     assert!(engine.tokens(seq).unwrap().is_empty());
 }
 
-/// A model most of whose layers see 32 tokens: what they no longer see is dropped.
+/// A model most of whose layers see 32 tokens: older rows are dropped.
 #[test]
 fn windows_are_the_cpus() {
     let model = crate::support::random("gemma-tiny", None);
@@ -320,7 +320,7 @@ fn write(engine: &mut dyn Engine, prompt: &[u32]) -> (Vec<u32>, String) {
     (done.tokens, done.text)
 }
 
-/// How far ahead of the others a text's tokens are at least, as a share of the largest logit.
+/// Smallest lead of a text's tokens over all others, as a share of the largest logit.
 fn least_gap(engine: &mut dyn Engine, prompt: &[u32], tokens: &[u32]) -> f32 {
     let seq = engine.create().unwrap();
     let mut logits = append(engine, seq, prompt);
@@ -336,7 +336,7 @@ fn least_gap(engine: &mut dyn Engine, prompt: &[u32], tokens: &[u32]) -> f32 {
     least
 }
 
-/// A text of which the model is sure: where two tokens are as good, rounding decides.
+/// A text of which the model is sure: if two tokens are equally good, rounding decides.
 #[test]
 fn it_writes_what_the_cpu_writes() {
     let model = demo();

@@ -1,4 +1,4 @@
-//! Devices that fail amid an engine's step: what its sequences hold then, and that they go on from there.
+//! Devices that fail during an engine's step: the tokens that its sequences hold then, and that they continue from there.
 
 use crate::support::{append, demo, noise};
 use millrace_npu::{Inject, Injection};
@@ -71,7 +71,7 @@ fn page_bytes(model: &LoadedModel) -> usize {
     2 * 2 * PAGE_TOKENS * config.kv_width() * config.n_layers
 }
 
-/// What was made ready for a pass that failed is nobody's: a fork shares none of it.
+/// Pages prepared for a failed pass belong to no sequence: a fork shares none of them.
 #[test]
 fn a_fork_after_a_failure_is_as_any_other() {
     let (device, mut engine) = failing();

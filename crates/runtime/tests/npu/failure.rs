@@ -1,4 +1,4 @@
-//! Failures of the device: what each says, what is left, and that nothing leaks.
+//! Failures of the device: their messages, the remaining state, and that nothing leaks.
 
 use crate::support::{demo, device, padded_to, planner};
 use millrace_kernels::{Cpu, CpuOptions};
@@ -19,7 +19,7 @@ fn on(
     crate::support::on(model, device, Features::of(mode), padded_to(32))
 }
 
-/// A model whose plans are made, what it computes undisturbed, and its device.
+/// A model whose plans are made, its results without failures, and its device.
 struct Setup {
     device: Arc<VirtualDevice>,
     npu: Arc<NpuModel>,
@@ -76,7 +76,7 @@ impl Setup {
         error
     }
 
-    /// A lost device: calls fail until it is back, then load what they need.
+    /// Recovers from a lost device: calls fail until it is back, then load everything they need.
     fn recover(&self, session: &mut NpuSession, phase: usize) {
         let mut again = || match phase {
             0 => session.prefill(&PROMPT).unwrap_err(),
@@ -137,8 +137,8 @@ fn a_failed_call_says_where_and_can_be_repeated() {
     }
 }
 
-/// Allocations and loads fail while a plan is set up: what was begun is dropped, and the same call
-/// goes on from there.
+/// Allocations and loads fail while a plan is set up: the partial setup is dropped, and the same
+/// call succeeds afterwards.
 #[test]
 fn refused_buffers_and_programs_leave_nothing_behind() {
     let model = demo();
@@ -238,7 +238,7 @@ fn models_old_and_new_work_on_a_device_that_came_back() {
     device.revive();
     let stale = session.decode(7).unwrap_err().to_string();
     assert!(stale.contains("from before is lost"), "{stale}");
-    // The old one goes on too: its session has all it needs.
+    // The old model goes on too: its session has everything it needs.
     let after_token = session.decode(7).unwrap().to_vec();
     let new = on(&model, &device, Mode::Fast).unwrap();
     let mut session = NpuSession::new(&new).unwrap();
@@ -246,7 +246,7 @@ fn models_old_and_new_work_on_a_device_that_came_back() {
     assert!(session.decode(7).unwrap() == after_token);
 }
 
-/// A thousand passes that fail at one call after the other, in every way: nothing is left of them.
+/// A thousand passes that fail at one call after the other, in every way, leave nothing behind.
 #[test]
 fn a_thousand_failures_leak_nothing() {
     let setup = Setup::new(Mode::Fast);
@@ -271,7 +271,7 @@ fn a_thousand_failures_leak_nothing() {
     }
     setup.device.clear();
     assert!(session.decode(7).unwrap() == setup.after_token);
-    // And a few that take all with them.
+    // And a few that lose the whole device.
     for _ in 0..10 {
         setup.disturb(1, 0, &Injection::Lose);
     }

@@ -1,4 +1,4 @@
-//! The head over every row of a prompt, as the published stack first had it, beside the single row.
+//! The head over every row of a prompt, as in the first published stack, compared with the single row.
 
 use crate::support::{apart, demo, load, padded_to};
 use millrace_runtime::npu::{NpuModel, NpuSession};
@@ -46,7 +46,7 @@ fn all_rows_through_the_head_give_the_row_that_is_wanted() {
     }
 }
 
-/// The head of all rows has more to do: its own program, 64 rows of logits, of which one is read.
+/// The head of all rows is larger: a separate program, 64 rows of logits, one of which is read.
 #[test]
 fn one_row_of_the_logits_is_read() {
     let model = demo();
@@ -69,7 +69,7 @@ fn one_row_of_the_logits_is_read() {
     }
 }
 
-/// Logits of all tokens of a prompt, every op checked on the way; the last are those that a prompt gives.
+/// Logits of all tokens of a prompt, with every op checked on the way; the last row equals that of a prompt.
 #[test]
 fn logits_of_all_tokens_are_read_where_they_are_wanted() {
     let model = demo();

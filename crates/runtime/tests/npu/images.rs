@@ -1,5 +1,5 @@
-//! Prompts with images: rows of one see each other, on the array where a prompt's first pass has one image, on the host in
-//! other passes; products stay the device's. The logits are those of the CPU's engine within what rounding to bf16 moves.
+//! Prompts with images. Rows of one image see each other: on the array if a prompt's first pass has one image, on the host in
+//! other passes. Products stay on the device. The logits equal those of the CPU's engine within the effect of rounding to bf16.
 
 use crate::support::{apart, load, random};
 use millrace_runtime::npu::{NpuModel, NpuOptions, PlannedEngine};
@@ -8,7 +8,7 @@ use millrace_testkit::rng::Rng;
 use millrace_xdna2::lower::{Features, Mode};
 use std::sync::Arc;
 
-/// Rows an image has: more than the model's window, and more logits than a pass gives of text.
+/// Rows of an image: more than the model's window, and more than the logits that a pass of text returns.
 const N_ROWS: usize = 140;
 
 fn image(d_model: usize) -> Arc<Image> {
@@ -79,7 +79,7 @@ fn rows_of_an_image_see_each_other_as_on_the_cpu() {
     for parts in [
         vec![&whole[..], &token],
         vec![&before[..], &whole[before.len()..], &token],
-        // Then a later pass of text over what the image left.
+        // Then a later pass of text over the rows of the image.
         vec![&whole[..before.len() + N_ROWS], &after, &token],
     ] {
         let n_dispatches = engine.phases().prefill.n_dispatches;
@@ -91,7 +91,7 @@ fn rows_of_an_image_see_each_other_as_on_the_cpu() {
                 > n_dispatches
         );
     }
-    // As many images of a row each, which see nothing behind them, are beyond that.
+    // As many images of one row each, which see nothing after them, are beyond that.
     let width = image.width();
     let single = image.rows().chunks_exact(width);
     let singles: Vec<Arc<Image>> = single
@@ -107,8 +107,8 @@ fn rows_of_an_image_see_each_other_as_on_the_cpu() {
     assert!(worst > 0.1, "only {worst} where rows look back alone");
 }
 
-/// A prompt whose only pass has the image: the array attends. What the last token and one behind it see of the cache
-/// tells of every row.
+/// A prompt whose only pass has the image: the array attends. The last token and the next one see the cache, so
+/// their logits cover every row.
 #[test]
 fn a_first_pass_with_an_image_is_the_arrays() {
     let Setup {
@@ -135,7 +135,7 @@ fn a_first_pass_with_an_image_is_the_arrays() {
     let found = last(&mut engine, &images, &whole);
     let worst = most_apart(&found, &expected);
     assert!(worst < 0.04, "{worst}");
-    // Every layer's attention is a dispatch of its own, and halves of blocks lie between.
+    // Every layer's attention is a separate dispatch, with halves of blocks between them.
     let n_layers = 7;
     assert!(engine.phases().prefill.n_dispatches > 2 * n_layers);
 }

@@ -1,4 +1,4 @@
-//! What the engine on a device refuses, and that refusing changes nothing.
+//! Requests that the engine on a device refuses; refusing changes nothing.
 
 use crate::support::{append, demo, noise};
 use millrace_runtime::npu::{NpuOptions, PlannedEngine};

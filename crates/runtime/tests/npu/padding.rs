@@ -1,5 +1,5 @@
-//! What a prompt's real positions compute has the same bits at every length that it is
-//! padded to, its own length among them.
+//! Results at a prompt's real positions have the same bits at every length that it is padded to,
+//! including its own.
 
 use crate::support::{demo, load, noise, padded_to};
 use millrace_runtime::LoadedModel;
@@ -7,7 +7,7 @@ use millrace_runtime::npu::{NpuOptions, NpuSession};
 use millrace_xdna2::lower::{BUCKETS, Features, Mode};
 use std::sync::Arc;
 
-/// Logits of the prompt's last token, then of two tokens decoded after it: those read every layer's
+/// Logits of the prompt's last token, then of two tokens decoded after it, which read every layer's
 /// keys and values at every position of the prompt.
 fn logits(model: &Arc<LoadedModel>, mode: Mode, n_padded: u64, prompt: &[u32]) -> [Vec<f32>; 3] {
     let npu = load(model, Features::of(mode), padded_to(n_padded));
@@ -54,8 +54,8 @@ fn mode_reference_has_the_same_bits_at_every_length() {
     check(Mode::MlirAir, 192, &[256, 1024]);
 }
 
-/// Prompts of many lengths, one after the other: only the plans used last keep their buffers, and what comes back to a
-/// length that had to go computes what it did.
+/// Prompts of many lengths, one after the other. Only the most recently used plans keep their buffers; a prompt of an
+/// evicted length gives the same results as before.
 #[test]
 fn lengths_make_room_for_each_other() {
     let model = demo();
@@ -73,7 +73,7 @@ fn lengths_make_room_for_each_other() {
         for (a, b) in first.iter().zip(&again) {
             assert!((&a.0, &a.1) == (&b.0, &b.1), "{mode:?}");
         }
-        // Without alias buffers are nobody else's, and all prompts have one length.
+        // Without aliases no buffers are shared, and all prompts have one length.
         let most = first.iter().map(|run| run.2).max();
         assert!(again.iter().map(|run| run.2).max() <= most, "{mode:?}");
         let last = again.last().map(|run| run.2);
@@ -82,7 +82,7 @@ fn lengths_make_room_for_each_other() {
     }
 }
 
-/// Real prompts are no whole number of anything: buckets agree on those.
+/// Real prompts are not a multiple of any length: buckets agree on those.
 #[test]
 fn buckets_agree_on_a_prompt_of_any_length() {
     let model = demo();

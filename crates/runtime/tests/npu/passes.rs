@@ -1,5 +1,5 @@
-//! One rule cuts sequences into passes: what is compiled ahead of time by it is all that a session runs,
-//! and what a prediction tells of a prompt is what the session did.
+//! One rule cuts sequences into passes: a session runs exactly the plans compiled ahead of time by it,
+//! and the prediction for a prompt equals the session's work.
 
 use crate::support::{demo, device, load, planner};
 use millrace_npu::ProgramCache;

@@ -1,4 +1,4 @@
-//! Models on the virtual NPU: beside the CPU engine, padded and not, in chunks, and after failures.
+//! Models on the virtual NPU: compared with the CPU engine, padded and not, in chunks, and after failures.
 
 use crate::support::{demo, device, noise, on, padded_to};
 use millrace_npu::{Inject, Injection, Traffic};
@@ -76,8 +76,8 @@ fn logits_of(npu: &Arc<NpuModel>, prompt: &[u32]) -> Vec<f32> {
         .to_vec()
 }
 
-/// What follows the real positions, padding or anything else, changes no bit of them.
-/// Looked at through every layer's keys and values, which decode reads.
+/// Tokens after the real positions, padding or anything else, change no bit of them. The test looks
+/// through every layer's keys and values, which decode reads.
 #[test]
 fn padding_changes_no_bit() {
     let model = demo();
@@ -143,7 +143,7 @@ fn bytes(written_elems: usize, read_elems: usize) -> Traffic {
     }
 }
 
-/// What a prompt of so many tokens and then a single one moved, with their dispatches.
+/// Traffic and dispatches of a prompt of that many tokens and then of a single token.
 fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
     let mut session = NpuSession::new(npu).unwrap();
     session.prefill(&noise(n_tokens, 3)).unwrap();
@@ -158,8 +158,8 @@ fn moved(npu: &Arc<NpuModel>, n_tokens: u32) -> [(Traffic, u64); 2] {
     [counters.prefill, counters.decode].map(|phase| (phase.traffic, phase.n_dispatches))
 }
 
-/// Bytes that crossed, against what MLIR-AIR's Llama-3.2-1B example says of each call: inputs are written and
-/// synced, outputs synced and read, nothing else moves.
+/// Bytes that crossed, against the description of each call in MLIR-AIR's Llama-3.2-1B example: inputs are
+/// written and synced, outputs synced and read, nothing else moves.
 #[test]
 fn a_reference_pass_moves_inputs_and_outputs() {
     let model = demo();
@@ -180,9 +180,9 @@ fn a_reference_pass_moves_inputs_and_outputs() {
     assert_eq!(decode, (bytes(written, read), 2 * n_layers as u64 + 1));
 }
 
-/// With values in common buffers the host writes what it computed and reads what it computes with: the
+/// With values in common buffers the host writes its own results and reads its own inputs: the
 /// embeddings, keys and values of real tokens, the row before the head, logits; in decode also the
-/// angles, queries, and what attention gave.
+/// angles, queries, and the result of attention.
 #[test]
 fn a_pass_with_aliases_moves_what_the_host_computes_with() {
     let model = demo();
@@ -206,8 +206,8 @@ fn a_pass_with_aliases_moves_what_the_host_computes_with() {
     }
 }
 
-/// Where values lie and which programs share a dispatch changes no bit: of prompts, tokens, chunks
-/// whose tables move, and two sequences that take turns on the same registers.
+/// The placement of values and the merging of programs into a dispatch change no bit: of prompts,
+/// tokens, chunks whose tables move, and two sequences that take turns on the same registers.
 #[test]
 fn aliases_and_merged_blocks_change_no_bit() {
     let model = demo();
@@ -259,7 +259,7 @@ fn memory_holds_weights_once_and_registers() {
         allocated,
         long.weight_bytes + long.activation_bytes + long.kv_bytes
     );
-    // A shorter prompt needs its own small registers and tables; a second session nothing.
+    // A shorter prompt needs its own small registers and tables; a second session needs nothing more.
     logits_of(&npu, &noise(10, 1));
     let both = npu.memory();
     assert_eq!(both.weight_bytes, long.weight_bytes + tables(64));

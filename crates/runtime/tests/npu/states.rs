@@ -51,7 +51,7 @@ fn a_plan_leaves_it_to_the_host_and_computes_what_the_cpu_does() {
     let mut engine = PlannedEngine::new(&npu).unwrap();
     let seq = engine.create().unwrap();
     let text = tokens(90);
-    // Two prompts' passes, the second padded, and tokens one by one.
+    // Two prompts' passes, the second padded, then tokens one by one.
     append(&mut engine, seq, &text[..64]);
     append(&mut engine, seq, &text[64..85]);
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ fn a_plan_leaves_it_to_the_host_and_computes_what_the_cpu_does() {
     assert!(apart < 0.05, "{apart}");
     let without = distance(&on_cpu(&self::model(false), &text), &expected);
     assert!(without > 4.0 * apart, "{without} beside {apart}");
-    // Cut within a page: what is behind the page's beginning is computed again.
+    // Cut within a page: the tokens after the page's beginning are computed again.
     engine.truncate(seq, 80).unwrap();
     let found = append(&mut engine, seq, &text[80..]);
     let again = distance(&found, &expected);

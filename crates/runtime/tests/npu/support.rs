@@ -1,4 +1,4 @@
-//! What tests of models on the virtual NPU share.
+//! Helpers for tests of models on the virtual NPU.
 
 use millrace_kernels::{Cpu, CpuOptions};
 use millrace_model::recipe::Recipe;
@@ -48,7 +48,7 @@ pub(crate) fn device() -> Arc<VirtualDevice> {
     Arc::new(planner(Features::NONE).device(cpu))
 }
 
-/// Every prompt padded to so many tokens.
+/// Every prompt padded to that many tokens.
 pub(crate) fn padded_to(n_tokens: u64) -> NpuOptions {
     NpuOptions {
         prefill_tokens: Some(n_tokens),

@@ -1,5 +1,5 @@
-//! A token's attention on the cores of its projections: beside the host's, over rings, with sequences that go back or take
-//! turns.
+//! A token's attention on the cores of its projections: compared with the host's, over rings, with sequences that go back
+//! or take turns.
 
 use crate::support::{apart, demo, noise, random};
 use millrace_runtime::LoadedModel;
@@ -57,8 +57,8 @@ fn a_token_is_one_dispatch_and_what_the_host_computes() {
     }
 }
 
-/// Gemma's local layers see 32 positions; the device has 160 rows of them. Every op within its tolerance while the ring goes
-/// round, when the sequence goes back, and with another sequence in between.
+/// Gemma's local layers see 32 positions; the device has 160 rows of them. Every op is within its tolerance while the ring
+/// goes round, when the sequence goes back, and with another sequence in between.
 #[test]
 fn a_ring_goes_round_and_back() {
     let model = random("gemma-tiny", None);

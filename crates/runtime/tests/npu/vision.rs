@@ -1,4 +1,4 @@
-//! Vision encoders with their blocks on the virtual NPU, against what transformers computes.
+//! Vision encoders with their blocks on the virtual NPU, against the results of transformers.
 
 use crate::support::{device, load, on};
 use millrace_npu::{Corruption, Inject, Injection};
@@ -36,7 +36,7 @@ fn apart(found: &[f32], expected: &[f32]) -> f32 {
     apart.fold(0.0_f32, f32::max) / range
 }
 
-/// What is wrong with an image at most: of what leaves the vision encoder, and of the rows that the text model takes.
+/// Largest error of an image: in the vision encoder's output, and in the rows for the text model.
 fn errors(folder: &Path, golden: &VisionGolden) -> f32 {
     let (npu, encoder) = open(folder);
     let blocks = VisionBlocks::new(&encoder, &npu).unwrap();
@@ -64,7 +64,7 @@ fn blocks_on_the_array_give_what_transformers_does() {
     assert!(worst < BOUND, "{worst}");
 }
 
-/// Every tensor reaches its slot, or the host: with other numbers in half of one the result is another.
+/// Every tensor reaches its slot, or the host: other numbers in half of one change the result.
 #[test]
 fn every_tensor_counts() {
     let golden = VisionGolden::all().remove(0);
@@ -95,7 +95,7 @@ fn every_tensor_counts() {
         }
         std::fs::write(folder.path().join("model.safetensors"), other).unwrap();
         let worst = errors(folder.path(), &golden);
-        // A key's bias adds the same to all scores of a query, which the softmax takes out again.
+        // A key's bias adds the same to all scores of a query, which the softmax cancels.
         if name.ends_with("k_proj.bias") {
             assert!(worst < 2.0 * BOUND, "{name}: {worst}");
             continue;
@@ -134,8 +134,8 @@ impl Bench {
     }
 }
 
-/// A dispatch that fails ends the image with an error that says where; the next one is read, from programs and matrices
-/// that are made anew where the device was lost.
+/// A dispatch that fails ends the image with an error that says where. The next image is read, from programs and
+/// matrices that are loaded again if the device was lost.
 #[test]
 fn a_failed_dispatch_ends_one_image() {
     let bench = Bench::new();
@@ -153,8 +153,8 @@ fn a_failed_dispatch_ends_one_image() {
     }
 }
 
-/// A device that has a slot wrong, any slot of any program in any way, gives something else. Of the position all that matters is that
-/// no key comes after it: zeros alone put a mask in.
+/// A device with any slot of any program wrong, in any way, gives different results. For the position slot it only matters that no
+/// key comes after it: only zeros bring a mask in.
 #[test]
 fn a_wrong_slot_shows() {
     let bench = Bench::new();
@@ -186,7 +186,7 @@ fn a_wrong_slot_shows() {
     assert!(bench.encode().encoder == before.encoder);
 }
 
-/// What the array has no tiling for is the host's, with a reason.
+/// The host computes blocks that the array has no tiling for, with a reason.
 #[test]
 fn a_encoder_of_few_patches_is_refused_in_words() {
     let golden = VisionGolden::all().remove(1);

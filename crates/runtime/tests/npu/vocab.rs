@@ -1,4 +1,4 @@
-//! Vocabularies that are no whole number of the head's parts: logits of the array beside the host's.
+//! Vocabularies that are not a multiple of the head's parts: logits of the array compared with the host's.
 
 use crate::support::{OneLayer, load, padded_to};
 use millrace_runtime::npu::NpuSession;

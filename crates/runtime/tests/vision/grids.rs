@@ -1,4 +1,4 @@
-//! Vision encoders that take images of any size, and text models whose positions have three axes.
+//! Vision encoders that support images of any size, and text models whose positions have three axes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn encoders_of_any_size_are_those_of_transformers() {
     }
 }
 
-/// What leaves the blocks, the rows, and what is added to them later.
+/// Compares the output of the blocks, the rows, and the rows added later.
 fn check(found: &EncodedImage, expected: &ExpectedImage, what: &str) {
     let encoder = rows(expected.encoder.width, &found.encoder);
     assert_logits_close(&encoder, &expected.encoder, &format!("{what}, encoder"));
@@ -109,8 +109,8 @@ fn logits_with_places_are_those_of_transformers() {
     }
 }
 
-/// Images whose rows look back are cut wherever a chunk ends. However a prompt is cut, in company, after forks, rollbacks and kept prefixes, the
-/// logits are the same bits.
+/// Images whose rows look back are cut wherever a chunk ends. However a prompt is cut, in company, after forks, rollbacks and kept
+/// prefixes, the logits have the same bits.
 #[test]
 fn cuts_forks_and_prefixes_change_no_bit() {
     for golden in VisionGolden::on_grids() {
@@ -145,7 +145,7 @@ fn cuts_forks_and_prefixes_change_no_bit() {
             golden.name
         );
         forks_agree(&mut engine, (&tokens, inside), &images, &whole);
-        // A prefix that other sequences left, in company of text.
+        // A prefix that other sequences left, together with text.
         for n_kept in [tokens.len() - 1, 33, 17, inside] {
             let [seq, other] = [0; 2].map(|_| engine.create().unwrap());
             let held = engine.reuse_prefix(seq, &tokens[..n_kept + 1]).unwrap();
@@ -167,7 +167,7 @@ fn cuts_forks_and_prefixes_change_no_bit() {
     }
 }
 
-/// A sequence of which an image is begun is forked, and both go on; text behind images is cut back and computed again.
+/// A sequence in the middle of an image is forked, and both go on; text after images is cut back and computed again.
 fn forks_agree(
     engine: &mut CpuEngine,
     (tokens, inside): (&[u32], usize),
@@ -187,12 +187,12 @@ fn forks_agree(
     let last = tokens.len() - 1;
     match engine.truncate(fork, last) {
         Ok(()) => {
-            // The images are far behind, and nobody gives them again.
+            // The images are far back, and are not passed again.
             let item = BatchItem::new(fork, &tokens[last..], LogitsFor::All);
             let found = engine.compute(&[item]).unwrap();
             assert!(found.logits(0) == &whole.data[last * width..]);
         }
-        // States behind rows of images are not computed again.
+        // States after rows of images are not computed again.
         Err(error) => {
             let is_recurrent = engine.model().model().config.recurrent.is_some();
             assert!(
@@ -206,7 +206,7 @@ fn forks_agree(
     }
 }
 
-/// Rows of the same numbers on another grid turn otherwise, and so does text behind them.
+/// Rows of the same numbers on another grid rotate differently, and so does text after them.
 #[test]
 fn places_are_seen() {
     let golden = VisionGolden::named("qwen3vl-vision");
@@ -253,7 +253,7 @@ fn encoders_of_other_families_and_images_of_no_height_are_refused() {
     assert!(matches!(error, Error::BadImage { .. }), "{error}");
     let line = RgbImage::new(201, 1, vec![0; 603]);
     encoder.preprocess().apply(&line).unwrap_err();
-    // Pixels that are no whole squares.
+    // Pixels that are not whole squares.
     let cpu = cpu(Level::preferred());
     for (width, height) in [(12, 16), (0, 8), (8, 8 * 2500)] {
         let pixels = PixelValues {

@@ -78,7 +78,7 @@ fn add(x: &mut Matrix, y: Matrix) {
     }
 }
 
-/// What leaves the last norm, of pixels `[3, size, size]`.
+/// Output of the last norm, for pixels `[3, size, size]`.
 pub(crate) fn encoder(encoder: &VisionEncoder, file: &Checkpoint, pixels: &[f32]) -> GoldenMatrix {
     let (model, config, of) = (encoder.model(), encoder.config(), EncoderWeights(file));
     let (size, patch) = (config.image_size, config.patch_size);

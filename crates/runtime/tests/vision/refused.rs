@@ -1,4 +1,5 @@
-//! Vision encoders whose tensors have other shapes than their hyperparameters say, and preprocessing that no vision encoder has: refused by name.
+//! Vision encoders whose tensors have other shapes than their hyperparameters say, and preprocessing that no vision encoder has: both are
+//! refused by name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,7 +87,7 @@ fn tensors_of_other_shapes_are_named() {
         let golden = VisionGolden::named(golden);
         let error = refusal(reshaped(golden.hf(), tensor, shape).path());
         assert!(error.contains(tensor), "{error} for {tensor}");
-        // Or none of that name.
+        // Or no tensor of that name.
         let gap = renamed(golden.hf(), |name| name.replace(tensor, "other"));
         if !tensor.ends_with("bias") {
             let error = refusal(gap.path());

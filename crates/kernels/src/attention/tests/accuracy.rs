@@ -74,7 +74,7 @@ pub(super) fn compare_by(
     } else {
         TOLERANCE
     };
-    // What comes before the first compared token of sequence 0.
+    // The tokens before the first compared token of sequence 0.
     let first = steps[0].first().map_or(0, |(_, tokens)| tokens.start);
     cache.step(&sequences, &[(0, 0..first)]);
     for parts in steps {
@@ -95,8 +95,8 @@ pub(super) fn compare_by(
         }
         let mut shape = shape;
         if is_rounded {
-            // The kernels round queries, scaled such that a weight is a power of two of a score difference. What that moves grows with
-            // the scores, so a bound for it would be loose or wrong.
+            // The kernels round queries, scaled such that a weight is a power of two of a score difference. The effect grows with the
+            // scores, so a bound for it would be loose or wrong.
             for q in &mut q {
                 *q = bf16::from_f32(*q * (shape.scale * LOG2_E)).to_f32();
             }
@@ -158,7 +158,7 @@ fn shapes_windows_and_types() {
     }
 }
 
-/// Scores with a soft bound that sink with the distance, beside sinks of very different weight.
+/// Soft-bounded scores that drop with distance, beside sinks of very different weight.
 #[test]
 fn sinks_slopes_and_softcaps() {
     for level in levels() {
@@ -183,7 +183,7 @@ fn sinks_slopes_and_softcaps() {
     }
 }
 
-/// Chunks shorter than a span and longer, whose edges lie within steps and between them.
+/// Chunks shorter and longer than a span, whose edges fall within steps and between them.
 #[test]
 fn chunks_are_seen_from_their_beginning() {
     for level in levels() {
@@ -210,7 +210,7 @@ fn lengths_around_every_edge() {
         for window in [None, Some(64), Some(270)] {
             let shape = shape(2, 1, 16, window);
             for length in [15, 16, 17, 63, 64, 65, 255, 256, 257, 513] {
-                // The last rows suffice: the earlier ones are other lengths.
+                // The last rows suffice: the earlier rows are covered by other lengths.
                 let steps = [vec![(0, length - 3..length)], vec![(0, length..length + 1)]];
                 compare(&cpu, shape, (KvType::F16, 32), &steps);
             }
@@ -234,7 +234,7 @@ fn ragged_batches() {
     }
 }
 
-/// An image's rows see all of it and what came before; all others stay causal.
+/// An image's rows see all of it and all earlier rows; all other rows stay causal.
 #[test]
 fn blocks_see_forward() {
     let steps = [
@@ -249,7 +249,7 @@ fn blocks_see_forward() {
             let grouped = shape(4, 2, 16, window);
             compare_blocks(&cpu, grouped, (KvType::F16, 64), &steps, &blocks);
         }
-        // All in one block: what a vision encoder does.
+        // All in one block, as in a vision encoder.
         let whole = [vec![(0, 0..300)]];
         compare_blocks(
             &cpu,
@@ -261,7 +261,7 @@ fn blocks_see_forward() {
     }
 }
 
-/// Scores far apart: one position takes all the weight, and nothing overflows.
+/// Scores far apart: one position has all the weight, and nothing overflows.
 #[test]
 fn extreme_scores() {
     for level in levels() {

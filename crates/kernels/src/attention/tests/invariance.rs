@@ -72,7 +72,7 @@ pub(super) fn unchanged(level: Level, leaves: &'static Leaves, types: &[KvType])
         vec![(2, 64..65), (1, 3..60), (0, 200..LENGTH)],
     ];
     let (one, two) = (cpu(level, 1), cpu(level, 2));
-    // Types of blocks are unpacked to what the others multiply: two shapes in turn, unless all are asked for.
+    // Block types are unpacked to the elements of the others: two shapes in turn, unless all are requested.
     for (i, shape) in shapes.into_iter().enumerate() {
         let is_plain = |dtype: KvType| dtype.kernel_type() == dtype;
         let taken = |j: usize, dtype| is_plain(dtype) || sample::takes(i + j, 2, 0);

@@ -1,11 +1,11 @@
-//! Tiles of bf16 on the emulated unit, where the CPU has the vectors beside it.
+//! Tiles of bf16 on the emulated unit, where the CPU has the vector instructions that they need too.
 
 use super::accuracy::compare_by;
 use super::invariance::unchanged;
 use super::*;
 use crate::attention::leaves::EMULATED;
 
-/// The emulated kernels' level here, unless the CPU is too old.
+/// Level of the emulated kernels here, unless the CPU is too old.
 fn level() -> Option<Level> {
     let found = Level::supported().contains(&Level::Avx512);
     if !found {

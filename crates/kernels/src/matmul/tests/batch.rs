@@ -1,9 +1,9 @@
-//! A token's bits do not depend on what is beside it.
+//! A token's bits do not depend on the tokens beside it.
 
 use super::*;
 
-/// A token's outputs are the same bits alone and among others, on one thread and on two, and a row's whatever rows
-/// surround it.
+/// A token's outputs have the same bits alone and among others, on one thread and on two. A row's outputs have the
+/// same bits whatever rows surround it.
 #[test]
 fn outputs_do_not_depend_on_the_batch() {
     for level in Level::supported() {
@@ -71,7 +71,7 @@ fn one_token_of_plain_numbers_is_as_many_are() {
     }
 }
 
-/// AMX's tiles round in an order of their own, which the functions for a few tokens repeat.
+/// AMX's tiles round in a different order, which the functions for a few tokens repeat.
 #[test]
 fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {
     for row in emulated().iter().filter(|row| row.level.is_supported()) {

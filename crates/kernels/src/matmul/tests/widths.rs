@@ -1,8 +1,8 @@
-//! Every row of the table at the widths of real models and every number of tokens up to two tiles and more, against the oracles.
+//! Every row of the table at the widths of real models and every number of tokens up to a little more than two tiles, against the oracles.
 //!
 //! Faults of cutting show only there: a chunk longer than a kernel's buffer, a tail after many chunks, a token that no register
-//! tile takes. `cargo test` runs a sample in which each row meets every number of tokens and every width, and, where few tokens are
-//! multiplied directly, these at every width; `MILLRACE_TEST_ALL=1` runs each with each.
+//! tile takes. `cargo test` runs a sample in which each row meets every number of tokens and every width; few tokens that are
+//! multiplied directly meet every width. `MILLRACE_TEST_ALL=1` runs every combination.
 
 use super::*;
 use crate::matmul::panel::DIRECT_TOKENS;
@@ -17,16 +17,16 @@ const MODEL_WIDTHS: [usize; 10] = [
 /// Most tokens: more than two of any register tile, and more than the driver stores at a time.
 const MOST_TOKENS: usize = 66;
 
-/// Up to here every width meets every number of tokens of a row with a direct function: one more than it takes.
+/// Up to here every width meets every number of tokens of a row with a direct function: one more than the function takes.
 const FEW_TOKENS: usize = DIRECT_TOKENS + 1;
 
 /// Widest matrix that many tokens meet in the sample, but once for each wider one.
 const SAMPLE_WIDTH: usize = 2560;
 
-/// What the slow emulated tiles meet, all at one width in three: numbers of tokens around those of tiles and of what is stored at a time.
+/// Numbers of tokens for the slow emulated tiles, all at one width in three: around the sizes of tiles and of stores.
 const EMULATED_TOKENS: [usize; 8] = [1, 9, 16, 17, 31, 32, 33, MOST_TOKENS];
 
-/// Different tokens; a prompt repeats them in an order of its own.
+/// Number of distinct tokens; a prompt repeats them in another order.
 const TOKENS: usize = 4;
 
 /// Blocks that are encoded for a format; wider matrices repeat them in disorder.
@@ -88,13 +88,13 @@ fn matrix_bytes(dtype: DType, n: usize, k: usize, pool: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// What outputs must be, and how far off they may be, for each of the [`TOKENS`].
+/// Expected outputs and their tolerances, for each of the [`TOKENS`].
 struct WidthExpectation {
     out: Vec<f32>,
     allowed: Vec<f32>,
 }
 
-/// Of layouts that multiply whole numbers.
+/// For layouts that multiply whole numbers.
 fn of_integers(x: &[f32], weight: &WeightMatrix<'_>) -> Option<WidthExpectation> {
     let out = oracle::matmul::matmul_i8(x, TOKENS, weight)?;
     // Scales moved by a power of two underflow elsewhere.
@@ -102,7 +102,7 @@ fn of_integers(x: &[f32], weight: &WeightMatrix<'_>) -> Option<WidthExpectation>
     Some(WidthExpectation { out, allowed })
 }
 
-/// Of layouts that multiply numbers, with what rounding may move them in units of Σ |x·w|.
+/// For layouts that multiply real numbers. The tolerance is the effect of rounding in units of Σ |x·w|.
 fn of_numbers(x: &[f32], weight: &WeightMatrix<'_>) -> WidthExpectation {
     let (n, k) = (weight.n(), weight.k());
     let out = oracle::matmul::matmul(x, TOKENS, weight, None);
@@ -197,7 +197,7 @@ fn check_format(dtype: DType, first_row: usize, all: bool) -> (usize, usize) {
     (n_cases, of_dtype.len() * widths.len() * MOST_TOKENS)
 }
 
-/// Checks formats, and says how many cases of how many that was.
+/// Checks formats, and prints the number of cases run and of all cases.
 fn check_formats(dtypes: impl Iterator<Item = DType>) {
     let all = sample::is_whole();
     let (mut done, mut of) = (0, 0);
@@ -237,7 +237,7 @@ fn rows_of_tiles_agree_at_the_widths_of_models() {
     check_formats(DType::all().filter(|dtype| dtype.is_tiled()));
 }
 
-/// The sample keeps its promise for any row and format, and the parts have every format.
+/// The sample meets its rules for any row and format, and the parts cover every format.
 #[test]
 fn the_sample_meets_every_width_and_number_of_tokens() {
     let is_in_a_part = |dtype: &DType| {
@@ -270,7 +270,7 @@ fn the_sample_meets_every_width_and_number_of_tokens() {
     }
 }
 
-/// No function of a kernel relies on what drivers cut: each multiplies a chunk longer than any of theirs.
+/// No function of a kernel relies on the drivers' cuts: each multiplies a chunk longer than any of theirs.
 #[test]
 fn functions_take_chunks_of_any_length() {
     use crate::matmul::ahead::Ahead;
@@ -361,7 +361,7 @@ fn functions_take_chunks_of_any_length() {
     }
 }
 
-/// Tiles beyond the last column multiply nothing, whatever lies in them, and share an input with other formats.
+/// Tiles beyond the last column multiply nothing, whatever they hold, and share an input with other formats.
 #[test]
 fn tiles_beyond_the_last_column_do_not_count() {
     let (n, k, stored) = (64, 288, 512);

@@ -45,7 +45,7 @@ const IQ4_NL: [i32; 16] = [
 /// E2M1's values, doubled.
 const MXFP4: [i32; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Block `b` of row `row` of a matrix `[_, k]`, of a format that integer kernels take by 32 columns.
+/// Block `b` of row `row` of a matrix `[_, k]`, in a format that integer kernels process by 32 columns.
 pub(super) fn block32(
     dtype: DType,
     bytes: &[u8],
@@ -102,7 +102,7 @@ pub(super) fn block32(
     })
 }
 
-/// Eight blocks share a scale, of which each has a multiple of six bits.
+/// Eight blocks share a scale; each block has a six-bit multiple of it.
 fn iq4_xs(bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
     let s = &bytes[(row * k / 256 + b / 8) * 136..][..136];
     let j = b % 8;
@@ -138,7 +138,7 @@ fn q4nx(dtype: DType, bytes: &[u8], k: usize, row: usize, b: usize) -> Block32 {
     }
 }
 
-/// Superblock `b` of row `row` of a matrix `[_, k]`, of a format that integer kernels take by 256 columns.
+/// Superblock `b` of row `row` of a matrix `[_, k]`, in a format that integer kernels process by 256 columns.
 pub(super) fn block256(
     dtype: DType,
     bytes: &[u8],

@@ -143,7 +143,7 @@ unsafe fn unpack<const R: usize, const N: usize>(
 }
 
 /// Elements of a transposed block, rows of `k` 0 to 3 and 4 to 7, in the order that
-/// [`unpack_transposed`] wants: pairs of rows, of each pair half the columns, then the others.
+/// [`unpack_transposed`] needs: pairs of rows, of each pair half the columns, then the others.
 const TRANSPOSED: [[u16; BLOCK_ELEMENTS / 2]; 2] = {
     let mut order = [[0; BLOCK_ELEMENTS / 2]; 2];
     let mut at = 0;
@@ -266,7 +266,7 @@ unsafe fn tile<const R: usize, const N: usize>(
     }
 }
 
-/// Whether an element is too small to be tame, or zero. One that is not a number may hide others.
+/// Whether an element is too small to be tame, or zero. A NaN may hide others.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn may_have_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
@@ -286,11 +286,11 @@ fn may_have_small<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
     _mm512_cmp_ps_mask::<_CMP_NGE_UQ>(least, bound) != 0
 }
 
-/// Whether an element may not be a number: infinite ones count too.
+/// Whether an element may be NaN; infinite ones count too.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn may_have_nan<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
-    // Zero times what is finite is zero. Independent sums, and no chain of masks.
+    // Zero times a finite number is zero. The sums are independent, without a chain of masks.
     let zero = _mm512_setzero_ps();
     let mut found = [zero; 4];
     for (i, &sum) in sums.as_flattened().iter().enumerate() {
@@ -303,7 +303,7 @@ fn may_have_nan<const R: usize>(sums: &[[__m512; R]; BLOCK]) -> bool {
     _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(low, high) != 0
 }
 
-/// Whether an element of C is not zero and too small to be tame.
+/// Whether an element of C is nonzero and too small to be tame.
 ///
 /// # Safety
 /// `c` are blocks.

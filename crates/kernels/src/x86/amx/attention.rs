@@ -1,11 +1,11 @@
 //! Attention's two products on a cache of bf16, in tiles.
 //!
-//! Queries, scaled, and weights are rounded to bf16; keys and values are what the cache holds, sums f32. Any number of rows takes tiles, so a
-//! row's bits do not depend on those beside it: a score is summed by groups of 32 dimensions, an output by tiles of 16 positions, and positions that
-//! a row does not see add zero. (A sum below the least normal number becomes zero there.)
+//! Scaled queries and weights are rounded to bf16; keys and values are the cache's elements, sums f32. Any number of rows uses tiles, so a
+//! row's bits do not depend on the rows beside it. A score is summed by groups of 32 dimensions, an output by tiles of 16 positions.
+//! Positions that a row does not see add zero. (A sum below the smallest normal number becomes zero.)
 //!
-//! B's tile has a line for two rows of the product: of keys two dimensions of sixteen positions, of values two positions of sixteen
-//! dimensions. `unpack_k` and `unpack_v` lay them out so, 32 · `padded_dim` bytes a tile of the cache.
+//! B's tile has a line for two rows of the product: for keys two dimensions of sixteen positions, for values two positions of
+//! sixteen dimensions. `unpack_k` and `unpack_v` produce this layout, 32 · `padded_dim` bytes a tile of the cache.
 
 use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TOKENS_1,
@@ -59,7 +59,7 @@ pub(crate) unsafe fn queries(shape: &TileShape, q: &mut [f32]) {
         row[shape.head_dim..].fill(0.0);
         let at = row.as_mut_ptr();
         for i in 0..shape.padded_dim / 16 {
-            // SAFETY: sixteen numbers of the row; what is written lies before the next that are read.
+            // SAFETY: sixteen numbers of the row; the bytes written lie before the next ones that are read.
             unsafe {
                 let rounded = round(_mm512_loadu_ps(at.add(16 * i)));
                 _mm256_storeu_si256(at.cast::<u8>().add(32 * i).cast(), rounded);
@@ -124,7 +124,7 @@ pub(crate) unsafe fn unpack_v(shape: &TileShape, tile: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Rows that are multiplied side by side, two registers of them, and which those are.
+/// Pairs of registers of rows multiplied side by side: the first row, and the number of rows in each register.
 fn blocks_of_rows(n_rows: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..n_rows).step_by(2 * TILE_ROWS).map(move |first| {
         let n_first = (n_rows - first).min(TILE_ROWS);
@@ -133,7 +133,7 @@ fn blocks_of_rows(n_rows: usize) -> impl Iterator<Item = (usize, usize, usize)> 
     })
 }
 
-/// Where the four registers of sums lie in memory.
+/// Where the four registers of sums are in memory.
 struct SumOffsets {
     at: *mut u8,
     stride: usize,
@@ -187,7 +187,7 @@ impl SumOffsets {
     /// Adds the products of rows `x`, `x_stride` bytes apart, with lines of one or two tiles, `stride` bytes apart.
     ///
     /// # Safety
-    /// As [`SumOffsets::load`], for what is read.
+    /// As [`SumOffsets::load`], for the memory that is read.
     #[inline(always)]
     unsafe fn add<U: TileUnit>(
         &self,
@@ -223,7 +223,7 @@ pub(crate) unsafe fn qk<U: TileUnit>(task: QkTask<'_>) {
     let mut unit = U::new();
     let shape = task.shape;
     let n_pairs = shape.padded_dim / 2;
-    // A shorter last group has shapes of its own.
+    // A shorter last group needs other shapes.
     let whole = n_pairs / GROUP_PAIRS * GROUP_PAIRS;
     let q_stride = shape.padded_dim * size_of::<f32>();
     let (queries, scores) = (task.q.as_ptr().cast::<u8>(), task.scores.as_mut_ptr());
@@ -271,7 +271,7 @@ pub(crate) unsafe fn qk<U: TileUnit>(task: QkTask<'_>) {
     unsafe { unit.release() };
 }
 
-/// Lines of a tile of values of which some positions may be anything.
+/// Lines of a tile of values in which some positions may be anything.
 #[repr(C, align(64))]
 struct TileMask([[u32; 16]; TILE_PAIRS]);
 

@@ -1,7 +1,7 @@
 //! BF16 and F16 weights in tiles of bf16, and the same arithmetic in vectors for a few tokens.
 //!
 //! Activations are rounded to bf16. An F16 weight is the sum of two bf16 numbers, exactly: the upper bits of its significand and the lower
-//! ones, each a plane of the panel. (Of an infinite one the lower part is NaN.)
+//! ones, each a plane of the panel. (For an infinite weight the lower part is NaN.)
 
 use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TOKENS_1,
@@ -14,7 +14,7 @@ use crate::matmul::panel::{
 use crate::x86::avx512::float::{BF16, F16, each_vector, widen};
 use std::arch::x86_64::*;
 
-/// Pairs of columns in a tile: what is summed before anything is added to the accumulators.
+/// Pairs of columns in a tile, which are summed before anything is added to the accumulators.
 const GROUP_PAIRS: usize = TILE_ROW_BYTES / 4;
 
 macro_rules! functions_of_format {
@@ -118,7 +118,7 @@ unsafe fn pack<const FORMAT: u8>(args: &PackArgs) {
 unsafe fn tile<U: TileUnit, const PLANES: usize>(args: &TileArgs) {
     let mut unit = U::new();
     let n_pairs = args.k.div_ceil(2);
-    // A shorter last group has shapes of its own.
+    // A shorter last group needs other shapes.
     let whole = n_pairs / GROUP_PAIRS * GROUP_PAIRS;
     for (from, to, group) in [(0, whole, GROUP_PAIRS), (whole, n_pairs, n_pairs - whole)] {
         let mut shapes = None;
@@ -243,8 +243,8 @@ unsafe fn multiply<U: TileUnit, const PLANES: usize>(
 /// Sums of a group: of even and of odd columns, in each plane, for each token.
 type GroupSums<const PLANES: usize, const T: usize> = [[[__m512; 2]; PLANES]; T];
 
-/// The unit's arithmetic in vectors: for at most `T` tokens from `first`. (Sums below the least normal number are kept, where the unit gives
-/// zero.)
+/// The unit's arithmetic in vectors: for at most `T` tokens from `first`. (Sums below the smallest normal number are kept, where the unit
+/// gives zero.)
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`], for `n_tokens` of its tokens.

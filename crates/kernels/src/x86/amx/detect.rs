@@ -16,9 +16,9 @@ pub(crate) enum AmxUnavailable {
     NoInstructions,
     /// The system does not save the registers of tiles (XCR0).
     NotEnabled,
-    /// The system was asked and refused, with this error number.
+    /// The system refused the request with this error number.
     Refused(i32),
-    /// There is no code that asks this system.
+    /// There is no code to request it from this system.
     #[cfg(not(target_os = "linux"))]
     UnknownSystem,
     /// Registers have other sizes than these kernels are written for.
@@ -86,7 +86,7 @@ fn instructions() -> Result<(), AmxUnavailable> {
     if __cpuid(1).ecx & OSXSAVE == 0 || unsafe { xcr0() } & TILE_STATE != TILE_STATE {
         return Err(AmxUnavailable::NotEnabled);
     }
-    // Leaf 1DH describes palette 1: bytes of a register, of a row, registers, rows. Leaf 1EH: rows and bytes that a product takes.
+    // Leaf 1DH describes palette 1: bytes of a register, of a row, registers, rows. Leaf 1EH: rows and bytes of a product.
     let (palette, products) = (__cpuid_count(0x1D, 1), __cpuid_count(0x1E, 0));
     let found = [
         palette.eax >> 16,

@@ -1,8 +1,8 @@
-//! The tile unit in plain code: what the processor's own is tested against, and what the kernels are tested with where there is none.
+//! The tile unit in plain code. Tests compare the processor's own unit with it, and run the kernels on it where there is none.
 
 use super::unit::{Shapes, TILE_ROW_BYTES, TILE_ROWS, TILES, TileUnit};
 
-/// The products that kernels take.
+/// The products that kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TileProduct {
     /// `TDPBSUD`.
@@ -71,7 +71,7 @@ impl EmulatedUnit {
         }
     }
 
-    /// Adds to each element of C what a row of A and a column of B give, a lane of 4 bytes of each at a time.
+    /// Adds to each element of C the product of a row of A and a column of B, a lane of 4 bytes of each at a time.
     fn dot<T: Copy + Default>(
         &mut self,
         [c, a, b]: [usize; 3],
@@ -101,7 +101,7 @@ impl EmulatedUnit {
                 *sum = found.to_le_bytes();
             }
         }
-        // What lies beyond a register's shape is zeroed.
+        // Rows beyond a register's shape are zeroed.
         self.tiles[c][rows..].fill([0; TILE_ROW_BYTES]);
     }
 }

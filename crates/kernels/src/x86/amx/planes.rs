@@ -1,7 +1,7 @@
 //! The k-quants: levels times integer scales, as two planes of signed bytes that need no scale within a superblock.
 //!
 //! A product `v` of level and scale is at most 32 · 128 in magnitude. It becomes `64·h + l` with `l` in −32…31 and `h` in −64…64, and
-//! Σ v·q is `64 · Σ h·q + Σ l·q`: two sums over all of a superblock, exact as the one they make.
+//! Σ v·q is `64 · Σ h·q + Σ l·q`: two sums over the whole superblock, as exact as the single sum.
 
 use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TileUnit,
@@ -52,7 +52,7 @@ const fn layout(from: PanelLayout) -> PanelLayout {
     }
 }
 
-/// Where AVX-512's panel of one superblock lies meanwhile.
+/// AVX-512's panel of one superblock, as an intermediate.
 #[repr(align(64))]
 struct SuperblockPanel(MaybeUninit<[u8; MOST_LINES * LINE_BYTES]>);
 
@@ -153,7 +153,7 @@ tile_of_layout!(
 /// Sums of a tile of tokens with a plane of a panel.
 type PlaneTotals = [[i32; PANEL_ROWS]; TILE_ROWS];
 
-/// Those of both planes of each panel.
+/// Totals of both planes of each panel.
 #[repr(align(64))]
 struct PlaneSums([[PlaneTotals; 2]; GROUP_PANELS]);
 
@@ -180,7 +180,7 @@ unsafe fn tile_all<U: TileUnit, const SUB: usize, const MIN: bool>(
                 multiply(&mut unit, args, x, panel, &mut sums);
                 for p in 0..args.n_panels {
                     let lines = panel.add(p * args.panel_stride + 2 * PLANE_LINES * LINE_BYTES);
-                    // `add_superblock` counts from the scales, which planes have no more.
+                    // `add_superblock` counts from the scales, which planes do not have.
                     let tail = lines.wrapping_sub(256 / SUB * LINE_BYTES);
                     let [high, low] = &sums.0[p];
                     for (t, (high, low)) in high.iter().zip(low).enumerate().take(n_tokens) {

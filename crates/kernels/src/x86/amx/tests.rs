@@ -1,4 +1,4 @@
-//! The emulated unit against what Intel's reference says, and the shapes.
+//! The emulated unit against Intel's reference, and the shapes.
 
 #[cfg(target_os = "linux")]
 mod trap;
@@ -46,7 +46,7 @@ fn products_of_pairs_add_even_and_odd_columns_apart() {
     x[1][..4].copy_from_slice(&[4096.0, 1.0, 1.0, 1.0]);
     w[5][..4].copy_from_slice(&[4096.0, 1.0, 1.0, 1.0]);
     let found = product(&x, &w, &[[0.5; 16]; 2]);
-    // 2²⁴ + 2 is a number; half of one beside it is not.
+    // 2²⁴ + 2 is representable; half of one beside it is not.
     assert_eq!(found[1][5], 16_777_218.0);
     assert_eq!(found[0], [0.5; 16]);
     assert_eq!(found[1][4], 0.5);

@@ -30,7 +30,7 @@ pub(crate) const WEIGHTS_0: usize = 6;
 /// Other weights.
 pub(crate) const WEIGHTS_1: usize = 7;
 
-/// Shapes of the registers (palette 1): what `LDTILECFG` reads.
+/// Shapes of the registers (palette 1), as `LDTILECFG` reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Shapes {
@@ -75,13 +75,13 @@ impl Shapes {
     }
 }
 
-/// What multiplies tiles. Registers are numbered by const parameters, because instructions name them.
+/// A unit that multiplies tiles. Registers are numbered by const parameters, because instructions name them.
 ///
 /// # Safety
 /// Every function needs the unit's instructions, and all but the first two shapes that were set and not released; registers that take part
 /// in a product have the shapes that [`Shapes::new`] gives them.
 pub(crate) trait TileUnit {
-    /// A unit of no shapes.
+    /// A unit without shapes.
     fn new() -> Self;
 
     /// Sets all shapes, which zeroes all registers.
@@ -103,19 +103,19 @@ pub(crate) trait TileUnit {
     /// `4j..4j + 4` of sixteen rows of weights, four each.
     unsafe fn dot_signed_unsigned<const C: usize, const A: usize, const B: usize>(&mut self);
 
-    /// The same of signed with signed bytes (`TDPBSSD`).
+    /// The same for signed with signed bytes (`TDPBSSD`).
     unsafe fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
 
-    /// The same of bf16, two in place of four, in f32 (`TDPBF16PS`): products of the even columns and of the odd ones are each summed
-    /// by fused multiply-adds from zero, their sum is added to C. Subnormal numbers are taken, and given, for zero.
+    /// The same for bf16, two in place of four, in f32 (`TDPBF16PS`). Fused multiply-adds from zero sum the products of the even
+    /// columns, and those of the odd ones; their sum is added to C. Subnormal inputs and results count as zero.
     unsafe fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self);
 }
 
 /// The processor's own unit.
 pub(crate) struct Amx;
 
-// The compiler knows no tile registers where AMX is not enabled for a function: nothing but these blocks uses them, and volatile blocks keep
-// their order.
+// The compiler knows no tile registers where AMX is not enabled for a function. Only these blocks use them, and volatile blocks keep their
+// order.
 impl TileUnit for Amx {
     #[inline(always)]
     fn new() -> Amx {

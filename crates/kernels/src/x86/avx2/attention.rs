@@ -144,7 +144,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
                 }
             }
             row += n;
-            // Later rows ask for what is already here rather than twice for what is to come.
+            // Later rows prefetch the present tile again rather than the next tile twice.
             ahead = tile;
         }
     }

@@ -1,7 +1,7 @@
 //! Formats of 32-column blocks: levels and scales of eight rows.
 //!
-//! Four- and five-bit formats have unsigned levels; those without minimums stand for `level − offset`. The others have signed bytes.
-//! IQ4_XS is IQ4_NL in superblocks of eight blocks, which share the number that their scales are multiples of.
+//! Four- and five-bit formats have unsigned levels; those without minimums represent `level − offset`. The others have signed bytes.
+//! IQ4_XS is IQ4_NL in superblocks of eight blocks, whose scales are multiples of one shared number.
 
 use super::lines::{HALF_ROWS, field, load_f16, load_rows, load_u32, widen_f16};
 use crate::matmul::ahead::lines_a_step;
@@ -29,7 +29,7 @@ pub(in crate::x86) const fn is_signed(format: u8) -> bool {
     matches!(format, Q8_0 | Q8_1 | IQ4_NL | IQ4_XS)
 }
 
-/// What is taken away from each unsigned level.
+/// The offset subtracted from each unsigned level.
 pub(in crate::x86) const fn offset(format: u8) -> i32 {
     match format {
         Q4_0 => 8,
@@ -59,7 +59,7 @@ const fn blocks_a_superblock(format: u8) -> usize {
     dtype(format).block_elems() / 32
 }
 
-/// Bytes that 32 columns of a row take.
+/// Bytes of 32 columns of a row.
 pub(in crate::x86) const fn bytes_a_block(format: u8) -> usize {
     dtype(format).block_bytes() / blocks_a_superblock(format)
 }
@@ -252,7 +252,7 @@ fn transpose(rows: [__m256i; HALF_ROWS]) -> [__m256i; 8] {
     })
 }
 
-/// Half of what the E8M0 exponent of each row means.
+/// Half the value of each row's E8M0 exponent.
 ///
 /// # Safety
 /// Eight rows, `stride` bytes apart, have a readable byte.
@@ -265,7 +265,7 @@ unsafe fn half_exponents(first: *const u8, stride: usize) -> __m256 {
     half_powers(unsafe { _mm256_loadu_si256(e.as_ptr().cast()) })
 }
 
-/// Half of what E8M0 exponents mean: 2^(e − 128), subnormal for the first two.
+/// Half the values of E8M0 exponents: 2^(e − 128), subnormal for the first two.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn half_powers(e: __m256i) -> __m256 {
@@ -288,8 +288,8 @@ unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m256 {
     times_six_bits(with_d, lower, _mm256_set1_epi32(j as i32))
 }
 
-/// IQ4_XS: d times the six-bit scale of block `j`, 32 taken away. `with_d`: the f16 with the upper two bits of all blocks above it,
-/// `lower`: the lower four bits of each.
+/// IQ4_XS: d times the six-bit scale of block `j`, minus 32. `with_d` is the f16 with the upper two bits of all blocks above it,
+/// `lower` the lower four bits of each.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn times_six_bits(with_d: __m256i, lower: __m256i, j: __m256i) -> __m256 {

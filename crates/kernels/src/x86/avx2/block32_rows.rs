@@ -1,7 +1,7 @@
 //! Formats of 32-column blocks times one token, row by row: lanes are columns.
 //!
-//! Two blocks of four rows are eight vectors of products, whose sums are turned so that a half is a block and an element of it a row.
-//! Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
+//! Two blocks of four rows are eight vectors of products. Their sums are transposed so that a half is a block and each of its
+//! elements a row. Whole-number sums are exact, so the sums of a row receive the same bits as from the tile.
 
 use super::block32_lines::*;
 use super::lines::widen_f16;
@@ -17,7 +17,7 @@ const MOST: usize = 2;
 /// Blocks of four rows before the next four: their activations stay in the nearest cache and leave room for the weights.
 const SEGMENT: usize = 256;
 
-/// Blocks whose bytes are fetched together: they fill cache lines, or are a superblock.
+/// Blocks whose bytes are fetched together: they fill cache lines, or form a superblock.
 const fn blocks_a_step(format: u8) -> usize {
     match format {
         IQ4_XS => 8,

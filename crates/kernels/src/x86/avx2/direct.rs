@@ -50,7 +50,7 @@ pub(in crate::x86) unsafe fn through_panel(
     let most = layout.chunk_k();
     for first in (0..args.source.k).step_by(most) {
         let k = most.min(args.source.k - first);
-        // SAFETY: forwarded, for a part of the columns; the panel is long enough for any layout's and starts on a cache line; one
+        // SAFETY: forwarded, for a part of the columns; the panel is long enough for any layout and starts on a cache line; one
         // panel's accumulators are those of a direct function.
         unsafe {
             pack(&PackArgs {

@@ -1,7 +1,7 @@
 //! Plain numbers with a lane for each column: f32, f16 and bf16 as f32.
 //!
-//! A row of such weights is already a run of vectors, so one token reads it once, in order, and turns nothing. Eight sums of a row are
-//! added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
+//! A row of such weights is already a run of vectors, so one token reads it once, in order, and transposes nothing. Eight sums of a
+//! row are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
 #![expect(
     clippy::needless_range_loop,
@@ -22,7 +22,7 @@ const F32: u8 = 0;
 const F16: u8 = 1;
 const BF16: u8 = 2;
 
-/// Rows that are summed side by side: what [`sums_of_four`] adds up.
+/// Rows summed side by side, which [`sums_of_four`] adds up.
 const ROWS: usize = STREAMS;
 
 /// Most tokens of a register tile: twelve sums, a vector of each token's activations and one of weights fill the registers.
@@ -96,7 +96,7 @@ unsafe fn weights<const FORMAT: u8>(at: *const u8) -> __m256 {
     }
 }
 
-/// The last columns of a row, fewer than a vector, with zeros behind.
+/// The last columns of a row, fewer than a vector, padded with zeros.
 #[repr(align(32))]
 struct LastColumns([u8; VECTOR * size_of::<f32>()]);
 
@@ -112,7 +112,7 @@ impl LastColumns {
     }
 }
 
-/// The sum of the lanes of each of four vectors. What a vector gives does not depend on its place.
+/// The sum of the lanes of each of four vectors. A vector's sum does not depend on its place.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sums_of_four([a, b, c, d]: [__m256; ROWS]) -> __m128 {
@@ -164,7 +164,7 @@ unsafe fn rows_fetched<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     }
 }
 
-/// The sums of a chunk of `k` columns of four rows, with what is behind it fetched meanwhile.
+/// The sums of a chunk of `k` columns of four rows; meanwhile prefetches the bytes after it.
 ///
 /// # Safety
 /// As [`rows`].
@@ -211,8 +211,8 @@ unsafe fn row_sums<const FORMAT: u8, const SECOND: bool>(
     sums_of_four(sums)
 }
 
-/// A panel has a run of vectors for each four rows: so what a pass reads has no gaps, and does not compete for the same sets of the
-/// nearest cache.
+/// A panel has a run of vectors for each four rows. The reads of a pass therefore have no gaps, and do not compete for the same
+/// sets of the nearest cache.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::PackFn`].
@@ -309,7 +309,7 @@ struct RowBlock {
     row_stride: usize,
     /// Columns.
     k: usize,
-    /// Whether rows have zeros behind the last column, to the end of its vector.
+    /// Whether rows are padded with zeros after the last column, to the end of its vector.
     is_padded: bool,
 }
 
@@ -329,7 +329,7 @@ impl RowBlock {
     }
 }
 
-/// What a block is multiplied with.
+/// The tokens that a block is multiplied by.
 struct BlockTokens {
     /// First token, first column.
     x: *const u8,

@@ -27,11 +27,11 @@ pub(crate) trait Unpack {
     const DTYPE: DType;
     /// Scales of 32 columns: 1 or 2.
     const SCALES: usize;
-    /// What is taken away from each byte to get its level; 0: bytes are magnitudes, with signs beside them.
+    /// Subtracted from each byte to get its level. If it is 0, bytes are magnitudes with separate signs.
     const OFFSET: u8;
     /// Largest byte.
     const LARGEST: u8;
-    /// What eight rows' scales of a block have in common.
+    /// The common part of eight rows' scales of a block.
     type Header: Copy;
 
     /// Reads it.
@@ -40,7 +40,7 @@ pub(crate) trait Unpack {
     /// The CPU has AVX2 and F16C; `block` reaches a block in eight rows, `stride` bytes apart.
     unsafe fn header(block: *const u8, stride: usize) -> Self::Header;
 
-    /// The scales of columns `32j..32j + 32` in eight rows, a lane each. A format with one scale gives it twice.
+    /// The scales of columns `32j..32j + 32` in eight rows, a lane each. A format with one scale returns it twice.
     ///
     /// # Safety
     /// As [`Unpack::header`], which gave `header`; the block has these columns.
@@ -68,7 +68,7 @@ pub(crate) struct BlockLevels {
 }
 
 impl BlockLevels {
-    /// Of a format with an offset.
+    /// Levels of a format with an offset.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn unsigned(bytes: __m256i) -> BlockLevels {
@@ -78,7 +78,7 @@ impl BlockLevels {
         }
     }
 
-    /// Σ byte·q of two neighbours in each i16, with the signs of levels; what the offset of `F` adds is in it.
+    /// Σ byte·q of two neighbours in each i16, with the signs of levels. The contribution of the offset of `F` is included.
     ///
     /// Pairs of products fit: 2 · 127 · 127.
     #[inline]
@@ -151,7 +151,7 @@ pub(crate) unsafe fn pack<F: Unpack, const OFFSET: u8>(args: &PackArgs) {
     }
 }
 
-/// The layout of a format with so many scales for 32 columns.
+/// The layout of a format with that many scales for 32 columns.
 pub(crate) const fn layout(scales: usize) -> PanelLayout {
     if scales == 1 {
         PanelLayout::Block32
@@ -229,8 +229,8 @@ pub(crate) unsafe fn one_or_few<F: Unpack, const OFFSET: u8>(args: &DirectArgs, 
     }
 }
 
-/// One token: lanes are columns until the whole-number sums of a block are turned so that a lane is a row; those are exact, and
-/// what is added to the accumulators is bit for bit what the tiles add.
+/// One token: lanes are columns until the whole-number sums of a block are transposed so that a lane is a row. Those sums are
+/// exact, so the accumulators receive the same bits as from the tiles.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`], with one token.
@@ -276,7 +276,7 @@ unsafe fn direct_row<F: Unpack>(args: &DirectArgs) {
 unsafe fn sums<F: Unpack>(block: *const u8, stride: usize, j: usize, x: &X32) -> [__m256i; 2] {
     let zero = _mm256_setzero_si256();
     let mut rows = [zero; HALF_ROWS];
-    // A loop and no closure: what is called in it has to become part of it.
+    // A loop and no closure: calls in it must be inlined into it.
     for (r, products) in rows.iter_mut().enumerate() {
         // SAFETY: forwarded.
         let pairs = unsafe {
@@ -298,7 +298,7 @@ unsafe fn sums<F: Unpack>(block: *const u8, stride: usize, j: usize, x: &X32) ->
     if F::OFFSET == 0 {
         return sums;
     }
-    // −128 · Σ q is a multiple of what the offset takes away.
+    // −128 · Σ q is a multiple of the offset's contribution.
     let offset = i32::from(F::OFFSET);
     let (first, second) = if F::SCALES == 1 {
         (x.offset::<1>(0), 0)

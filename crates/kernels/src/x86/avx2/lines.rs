@@ -8,8 +8,8 @@ pub(in crate::x86) const HALF_ROWS: usize = 8;
 /// Bytes of half a panel line.
 pub(in crate::x86) const HALF_LINE: usize = 32;
 
-/// Loads 16 bytes of each of 8 rows, `stride` bytes apart, and turns them so that lane `r` of vector
-/// `i` holds bytes `4i..4i + 4` of row `r`.
+/// Loads 16 bytes of each of 8 rows, `stride` bytes apart, and transposes them so that lane `r` of
+/// vector `i` holds bytes `4i..4i + 4` of row `r`.
 ///
 /// # Safety
 /// All eight rows have 16 readable bytes.
@@ -86,7 +86,7 @@ pub(in crate::x86) fn widen_f16(v: __m256i) -> __m256 {
     _mm256_cvtph_ps(_mm256_castsi256_si128(packed))
 }
 
-/// `(v >> SHIFT) & mask` on bytes; `mask` must drop what the shift carries over from neighbours.
+/// `(v >> SHIFT) & mask` on bytes; `mask` must drop the bits that the shift carries over from neighbours.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) fn field<const SHIFT: i32>(v: __m256i, mask: i8) -> __m256i {

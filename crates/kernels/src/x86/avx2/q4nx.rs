@@ -13,7 +13,7 @@ const GROUPS: usize = 8;
 const GROUP_BYTES: usize = 64;
 /// Where a tile's offsets start.
 const OFFSETS: usize = 512;
-/// Where a tile's nibbles start, and bytes of those of 16 rows.
+/// Where a tile's nibbles start, and the bytes of 16 rows of them.
 const NIBBLES: usize = 1024;
 const HALF_BYTES: usize = 2048;
 /// Cache lines of a panel's share of a group.
@@ -79,7 +79,7 @@ unsafe fn pack<const IS_ZERO_POINT: bool>(args: &PackArgs) {
     }
 }
 
-/// One token: what [`pack`] would store is multiplied at once. A group's sums stay in i16: 8 · 2 · 15 · 127 is below 2¹⁵.
+/// One token: multiplies at once the values that [`pack`] would store. A group's sums stay in i16: 8 · 2 · 15 · 127 is below 2¹⁵.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`], with one token.

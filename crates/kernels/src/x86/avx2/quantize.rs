@@ -81,7 +81,7 @@ unsafe fn to_x256(x: &[f32], row: &mut [u8]) {
             _mm256_unpacklo_epi32(even, odd),
             _mm256_unpackhi_epi32(even, odd),
         );
-        // SAFETY: the arrays are as long as what is stored.
+        // SAFETY: the arrays are as long as the vectors stored.
         unsafe {
             let offsets = record.offset_32.as_mut_ptr();
             let first = _mm256_permute2x128_si256::<0x20>(low, high);
@@ -123,7 +123,7 @@ fn largest(x: &[f32]) -> f32 {
     for (i, eight) in x.chunks_exact(8).enumerate() {
         // SAFETY: eight numbers.
         let v = unsafe { load(eight, 0) };
-        // The second operand is the result where one is NaN: NaN counts as nothing.
+        // The second operand is the result if one is NaN: NaN is ignored.
         most[i % 4] = _mm256_max_ps(_mm256_andnot_ps(sign, v), most[i % 4]);
     }
     let [a, b, c, d] = most;

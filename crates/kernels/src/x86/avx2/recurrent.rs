@@ -53,7 +53,7 @@ fn fade(tile: &mut [f32], token: &ChannelToken<'_>, out: &mut [f32; LANES]) {
 /// The tile has [`LANES`] elements for each of a key and of as long a query.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn correct(tile: &mut [f32], token: &FadeToken<'_>, strength: f32, out: &mut [f32; LANES]) {
-    // The halves of a block share nothing but the token.
+    // The halves of a block share only the token.
     for half in [0, 8] {
         // SAFETY: by this function's contract; a half is 8 of the `LANES` elements of a row.
         unsafe {
@@ -82,7 +82,7 @@ unsafe fn absorb(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]
     }
 }
 
-/// What a half of a block holds at a token's key.
+/// The contents of a half of a block at a token's key.
 ///
 /// # Safety
 /// As [`correct`]; `tile` points to the half's first element.
@@ -110,7 +110,7 @@ unsafe fn seen(tile: *const f32, k: &[f32]) -> __m256 {
     add_up(sums)
 }
 
-/// A half of a block fades, takes `v` at a token's key, and is read at its query.
+/// Decays a half of a block, adds `v` at a token's key, and reads it at its query.
 ///
 /// # Safety
 /// As [`seen`].
@@ -159,7 +159,7 @@ unsafe fn revise(tile: &mut [f32], token: &RuleToken<'_>, out: &mut [f32; LANES]
     }
 }
 
-/// A half of a block fades row by row, takes what was read of it and the values, and is read at the query.
+/// Decays a half of a block row by row, adds the values read from it and the token's values, and reads it at the query.
 ///
 /// # Safety
 /// As [`revise`]; `tile` points to its first element.

@@ -10,7 +10,7 @@ pub(in crate::x86) fn sum_i32(rows: [__m256i; 8]) -> __m256i {
     _mm256_add_epi32(low, high)
 }
 
-/// Lane `r` is the sum of the i16 lanes of vector `r`, of which any four must add up to an i16.
+/// Lane `r` is the sum of the i16 lanes of vector `r`. The sum of any four of them must fit an i16.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in crate::x86) fn sum_i16(rows: [__m256i; 8]) -> __m256i {

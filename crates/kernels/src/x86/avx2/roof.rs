@@ -1,4 +1,4 @@
-//! Loops whose speed is a roof; see [`crate::roof`].
+//! Loops whose speed is a limit of the machine; see [`crate::roof`].
 
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};

@@ -112,8 +112,8 @@ fn pairs(v: __m256i) -> [__m256i; 2] {
     ]
 }
 
-/// The header that Q4_K and Q5_K share: six-bit scales and minimums, the low four whole, the upper four
-/// split between the third word and the top bits of the first two.
+/// The header that Q4_K and Q5_K share: six-bit scales and minimums. The low four are whole; the upper
+/// four are split between the third word and the top bits of the first two.
 ///
 /// # Safety
 /// `block` reaches eight rows; `unit` is half a unit of [`PanelLayout::Super32Min`].

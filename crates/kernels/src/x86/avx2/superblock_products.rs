@@ -27,7 +27,7 @@ pub(super) const fn block_bytes(format: u8) -> usize {
 
 /// Scales of the groups of 32 columns of two superblocks, twice each, as i16.
 ///
-/// They are in memory, since a load that repeats them all over a vector takes none of the ports that multiply, as a shuffle would.
+/// They are in memory, since a broadcasting load uses none of the ports that multiply, as a shuffle would.
 pub(super) struct GroupScales([__m256i; 2]);
 
 impl GroupScales {
@@ -41,9 +41,9 @@ impl GroupScales {
         ])
     }
 
-    /// The scale of a group of the superblock in half `half`, all over a vector.
+    /// The scale of a group of the superblock in half `half`, broadcast to a vector.
     ///
-    /// The instruction itself: the compiler would take the scale from the register that it still has, with a shuffle.
+    /// It is the instruction itself: the compiler would take the scale from the register that still holds it, with a shuffle.
     ///
     /// # Safety
     /// `half` is below 2, `group` below 8.
@@ -123,7 +123,7 @@ pub(super) unsafe fn six_bit_products(block: *const u8, elements: &Elements, x: 
     // SAFETY: fields are where ggml's `block_q6_K` has them.
     unsafe {
         let scales = _mm_loadu_si128(block.add(192).cast());
-        // What the elements' offset of 32 takes away.
+        // Subtracts the contribution of the elements' offset of 32.
         let column_sums = _mm256_loadu_si256(x.sums_16.as_ptr().cast());
         let offset = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), column_sums);
         let mut sum = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(offset));
@@ -170,7 +170,7 @@ pub(super) unsafe fn three_bit_products(
         let upper = _mm_slli_epi32::<4>(_mm_and_si128(upper, _mm_set1_epi8(3)));
         let six = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(0x0F)), upper);
         let scales = _mm_sub_epi8(six, _mm_set1_epi8(32));
-        // What the levels' offset of 4 takes away.
+        // Subtracts the contribution of the levels' offset of 4.
         let column_sums = _mm256_loadu_si256(x.sums_16.as_ptr().cast());
         let offset = _mm256_madd_epi16(_mm256_cvtepi8_epi16(scales), column_sums);
         let mut sum = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<2>(offset));
@@ -247,7 +247,7 @@ impl Elements {
         Elements(orders)
     };
 
-    /// Hidden from the compiler, which makes two shuffles of each one that it knows.
+    /// Hidden from the compiler, which turns each shuffle with known contents into two.
     #[inline]
     pub(super) fn hidden() -> &'static Elements {
         black_box(&Elements::ALL)

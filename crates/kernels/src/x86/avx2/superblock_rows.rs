@@ -1,8 +1,8 @@
 //! The k-quants times one token, row by row: lanes are columns.
 //!
 //! Unpacking a superblock for eight rows at a time costs more than one token's products. Here four rows are read side by side, each in
-//! order, and only the whole-number sums of a superblock are turned so that an element is a row: they are exact, so their order does not
-//! matter, and what is added to the sums of a row is bit for bit what the tile adds.
+//! order, and only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their
+//! order does not matter, and the sums of a row receive the same bits as from the tile.
 
 use super::lines::widen_f16;
 use super::reduce::{add_elements, add_halves, first_elements};
@@ -117,7 +117,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize, const SECOND: bool>(
         let rows = [row(at[0]), row(at[1]), row(at[2]), row(at[3])];
         (rows, scales_of_x::<N>(x))
     };
-    // A half is a superblock, an element of it a row.
+    // A half is a superblock, each of its elements a row.
     let sums = _mm256_cvtepi32_ps(add_elements(rows.map(|row| row[0])));
     let minimums = _mm256_cvtepi32_ps(add_elements(rows.map(|row| row[1])));
     let headers = first_elements(rows.map(|row| row[2]));
@@ -225,7 +225,7 @@ fn add_superblocks<const N: usize, const PARTS: usize>(
     acc
 }
 
-/// The vectors of `N` superblocks, the others zero.
+/// The vectors of `N` superblocks; the others are zero.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn each_of<const N: usize>(of: impl Fn(usize) -> __m256i) -> [__m256i; MOST] {
@@ -250,7 +250,7 @@ unsafe fn scales_of_x<const N: usize>(x: *const X256) -> __m256 {
     _mm256_set_m128(of(1), of(0))
 }
 
-/// The f16 `from` bytes behind the start of `N` superblocks of four rows: a half is a superblock, an element of it a row.
+/// The f16 at byte `from` of `N` superblocks of four rows: a half is a superblock, each of its elements a row.
 ///
 /// # Safety
 /// They are readable.

@@ -1,7 +1,7 @@
 //! Tiles over panels of 256-column superblocks with integer scales.
 //!
-//! Products of levels are added in i16 for as many lines as fit below 2¹⁵ (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127,
-//! 2 · 2 · 63 · 127, and of two and three bits those of a scale), then multiplied with their scale and added in i32.
+//! Products of levels are added in i16 for as many lines as fit below 2¹⁵ (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127, 2 · 2 ·
+//! 63 · 127, and for two and three bits the lines of a scale). Then they are multiplied with their scale and added in i32.
 
 #![expect(
     clippy::needless_range_loop,
@@ -54,7 +54,7 @@ tile_of_format!(
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns; `OFFSET` is taken away from each level, or if it
+/// As the tiles, with `T` tokens from `t` and panel `p`, a scale for each `SUB` columns; `OFFSET` is subtracted from each level, or if it
 /// is zero there are minimums.
 #[inline]
 #[target_feature(enable = "avx2,fma")]

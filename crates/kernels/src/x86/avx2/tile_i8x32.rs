@@ -1,7 +1,7 @@
-//! Tiles over panels of 32-column blocks of levels that have seven bits at most.
+//! Tiles over panels of 32-column blocks whose levels have at most seven bits.
 //!
 //! Without a dot-product instruction, pairs of products of unsigned levels are added in i16 for as many lines as fit below 2¹⁵
-//! (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127, 2 · 127 · 127), and those in i32.
+//! (`RUN`: 8 · 2 · 15 · 127, 4 · 2 · 31 · 127, 2 · 127 · 127). Those sums are added in i32.
 
 #![expect(
     clippy::needless_range_loop,
@@ -13,7 +13,7 @@ use crate::matmul::PanelLayout;
 use crate::matmul::panel::{GROUP_ROWS, LINE_BYTES, PANEL_ROWS, TileArgs, X32, tile_tokens};
 use std::arch::x86_64::*;
 
-/// Most tokens of a register tile of 16 rows: six sums, and room for what makes them.
+/// Maximum number of tokens of a register tile of 16 rows: six sums, and room for the operands.
 const TOKENS: usize = 3;
 
 macro_rules! tile_of_kind {
@@ -54,7 +54,7 @@ tile_of_kind!(
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is taken away from each level, `RUN` lines are added in i16, there
+/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is subtracted from each level, `RUN` lines are added in i16, there
 /// are minimums if `MIN`, and `SCALES` scales for each 32 columns.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -88,7 +88,7 @@ unsafe fn tile_of<
                 .add(p * args.panel_stride + b * layout.unit_bytes());
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
             for s in 0..SCALES {
-                // −128 · Σ q is a multiple of what the offset takes away.
+                // −128 · Σ q is a multiple of the offset's contribution.
                 let mut products: [[__m256i; 2]; T] = std::array::from_fn(|i| {
                     let offset = (*x[i].add(b)).offset::<SCALES>(s) / 128 * OFFSET;
                     [_mm256_set1_epi32(offset); 2]

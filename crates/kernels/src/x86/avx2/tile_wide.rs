@@ -1,7 +1,7 @@
 //! The tile over signed bytes, widened to 16 bits.
 //!
-//! Without a dot-product instruction of signed bytes, products of bytes take three instructions a vector beside the sum; products of
-//! 16-bit numbers take one for half as many, and no step between the blocks.
+//! Without a dot-product instruction for signed bytes, products of bytes take three instructions a vector besides the sum. Products
+//! of 16-bit numbers take one for half as many, and no step between the blocks.
 
 #![expect(
     clippy::needless_range_loop,

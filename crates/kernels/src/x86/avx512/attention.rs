@@ -68,8 +68,8 @@ unsafe fn broadcast_scale(at: *const u8) -> __m512 {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Strips are fetched into the second-level cache: several of them crowd the first out, and more
-/// requests to memory can wait there. Measured 7 % faster than the first level at depth 4096.
+/// Strips are fetched into the second-level cache: several of them would crowd the first-level cache,
+/// and more requests to memory can wait there. Measured 7 % faster than the first level at depth 4096.
 const AHEAD_INTO: i32 = _MM_HINT_T1;
 
 /// Scores of `R` rows against `N` tiles: for each dimension, `N` vectors of positions and `R`
@@ -179,7 +179,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
     }
 }
 
-/// Where to prefetch from while tile `i` of `strip` is used: tile `i` of `ahead`, or, where there is
+/// Where to prefetch from while tile `i` of `strip` is used: tile `i` of `ahead`, or, if there is
 /// none, the tile itself, which costs less than an address without a page.
 fn tiles_ahead(strip: &TileStrip<'_>, ahead: &TileStrip<'_>) -> [*const u8; 4] {
     std::array::from_fn(|i| {
@@ -233,7 +233,7 @@ unsafe fn pv_block<const T: usize, const R: usize, const N: usize>(
             let mut scale = _mm512_setzero_ps();
             if T == Q8_0 {
                 let block = slot * shape.scale_blocks + (dim + 16 * n) / Q8_DIMS;
-                // SAFETY: the scale of these dimensions of slot `slot`.
+                // SAFETY: the scale of these dimensions in slot `slot`.
                 scale = unsafe { broadcast_scale(tile.add(2 * block)) };
             }
             // SAFETY: sixteen dimensions of slot `slot`.

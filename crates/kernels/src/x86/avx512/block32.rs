@@ -144,7 +144,7 @@ unsafe fn direct<const FORMAT: u8, const T: usize>(args: &DirectArgs) {
             for t in 0..T {
                 let x = &*x[t].add(b);
                 let start = if has_min(FORMAT) { 0 } else { x.offset_128 };
-                // Two chains: one would take longer than unpacking.
+                // Two chains: a single one would take longer than unpacking.
                 let mut dot = [_mm512_set1_epi32(start), _mm512_setzero_si512()];
                 for (i, line) in lines.iter().enumerate() {
                     let q = x.q.as_ptr().add(4 * i).cast::<i32>().read_unaligned();

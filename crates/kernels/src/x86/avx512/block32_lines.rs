@@ -184,7 +184,7 @@ fn element<const FORMAT: u8>(v: __m512i, fifth: __m512i, i: usize, high: bool) -
     }
 }
 
-/// Half of what the E8M0 exponent of each row means, subnormal for the first two.
+/// Half the value of each row's E8M0 exponent, subnormal for the first two.
 ///
 /// # Safety
 /// All sixteen rows have a readable byte.
@@ -238,7 +238,7 @@ fn spread_fifth(bits: __m512i, i: usize) -> __m512i {
     _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(0x10))
 }
 
-/// IQ4_XS: d times the six-bit scale of block `j` of eight, 32 taken away. Beside the f16 are upper two bits, then come lower four.
+/// IQ4_XS: d times the six-bit scale of block `j` of eight, minus 32. The upper two bits follow the f16, then the lower four.
 ///
 /// # Safety
 /// All sixteen rows have 8 readable bytes; `j` is below 8.
@@ -260,8 +260,8 @@ unsafe fn six_bit_scales(first: *const u8, stride: usize, j: usize) -> __m512 {
     times_six_bits(with_d, lower, _mm512_set1_epi32(j as i32))
 }
 
-/// In each element: the f16 in the lower half of `with_d`, times the six-bit scale of block `j` less 32, whose lower bits are in
-/// `lower` and whose upper bits are in the upper half of `with_d`.
+/// In each element: the f16 in the lower half of `with_d`, times the six-bit scale of block `j` minus 32. The scale's lower bits
+/// are in `lower`, its upper bits in the upper half of `with_d`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn times_six_bits(with_d: __m512i, lower: __m512i, j: __m512i) -> __m512 {

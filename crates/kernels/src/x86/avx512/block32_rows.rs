@@ -1,7 +1,7 @@
 //! Formats of 32-column blocks times one token, row by row: lanes are columns.
 //!
-//! Four blocks of a row share a vector, one in each 128-bit lane; the sums of four rows' blocks are then turned so that an element of a
-//! lane is a row. Whole-number sums are exact, so what is added to the sums of a row is bit for bit what the tile adds.
+//! Four blocks of a row share a vector, one in each 128-bit lane. The sums of four rows' blocks are then transposed so that each
+//! element of a lane is a row. Whole-number sums are exact, so the sums of a row receive the same bits as from the tile.
 
 use super::block32_lines::{
     IQ4_NL, IQ4_NL_BYTES, IQ4_XS, MXFP4, MXFP4_BYTES, Q4_0, Q4_1, Q5_0, Q8_0,
@@ -20,11 +20,11 @@ const MOST: usize = 4;
 /// Sets for which activations are put in order at a time: in the nearest cache they leave room for the weights.
 const SEGMENT: usize = 64;
 
-/// What all rows need of the activations of [`MOST`] blocks.
+/// Activations of [`MOST`] blocks, prepared for all rows.
 struct ActivationBlocks {
     /// A lane for each block: columns 0–15 and 16–31.
     q: [__m512i; 2],
-    /// In each lane four times: what the offset of the weights' bytes adds.
+    /// In each lane four times: the contribution of the offset of the weights' bytes.
     offset: __m512i,
     /// In each lane four times: the scale.
     d: __m512,
@@ -32,7 +32,7 @@ struct ActivationBlocks {
     scaled_sum: __m512,
 }
 
-/// A set of IQ4_XS is half a superblock: what is behind its scales, and which blocks those are.
+/// Offset of the nibbles of IQ4_XS, after its scales. A set of it is half a superblock.
 const NIBBLES: usize = 8;
 
 /// Multiplies [`Q4_0`], [`Q4_1`], [`Q5_0`], [`Q8_0`], [`IQ4_NL`], [`IQ4_XS`] or [`MXFP4`] with one token.
@@ -58,7 +58,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn segments<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     let mut sets = [const { MaybeUninit::<ActivationBlocks>::uninit() }; SEGMENT];
-    // Of IQ4_XS, a block's share of the superblock: sets come in pairs.
+    // For IQ4_XS, a block's share of the superblock: sets come in pairs.
     let block_bytes = const { dtype(FORMAT).block_bytes() * 32 / dtype(FORMAT).block_elems() };
     let blocks = args.k / 32;
     let mut first = 0;
@@ -242,7 +242,7 @@ unsafe fn levels<const FORMAT: u8, const N: usize>(at: *const u8, half: usize) -
     }
 }
 
-/// Scales of `N` blocks of four rows, and minimums where the format has them: a lane is a block, an element of it a row.
+/// Scales of `N` blocks of four rows, and minimums if the format has them: a lane is a block, each of its elements a row.
 ///
 /// # Safety
 /// At each address are `N` blocks, or a superblock.
@@ -309,8 +309,8 @@ unsafe fn scales<const FORMAT: u8, const N: usize>(
     }
 }
 
-/// The nibbles of four blocks, 16 to 32 bytes each, that end with them: a lane for each. Two loads and a permutation take less than
-/// four loads.
+/// The nibbles of four blocks, 16 to 32 bytes each, where each block ends with its nibbles: a lane for each. Two loads and a
+/// permutation cost less than four loads.
 ///
 /// # Safety
 /// At the address are four blocks.
@@ -347,7 +347,7 @@ unsafe fn four_nibbles<const FORMAT: u8>(at: *const u8) -> __m512i {
 #[repr(align(64))]
 struct Line([u8; 64]);
 
-/// The first byte of `N` blocks of MXFP4 in each of four rows: a lane is a block, an element of it a row.
+/// The first byte of `N` blocks of MXFP4 in each of four rows: a lane is a block, each of its elements a row.
 ///
 /// # Safety
 /// As [`scales`].
@@ -371,7 +371,7 @@ unsafe fn exponents<const N: usize>(at: [*const u8; STREAMS]) -> __m512i {
     v
 }
 
-/// Words of `from` to the elements of `mask`; four elements of a block take the same.
+/// Moves words of `from` to the elements of `mask`; four elements of a block take the same words.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn take_words(v: __m256i, mask: u16, words: [i16; 4], from: __m512i) -> __m256i {

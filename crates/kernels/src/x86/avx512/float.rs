@@ -4,7 +4,7 @@ use super::transpose::load_lines;
 use crate::matmul::panel::{PANEL_ROWS, PanelSource};
 use std::arch::x86_64::*;
 
-/// Bytes that [`load_lines`] takes from each row.
+/// Bytes that [`load_lines`] reads from each row.
 const STEP_BYTES: usize = 64;
 
 /// Formats; the codes are const parameters.

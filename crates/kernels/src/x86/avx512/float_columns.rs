@@ -1,7 +1,7 @@
 //! Plain numbers with a lane for each column: f32, f16 and bf16 as f32, and bf16 in pairs.
 //!
-//! A row of such weights is already a run of vectors, so one token reads it once, in order, and turns nothing. Sixteen sums of a row
-//! are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
+//! A row of such weights is already a run of vectors, so one token reads it once, in order, and transposes nothing. Sixteen sums of
+//! a row are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
 use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
@@ -20,7 +20,7 @@ const BF16: u8 = 2;
 /// Multiplied as pairs, by AVX512-BF16.
 const BF16_PAIRS: u8 = 3;
 
-/// Rows that are summed side by side: what [`sums_of_four`] adds up.
+/// Rows summed side by side, which [`sums_of_four`] adds up.
 const ROWS: usize = STREAMS;
 
 /// Most tokens of a register tile: 24 sums, 4 vectors of weights and one of activations fit the registers.
@@ -108,7 +108,7 @@ const fn x_bytes(format: u8) -> usize {
     if format == BF16_PAIRS { 2 } else { 4 }
 }
 
-/// The weights of the next `columns` columns, at most a vector of them, zeros behind.
+/// The weights of the next `columns` columns, at most a vector of them, padded with zeros.
 ///
 /// # Safety
 /// They are readable.
@@ -136,7 +136,7 @@ unsafe fn weights<const FORMAT: u8>(at: *const u8, columns: usize) -> __m512i {
     }
 }
 
-/// The activations of the next `columns` columns, at most a vector of them, zeros behind.
+/// The activations of the next `columns` columns, at most a vector of them, padded with zeros.
 ///
 /// # Safety
 /// They are readable.
@@ -179,7 +179,7 @@ unsafe fn add_products<const FORMAT: u8>(sum: __m512, w: __m512i, x: __m512i) ->
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn dot_pairs(mut sum: __m512, w: __m512i, x: __m512i) -> __m512 {
-    // SAFETY: the caller's CPU has the instruction; it touches nothing but its registers.
+    // SAFETY: the caller's CPU has the instruction; it touches only its registers.
     unsafe {
         asm!(
             "vdpbf16ps {sum}, {w}, {x}",
@@ -192,7 +192,7 @@ pub(super) unsafe fn dot_pairs(mut sum: __m512, w: __m512i, x: __m512i) -> __m51
     sum
 }
 
-/// The sum of the lanes of each of four vectors. What a vector gives does not depend on its place.
+/// The sum of the lanes of each of four vectors. A vector's sum does not depend on its place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn sums_of_four([a, b, c, d]: [__m512; ROWS]) -> __m128 {
@@ -248,7 +248,7 @@ unsafe fn rows_fetched<const FORMAT: u8, const SECOND: bool>(args: &RowsArgs) {
     }
 }
 
-/// The sums of a chunk of `k` columns of four rows, with what is behind it fetched meanwhile.
+/// The sums of a chunk of `k` columns of four rows; meanwhile prefetches the bytes after it.
 ///
 /// # Safety
 /// As [`rows`].
@@ -438,7 +438,7 @@ unsafe fn four_rows<const FORMAT: u8, const T: usize>(
         };
     }
     let units = block.k / vector_k(FORMAT);
-    // SAFETY: forwarded: so many columns from the unit's first.
+    // SAFETY: forwarded: that many columns from the unit's first.
     unsafe {
         for unit in 0..units {
             add_vector!(unit, vector_k(FORMAT));

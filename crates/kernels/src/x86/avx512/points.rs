@@ -1,8 +1,9 @@
 //! IQ1_*, IQ2_* and IQ3_* of one token: 64 points are looked up at once, and multiplied plane by plane.
 //!
-//! Plane `p` of a block has element `p` of each point. A point's elements take few values, so a table holds them as codes, several
-//! in a byte: two bytes a point. `vpermi2b` finds a byte of 64 points, a shift and `vpermb` turn codes into magnitudes, and
-//! activations in the same order get the points' signs. IQ1_* have no signs: what moves a point is added to its levels. The sums are those of the AVX2 functions, which look up one point at a time.
+//! Plane `p` of a block has element `p` of each point. A point's elements take few values, so a table holds them as codes, several in a
+//! byte: two bytes a point. `vpermi2b` finds a byte of 64 points, a shift and `vpermb` turn codes into magnitudes, and activations in the
+//! same order get the points' signs. IQ1_* have no signs: the shift of a point is added to its levels. The sums are those of the AVX2
+//! functions, which look up one point at a time.
 
 mod formats;
 
@@ -18,7 +19,7 @@ const BLOCK: usize = 256;
 /// Blocks of 32 activations in one.
 const PARTS: usize = BLOCK / 32;
 
-/// Rows whose sums are turned together.
+/// Rows whose sums are transposed together.
 const ROWS: usize = 8;
 
 /// Bytes in which the second half of four neighbours is: columns `16..32` of each 32, of points of eight.
@@ -42,14 +43,14 @@ fn load(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Which points 64 bytes stand for, and what else there is to their elements.
+/// Indices of the points of 64 bytes, and the rest of the information on their elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Indices {
     /// The lower eight bits.
     low: __m512i,
     /// The ninth bit and those above it, of formats that have them.
     high: [__mmask64; 3],
-    /// A bit for each element of a point, the first at the bottom: it is negative. Of IQ1_*, what is added to each element.
+    /// A bit for each element of a point, the first at the bottom: it is negative. For IQ1_*, the shift added to each element.
     signs: __m512i,
 }
 
@@ -91,7 +92,7 @@ pub(crate) unsafe fn direct<P: Points>(args: &DirectArgs) {
     }
 }
 
-/// As AVX2's function of one token, with [`sums_of_rows`] for its sums: what is added to the accumulators is the same.
+/// As AVX2's function of one token, with [`sums_of_rows`] for its sums: the accumulators receive the same values.
 ///
 /// # Safety
 /// As [`crate::matmul::panel::DirectFn`], with one token.
@@ -121,7 +122,7 @@ unsafe fn one_token<P: Points>(args: &DirectArgs) {
                     let d_x = _mm256_set1_ps(x.d);
                     let scales = P::scales(header, block, source.stride, j);
                     for (s, (sums, d)) in sums.iter().zip(scales).enumerate().take(P::SCALES) {
-                        // −128 · Σ q is a multiple of what the offset takes away.
+                        // −128 · Σ q is a multiple of the offset's contribution.
                         let offset = match P::SCALES {
                             1 => x.offset::<1>(s),
                             _ => x.offset::<2>(s),
@@ -152,7 +153,7 @@ unsafe fn planes<P: Points>(x: *const X32) -> [__m512i; 8] {
     let q = [two(0), two(2), two(4), two(6)];
     let mut planes = [_mm512_setzero_si512(); 8];
     for (p, plane) in planes.iter_mut().enumerate().take(P::ELEMENTS) {
-        // Of 128 columns 32 or 16 bytes, which are there again behind as many: 7 bits count.
+        // Picks 16 or 32 of 128 columns; only 7 bits of an index count, so they repeat.
         let step = load(&if P::ELEMENTS == 8 {
             every(0, 8)
         } else {
@@ -207,7 +208,7 @@ unsafe fn sums_of_rows<P: Points>(
     [first, second]
 }
 
-/// Σ w·q of each 32 columns of two rows, eight lanes each, and that of the second sixteen of them.
+/// Σ w·q of each 32 columns of two rows, eight lanes each, and the sum of the second sixteen of them.
 ///
 /// # Safety
 /// As [`Points::indices`].
@@ -219,7 +220,7 @@ unsafe fn sums_of_two<P: Points>(rows: [*const u8; 2], planes: &[__m512i; 8]) ->
         if P::ELEMENTS == 8 {
             return products::<P>(P::indices(rows), planes);
         }
-        // Of points of four, a lane has 16 columns.
+        // For points of four, a lane has 16 columns.
         let [a, b] = rows.map(|row| products::<P>(P::indices([row; 2]), planes)[0]);
         let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
@@ -229,7 +230,7 @@ unsafe fn sums_of_two<P: Points>(rows: [*const u8; 2], planes: &[__m512i; 8]) ->
     }
 }
 
-/// Σ w·q of four points in each lane, and where there are two scales that of the last two of them.
+/// Σ w·q of four points in each lane, and if there are two scales, also the sum of the last two points.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn products<P: Points>(indices: Indices, planes: &[__m512i; 8]) -> [__m512i; 2] {
@@ -244,7 +245,7 @@ fn products<P: Points>(indices: Indices, planes: &[__m512i; 8]) -> [__m512i; 2] 
         for i in 0..P::ELEMENTS / 2 {
             let p = half * P::ELEMENTS / 2 + i;
             let w = _mm512_permutexvar_epi8(codes, levels);
-            // What comes over from the byte above is above the bits that count.
+            // Bits shifted over from the byte above are above the bits that count.
             codes = if P::ELEMENTS == 8 {
                 _mm512_srli_epi16::<2>(codes)
             } else {
@@ -274,7 +275,7 @@ fn products<P: Points>(indices: Indices, planes: &[__m512i; 8]) -> [__m512i; 2] 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn look_up<P: Points>(codes: *const u8, indices: &Indices, eighth: __mmask64) -> __m512i {
-    // Of 256 points from `first` on.
+    // For 256 points from `first` on.
     // SAFETY: forwarded.
     let of_256 = |first: usize| unsafe {
         let line = |i: usize| _mm512_load_si512(codes.add(first + 64 * i).cast());

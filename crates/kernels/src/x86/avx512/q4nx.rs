@@ -27,7 +27,7 @@ const TILE_BYTES: usize = 5120;
 const TILE_ROWS: usize = 2 * PANEL_ROWS;
 /// Rows of tiles that are read side by side, each from memory in order.
 const STREAMS: usize = 2;
-/// How far ahead a stream's lines are fetched: a tile, whose parts are read side by side.
+/// Prefetch distance of a stream: a tile, whose parts are read side by side.
 const AHEAD_BYTES: usize = TILE_BYTES;
 
 /// For byte `4r + c` of a line, which of the 32 bytes of four columns holds row `r`, column `c`.
@@ -165,7 +165,7 @@ unsafe fn rows_fetched<const SECOND: bool>(args: &RowsArgs, is_zero_point: bool)
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 fn add_group(acc: __m512, lines: &[__m512i; 8], d: __m512, min: __m512, x: &X32) -> __m512 {
-    // Two chains: one would take longer than unpacking.
+    // Two chains: a single one would take longer than unpacking.
     let mut dot = [_mm512_setzero_si512(); 2];
     for (i, line) in lines.iter().enumerate() {
         let q = i32::from_ne_bytes(std::array::from_fn(|j| x.q[4 * i + j].cast_unsigned()));

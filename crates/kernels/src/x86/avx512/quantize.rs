@@ -101,7 +101,7 @@ fn load<const N: usize>(x: &[f32]) -> [__m512; N] {
 fn largest<const N: usize>(v: &[__m512; N]) -> f32 {
     let mut most = _mm512_setzero_ps();
     for v in v {
-        // The second operand is the result where one is NaN: NaN counts as nothing.
+        // The second operand is the result if one is NaN: NaN is ignored.
         most = _mm512_max_ps(_mm512_abs_ps(*v), most);
     }
     _mm512_reduce_max_ps(most)

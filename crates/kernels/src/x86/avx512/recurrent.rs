@@ -76,7 +76,7 @@ unsafe fn absorb(tile: &mut [f32], token: &FadeToken<'_>, out: &mut [f32; LANES]
     }
 }
 
-/// What a block holds at a token's key.
+/// The contents of a block at a token's key.
 ///
 /// # Safety
 /// As [`correct`]; `tile` points to the block's first element.
@@ -104,7 +104,7 @@ unsafe fn seen(tile: *const f32, k: &[f32]) -> __m512 {
     add_up(sums)
 }
 
-/// A block fades, takes `v` at a token's key, and is read at its query.
+/// Decays a block, adds `v` at a token's key, and reads it at its query.
 ///
 /// # Safety
 /// As [`seen`].
@@ -150,7 +150,7 @@ unsafe fn revise(tile: &mut [f32], token: &RuleToken<'_>, out: &mut [f32; LANES]
     }
 }
 
-/// A block fades row by row, takes what was read of it and the values, and is read at the query.
+/// Decays a block row by row, adds the values read from it and the token's values, and reads it at the query.
 ///
 /// # Safety
 /// As [`revise`]; `tile` points to its first element.

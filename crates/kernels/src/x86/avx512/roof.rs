@@ -1,4 +1,4 @@
-//! Loops whose speed is a roof; see [`crate::roof`].
+//! Loops whose speed is a limit of the machine; see [`crate::roof`].
 
 use super::float_columns::dot_pairs;
 use crate::level::is_zen_4;

@@ -168,7 +168,7 @@ unsafe fn products<
             let scale = tail.add(sixteen * 16 / SUB * LINE_BYTES);
             let mut scale = _mm512_load_si512(scale.cast());
             if NARROW && !MIN {
-                // Of a signed scale the upper half of the pair must count nothing.
+                // The upper half of the pair must not count for a signed scale.
                 scale = _mm512_and_si512(scale, _mm512_set1_epi32(0xFFFF));
             }
             // Written out: the compiler would leave a loop over eight tokens one, with the sums in memory.
@@ -197,8 +197,8 @@ unsafe fn products<
     sum
 }
 
-/// Whether dot products of sixteen of these activations with levels fit 16 bits: those of two and four bits always do, at
-/// most 16 · 15 · 127.
+/// Whether dot products of sixteen of these activations with levels fit 16 bits: with two and four bits they always do,
+/// at most 16 · 15 · 127.
 #[inline(always)]
 fn fits_i16<const FORMAT: u8>(x: &X256) -> bool {
     match FORMAT {
@@ -208,8 +208,8 @@ fn fits_i16<const FORMAT: u8>(x: &X256) -> bool {
     }
 }
 
-/// `_mm512_dpwssd_epi32(sum, a, b)` as one instruction: the compiler makes a product and an addition of it to shorten a chain that many
-/// tokens hide, and pays with a port.
+/// `_mm512_dpwssd_epi32(sum, a, b)` as one instruction. The compiler would split it into a product and an addition to shorten a chain
+/// that many tokens hide, at the cost of a port.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) fn dot_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {

@@ -85,7 +85,7 @@ fn signed_byte_of(v: __m512i, j: usize) -> __m512i {
     _mm512_srai_epi32::<24>(_mm512_sllv_epi32(v, _mm512_set1_epi32(24 - 8 * j as i32)))
 }
 
-/// `(v >> shift) & mask` on bytes; `mask` must drop what the shift carries over from neighbours.
+/// `(v >> shift) & mask` on bytes; `mask` must drop the bits that the shift carries over from neighbours.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn field<const SHIFT: u32>(v: __m512i, mask: i8) -> __m512i {
@@ -121,7 +121,7 @@ fn split_scales(first: __m512i, second: __m512i, upper: __m512i) -> [__m512i; 4]
     ]
 }
 
-/// Writes what a superblock of the 16 rows has beside its levels: `tail` gets the lines of its layout from the scales on.
+/// Writes the scales and minimums of a superblock of the 16 rows: `tail` gets the lines of its layout from the scales on.
 ///
 /// # Safety
 /// `block` reaches sixteen rows, `stride` apart; `tail` starts on a cache line and is the caller's.
@@ -225,8 +225,8 @@ unsafe fn header_q2_k(block: *const u8, stride: usize, tail: Tail) {
     }
 }
 
-/// Gives `take` the levels of a superblock of the 16 rows, 16 columns at a time: their number among the
-/// superblock's sixteen, and four lines.
+/// Calls `take` with the levels of a superblock of the 16 rows, 16 columns at a time: their index among
+/// the superblock's sixteen, and four lines.
 ///
 /// # Safety
 /// As [`header`].
@@ -276,7 +276,7 @@ unsafe fn levels_q4_k(
 }
 
 /// As Q4_K, first one half of each 32 columns and then the other; bit `g` of a byte of the upper bits is that of the column in group
-/// `g`. `fifth` keeps what is left of those bits from step to step.
+/// `g`. `fifth` keeps the remaining bits from step to step.
 ///
 /// # Safety
 /// As [`header`].

@@ -1,8 +1,8 @@
 //! The k-quants times one token, row by row: lanes are columns.
 //!
 //! Unpacking a superblock for sixteen rows at a time costs more than one token's products. Here four rows are read side by side, each
-//! in order, and only the whole-number sums of a superblock are turned so that an element is a row: they are exact, so their order does
-//! not matter, and what is added to the sums of a row is bit for bit what the tile adds.
+//! in order, and only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their
+//! order does not matter, and the sums of a row receive the same bits as from the tile.
 
 #![allow(
     clippy::needless_range_loop,
@@ -27,14 +27,14 @@ const SEGMENT: usize = 32;
 /// Sets of a segment: full ones, and the last superblocks in twos and ones.
 const SETS: usize = SEGMENT / MOST + 1;
 
-/// What all rows need of the activations of [`MOST`] superblocks.
+/// Activations of [`MOST`] superblocks, prepared for all rows.
 #[repr(align(64))]
 struct ActivationSuperblocks {
     /// Bytes in the order in which a format's nibbles come.
     q: [[[u8; LINE_BYTES]; 4]; MOST],
     /// A lane for each superblock: sums of its groups of 32 columns.
     sums: __m512i,
-    /// Of Q6_K: what the offset of its elements adds, as [`offsets_16`] has it.
+    /// For Q6_K: the contribution of its elements' offset, from [`offsets_16`].
     offsets: [__m512i; MOST],
     /// A lane for each superblock: its scale, four times.
     d: __m512,
@@ -189,7 +189,7 @@ unsafe fn with_minimums<const FORMAT: u8, const N: usize, const SECOND: bool>(
     };
     // Written out as in `each_of`.
     let rows = [row(at[0]), row(at[1]), row(at[2]), row(at[3])];
-    // A lane is a superblock, an element of it a row.
+    // A lane is a superblock, each of its elements a row.
     let sums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[0])));
     let minimums = _mm512_cvtepi32_ps(add_elements(rows.map(|row| row[1])));
     let headers = first_elements(rows.map(|row| row[2]));
@@ -251,7 +251,8 @@ unsafe fn six_bits<const N: usize, const SECOND: bool>(
     acc
 }
 
-/// The first `N` of four vectors, the others zero. Written out, since a loop over them is left a loop, with its vectors in memory.
+/// The first `N` of four vectors; the others are zero. Written out, since the compiler keeps a loop over them as a loop, with its
+/// vectors in memory.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn each_of<const N: usize>(of: impl Fn(usize) -> __m512i) -> [__m512i; 4] {
@@ -304,7 +305,7 @@ unsafe fn nibble_products<const FORMAT: u8>(
                 let x = _mm512_load_si512(x[2 * half + odd].as_ptr().cast());
                 *part = _mm512_dpbusd_epi32(_mm512_setzero_si512(), *part, x);
             }
-            // In each lane, four sums of an even group and four of the odd one behind it.
+            // In each lane, four sums of an even group and four of the odd group after it.
             let sums = _mm512_packs_epi32(parts[0], parts[1]);
             sum = add_word_products(sum, sums, _mm512_shuffle_epi8(scales, pairs_of(4 * half)));
         }
@@ -312,7 +313,8 @@ unsafe fn nibble_products<const FORMAT: u8>(
     sum
 }
 
-/// For a byte shuffle: words of scale `first` four times and of the next one, in the lower half; of the two after those in the upper.
+/// For a byte shuffle: in the lower half, four times the words of scale `first` and of the next one; in the upper half, of the two
+/// after those.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn pairs_of(first: usize) -> __m512i {
@@ -329,12 +331,12 @@ fn pairs_of(first: usize) -> __m512i {
 
 /// Adds the products of the words of `a` and `b`, two to an element.
 ///
-/// The instruction itself: the compiler would take its intrinsic for a multiplication and an addition, and leave it two instructions.
+/// It is the instruction itself: the compiler would split the intrinsic into a multiplication and an addition, and leave two instructions.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn add_word_products(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     let mut out = sum;
-    // SAFETY: the level has the instruction; it touches nothing but its registers.
+    // SAFETY: the level has the instruction; it touches only its registers.
     unsafe {
         asm!(
             "vpdpwssd {out}, {a}, {b}",
@@ -347,7 +349,7 @@ fn add_word_products(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     out
 }
 
-/// What the elements' offset adds: −16 · Σ q over each 16 columns, twice, which fits 16 bits: 16 · 16 · 127.
+/// The contribution of the elements' offset: −16 · Σ q over each 16 columns, twice, which fits 16 bits: 16 · 16 · 127.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn offsets_16(x: &X256) -> __m512i {
@@ -388,7 +390,7 @@ unsafe fn six_bit_products(block: *const u8, x: &X256, offsets: __m512i) -> __m5
                 let x = _mm512_loadu_si512(x.q.as_ptr().add(64 * (2 * half + i)).cast());
                 sums[i] = _mm512_dpbusd_epi32(sums[i], v, x);
             }
-            // In each lane, the scale of its 16 columns four times, and that of the 16 columns a vector behind them.
+            // In each lane, the scale of its 16 columns four times, and that of the 16 columns one vector later.
             let first = |lane: i32| 8 * half as i32 + lane;
             let order = |from: i32| i64::from(first(from)) * 0x0001_0001_0001_0001;
             let order = _mm512_setr_epi64(

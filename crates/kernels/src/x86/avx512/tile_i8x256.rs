@@ -39,7 +39,7 @@ tile_of_format!(
     tile_q6_k "Q3_K and Q6_K" 16 6;
 );
 
-/// Whether elements of that many bits come with minimums, else with an offset of 32.
+/// Whether elements of that many bits come with minimums; otherwise with an offset of 32.
 const fn has_minimums(bits: u8) -> bool {
     bits < 6
 }
@@ -119,8 +119,8 @@ unsafe fn tile_of<const T: usize, const P: usize, const SUB: usize, const BITS: 
     }
 }
 
-/// Fetches superblock `b` of the tokens after the tile's `T` from `t`: a token's records are too short a
-/// stream, and too far from the next one's, for the CPU to see what comes.
+/// Fetches superblock `b` of the tokens after the tile's `T` from `t`. A token's records are too short a
+/// stream, and too far from the next token's, for the CPU to predict.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn fetch_next<const T: usize>(args: &TileArgs, t: usize, b: usize) {

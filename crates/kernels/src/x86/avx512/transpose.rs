@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-/// Loads 16 bytes of each of 16 rows, `stride` bytes apart, and turns them so that lane `r` of vector
-/// `i` holds bytes `4i..4i + 4` of row `r`.
+/// Loads 16 bytes of each of 16 rows, `stride` bytes apart, and transposes them so that lane `r` of
+/// vector `i` holds bytes `4i..4i + 4` of row `r`.
 ///
 /// # Safety
 /// All sixteen rows have 16 readable bytes.
@@ -21,8 +21,8 @@ pub(super) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m512i; 4] 
     transpose_quad(rows(0), rows(1), rows(2), rows(3))
 }
 
-/// Loads 64 bytes of each of 16 rows, `stride` bytes apart, and turns them so that lane `r` of vector `i` holds bytes
-/// `4i..4i + 4` of row `r`.
+/// Loads 64 bytes of each of 16 rows, `stride` bytes apart, and transposes them so that lane `r` of vector `i` holds
+/// bytes `4i..4i + 4` of row `r`.
 ///
 /// Whole lines at a time: rows of plain numbers are often a power of two bytes apart, and sixteen of their lines do not stay in
 /// one cache set until a second visit.
@@ -36,7 +36,7 @@ pub(super) unsafe fn load_lines(first: *const u8, stride: usize) -> [__m512i; 16
     unsafe { load_lines_of(|row| first.wrapping_add(row * stride)) }
 }
 
-/// As [`load_lines`], of rows whose addresses `row` gives.
+/// As [`load_lines`], for rows at the addresses that `row` returns.
 ///
 /// # Safety
 /// At each address are 64 readable bytes.

@@ -52,7 +52,7 @@ tile_of_kind!(
 );
 
 /// # Safety
-/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is taken away from each level, there are minimums if `MIN`, and
+/// As the tiles, with `T` tokens from `t` and panel `p`; `OFFSET` is subtracted from each level, there are minimums if `MIN`, and
 /// `SCALES` scales for each 32 columns.
 #[inline]
 #[target_feature(enable = "avx2,fma,avxvnni")]
@@ -77,7 +77,7 @@ unsafe fn tile_of<const T: usize, const OFFSET: i32, const MIN: bool, const SCAL
             let line = |i: usize, h: usize| unit.add(i * LINE_BYTES + h * HALF_LINE);
             for s in 0..SCALES {
                 let mut dot: [[__m256i; 2]; T] = std::array::from_fn(|i| {
-                    // −128 · Σ q is a multiple of what the offset takes away.
+                    // −128 · Σ q is a multiple of the offset's contribution.
                     let start = (*x[i].add(b)).offset::<SCALES>(s) / 128 * OFFSET;
                     [_mm256_set1_epi32(start); 2]
                 });

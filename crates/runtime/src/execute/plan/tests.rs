@@ -155,7 +155,7 @@ fn transformer() -> Graph {
     g.finish(h)
 }
 
-/// What the graph computes, as an expression for each value.
+/// The graph's computation, as an expression for each value.
 fn expressions(graph: &Graph) -> HashMap<usize, String> {
     let mut of: HashMap<usize, String> = HashMap::new();
     for node in &graph.nodes {
@@ -291,7 +291,7 @@ fn a_value_read_after_an_in_place_step_is_copied_first() {
     assert_same(&graph);
 }
 
-/// An op from outside that says that it shares its input.
+/// A user-defined op that claims to share its input.
 #[derive(Debug)]
 struct Identity;
 
@@ -321,7 +321,7 @@ impl Operation for Identity {
     }
 }
 
-/// Only ops whose step computes several are put together: every other node keeps a step of its own.
+/// Only ops that one step can compute together are combined: every other node keeps a separate step.
 #[test]
 fn ops_without_a_step_for_several_go_alone() {
     let mut g = G::default();

@@ -29,20 +29,20 @@ pub(in crate::kv) struct DiskMatch {
     way: Vec<WayPage>,
 }
 
-/// What the index has of a beginning, with a reference to each page.
+/// The part of a beginning that the index holds, with a reference to each page.
 #[derive(Debug, Default)]
 struct CachedStart {
     /// By group: the first page that is wanted.
     firsts: Vec<usize>,
     /// By group: those of the wanted pages that the index has, in order.
     tables: Vec<Vec<u32>>,
-    /// The others, as group and number in the text, in order.
+    /// The other pages, as group and number in the text, in order.
     missing: Vec<(usize, usize)>,
 }
 
 impl KvCache {
-    /// Has the pages written that lead to a node, as far as they are no image's and not on disk. States are dear: of them
-    /// those behind the last page are kept, and behind one of every [`CHECKPOINT_PAGES`].
+    /// Writes the pages on the way to a node, except those of images and those already on disk. States are expensive:
+    /// they are kept only after the last page, and after one of every [`CHECKPOINT_PAGES`].
     pub(in crate::kv) fn store_way(&self, node: Option<NodeId>, scope: u64) {
         let (Some(store), Some(prefixes)) = (&self.store, &self.prefixes) else {
             return;
@@ -124,8 +124,8 @@ impl KvCache {
         Some(DiskMatch { len, way })
     }
 
-    /// Makes a sequence hold what was found: pages of the index are shared, the others read. False if that did not go, and the
-    /// sequence is empty then.
+    /// Makes a sequence hold the beginning that was found: pages of the index are shared, the others are read. False if that
+    /// failed, and then the sequence is empty.
     pub(in crate::kv) fn adopt_from_disk(
         &mut self,
         seq: SeqId,
@@ -148,7 +148,7 @@ impl KvCache {
                 break;
             }
             let page = self.take(g);
-            // All before it are there: what is missing comes in order.
+            // All earlier pages are there: missing pages come in order.
             tables[g].insert(depth - firsts[g], page);
             is_read = self.read_page((g, page), (scope, depth), prompt, found);
         }

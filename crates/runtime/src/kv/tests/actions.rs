@@ -1,4 +1,4 @@
-//! Any order of what sequences do, beside what each should hold.
+//! Random orders of actions on sequences, compared with the contents each should have.
 
 use super::*;
 
@@ -10,7 +10,7 @@ enum Action {
     Fork(usize),
     Truncate(usize, usize),
     Release(usize),
-    /// A sequence takes what it can of a beginning of a text.
+    /// A sequence takes as much as it can of a beginning of a text.
     Reuse(usize, usize, usize),
 }
 
@@ -26,7 +26,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Room is exact: what it says fits, and a token more does not.
+/// Room is exact: that many tokens fit, and one more does not.
 fn assert_room(cache: &KvCache, seqs: &[SeqId]) {
     for n_new in 0..=cache.sequences.n_free() {
         let room = cache.room(seqs, n_new).unwrap();

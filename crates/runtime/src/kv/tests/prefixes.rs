@@ -1,8 +1,8 @@
-//! Pages that outlive their sequences: what is found again, what limits it, what goes first.
+//! Pages that outlive their sequences: which are found again, their limits, and the order of eviction.
 
 use super::*;
 
-/// What a prompt finds, in a sequence that is made for it and released again.
+/// Length of the prefix that a prompt finds, in a sequence created for it and released again.
 fn reused(cache: &mut KvCache, prompt: &[u32]) -> usize {
     let seq = cache.create().unwrap();
     let len = cache.reuse_prefix(seq, prompt).unwrap();
@@ -22,7 +22,7 @@ fn pages_outlive_their_sequence_and_are_shared_by_those_that_follow() {
     assert_eq!(cache.used_bytes(), 0);
     assert!(cache.idle_bytes() > 0);
     assert_eq!(reused(&mut cache, &tokens), 192);
-    // At least a token is left to compute, also where all pages are there.
+    // At least one token is left to compute, even if all pages exist.
     assert_eq!(reused(&mut cache, &tokens[..192]), 191);
     assert_eq!(reused(&mut cache, &tokens[..64]), 63);
     assert_eq!(reused(&mut cache, &tokens[..1]), 0);
@@ -54,15 +54,15 @@ fn of_a_long_text_states_are_kept_close_at_its_end_and_sparse_before_it() {
         cache.release(seq).unwrap();
         len
     };
-    // The next turn, one whose last answer was written anew, and others that go their own way at 2,100 and 1,100 tokens.
+    // The next turn, one whose last answer was rewritten, and others that diverge at 2,100 and 1,100 tokens.
     assert_eq!(found(&text(0, 3100)), 2944);
     assert_eq!(found(&text(29, 3100)), 2880);
     assert_eq!(found(&text(21, 3100)), 2048);
     assert_eq!(found(&text(11, 3100)), 1024);
 }
 
-/// A state stands at the end of a page. Where a prompt is whole pages and its last token must be computed, the page before
-/// is the last that serves.
+/// A state exists at the end of a page. If a prompt is whole pages and its last token must be computed, the page before is
+/// the last that serves.
 #[test]
 fn states_are_found_at_the_ends_of_pages_alone() {
     let mut cache = cache_of(&graph(&[None], true), 2000, 3, true);
@@ -94,8 +94,8 @@ fn two_that_compute_the_same_end_up_with_one_copy() {
     assert_accounts(&cache);
 }
 
-/// The index of a long text keeps all pages of the layers that see everything, but only the last of
-/// those with a window: a prompt that shares an earlier piece finds nothing, one that shares more does.
+/// The index of a long text keeps all pages of the layers without a window, but only the last pages of
+/// those with one. A prompt that shares a shorter part finds nothing; one that shares more does.
 #[test]
 fn a_hit_is_no_longer_than_the_windows_that_are_left() {
     let mut cache = cache_with(&[Some(70), None], 2000, 1, true);
@@ -106,13 +106,13 @@ fn a_hit_is_no_longer_than_the_windows_that_are_left() {
     assert_eq!(reused(&mut cache, &text(9, 1000)), 896);
     assert_eq!(reused(&mut cache, &text(0, 1000)), 960);
     assert!(cache.prefix_counters().n_evicted_pages > 0);
-    // Without windows nothing limits it.
+    // Without windows there is no limit.
     let mut cache = cache_with(&[None], 2000, 1, true);
     assert_eq!(reused(&mut cache, &text(0, 1000)), 0);
     assert_eq!(reused(&mut cache, &text(2, 250)), 192);
 }
 
-/// What is found again can be cut back by as much as what was computed, while the pages before its windows are there.
+/// A prefix found again can be cut back by as much as a computed one, while the pages before its windows exist.
 #[test]
 fn what_is_found_can_be_cut_back_a_little() {
     for window in [1, 63, 64, 65, 129] {
@@ -127,8 +127,8 @@ fn what_is_found_can_be_cut_back_a_little() {
     }
 }
 
-/// Windowed sequences give their pages back as they grow, those too that the index keeps beside them: where two fill
-/// all pages but those that they need next, both can still fill their context.
+/// Windowed sequences return their pages as they grow, including those that the index also keeps. If two sequences
+/// fill all pages but those that they need next, both can still fill their context.
 #[test]
 fn pages_that_a_window_gives_back_are_room() {
     let mut cache = cache_with(&[Some(70)], 640, 2, true);

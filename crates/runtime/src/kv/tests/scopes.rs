@@ -1,8 +1,8 @@
-//! Scopes: what one leaves behind, another neither finds nor feels.
+//! Scopes: pages left behind in one scope do not affect another.
 
 use super::*;
 
-/// What a prompt finds in a scope, in a sequence that is made for it and released again.
+/// Length of the prefix that a prompt finds in a scope, in a sequence created for it and released again.
 fn found(cache: &mut KvCache, scope: u64, prompt: &[u32]) -> usize {
     let seq = cache.create().unwrap();
     cache.set_scope(seq, scope).unwrap();

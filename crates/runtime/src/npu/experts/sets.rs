@@ -1,4 +1,4 @@
-//! Which experts' matrices are on the device: each from when it is first chosen until others need the room.
+//! The experts' matrices on the device: each stays from its first choice until others need the room.
 
 use crate::npu::NpuError;
 use crate::npu::model::{NpuModel, lock};
@@ -14,7 +14,7 @@ pub(in crate::npu) struct ExpertSets {
     on_device: HashMap<String, ExpertMatrix>,
     /// Uses so far.
     now: u64,
-    /// Of all of them.
+    /// Size of all of them.
     bytes: u64,
 }
 
@@ -23,14 +23,14 @@ pub(in crate::npu) struct ExpertSets {
 struct ExpertMatrix {
     bytes: u64,
     last_use: u64,
-    /// Buffer sets that have it: a plan's each.
+    /// Buffer sets that have it: one for each plan.
     keys: Vec<String>,
     /// Names of its buffers.
     names: Vec<String>,
 }
 
 impl ExpertSets {
-    /// Whether the matrix is there in that buffer set. It counts as used.
+    /// Whether the matrix is in that buffer set. The call counts as a use.
     fn uses(&mut self, name: &str, key: &str) -> bool {
         self.now += 1;
         let now = self.now;
@@ -41,7 +41,7 @@ impl ExpertSets {
         matrix.keys.iter().any(|known| known == key)
     }
 
-    /// Notes that a matrix is there in that buffer set.
+    /// Records that a matrix is in that buffer set.
     fn add(&mut self, names: Vec<String>, key: &str, bytes: u64) {
         let (Some(first), now) = (names.first().cloned(), self.now) else {
             return;
@@ -59,7 +59,7 @@ impl ExpertSets {
         matrix.keys.push(key.to_owned());
     }
 
-    /// Takes out the matrix that was not used for the longest time; `None` where there is none.
+    /// Takes out the least recently used matrix; `None` if there is none.
     fn take_oldest(&mut self) -> Option<ExpertMatrix> {
         let oldest = self.on_device.iter().min_by_key(|(_, m)| m.last_use);
         let name = oldest.map(|(name, _)| name.clone())?;
@@ -68,7 +68,7 @@ impl ExpertSets {
         Some(matrix)
     }
 
-    /// Forgets buffer sets of a call whose own key is that, which no expert's is.
+    /// Removes and returns the keys of the experts' buffer sets of the call with this key.
     pub(in crate::npu) fn take_keys_of(&mut self, call_key: &str) -> Vec<String> {
         let mut taken = Vec::new();
         for matrix in self.on_device.values_mut() {
@@ -163,7 +163,7 @@ impl NpuModel {
                     lock(&self.experts).add(names, key, bytes);
                     return Ok(());
                 }
-                // Others make room, as long as there are any.
+                // Other experts make room, as long as there are any.
                 Err(NpuError::Cache(CacheError::Alloc { .. })) if self.let_expert_go() => {}
                 Err(error) => return Err(error),
             }
@@ -171,7 +171,7 @@ impl NpuModel {
     }
 }
 
-/// What sets know the buffer of an expert's matrix by.
+/// Name under which sets know the buffer of an expert's matrix.
 pub(super) fn expert_name(
     prepared: &PreparedPlan,
     index: usize,
@@ -182,7 +182,7 @@ pub(super) fn expert_name(
     Some(format!("{name}{EXPERT}{expert}"))
 }
 
-/// The buffer set of an expert in a call whose own key is that.
+/// The buffer set of an expert in the call with this key.
 pub(super) fn key(of_call: &str, expert: usize) -> String {
     format!("{of_call}{EXPERT}{expert}")
 }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(sets.bytes, 30);
         held(&mut sets, "w#1", "up#1");
         let oldest = sets.take_oldest().map(|matrix| matrix.keys);
-        // All plans' sets of it.
+        // The sets of all plans.
         assert_eq!(oldest, Some(vec!["up#0".to_owned(), "up@64#0".to_owned()]));
         assert_eq!(sets.bytes, 20);
         assert!(!sets.uses("w#0", "up#0"));

@@ -1,4 +1,4 @@
-//! How a model on a device is set up, and what it takes.
+//! Setup of a model on a device, and its size there.
 
 use crate::npu::NpuError;
 use crate::npu::progress::LoadProgress;
@@ -9,28 +9,28 @@ use std::path::PathBuf;
 /// How an [`NpuModel`](super::NpuModel) is set up.
 #[derive(Clone, Debug, Default)]
 pub struct NpuOptions {
-    /// Tokens a sequence may hold; `None` takes the trained context, at most
+    /// Tokens a sequence may hold; `None` uses the trained context, at most
     /// [`EngineOptions::DEFAULT_MAX_CTX`](crate::EngineOptions::DEFAULT_MAX_CTX).
     pub n_ctx: Option<usize>,
-    /// Sequences alive at a time; 0 takes one.
+    /// Sequences alive at a time; 0 means one.
     pub max_sequences: usize,
-    /// Threads of the host's steps, and of the simulation; `None` takes the physical cores.
+    /// Threads of the host's steps, and of the simulation; `None` uses the physical cores.
     pub n_threads: Option<usize>,
-    /// Forces an instruction-set level; `None` takes the best.
+    /// Forces an instruction-set level; `None` uses the best.
     pub level: Option<Level>,
-    /// Folder where compiled programs are kept from one run to the next, shared with others;
-    /// where it cannot be made, and with `None`, they are kept in memory.
+    /// Folder where compiled programs are kept between runs, shared with others. If it cannot be
+    /// created, and with `None`, they are kept in memory.
     pub programs: Option<PathBuf>,
-    /// Tokens that every prefill is padded to; `None` takes the lengths that the planner has
+    /// Tokens that every prefill is padded to; `None` uses the planner's lengths
     /// ([`Lowering::lengths`](millrace_plan::Lowering::lengths)). Longer prompts go in chunks.
     pub prefill_tokens: Option<u64>,
-    /// A mistake on purpose, for testing what finds it: the layout that weights are written in instead
-    /// of the one that programs ask for. It must have as many elements.
+    /// A deliberate mistake, for testing the checks that must find it: the layout that weights are
+    /// written in instead of the layout that programs need. It must have as many elements.
     pub relayout: Option<fn(WeightLayout) -> WeightLayout>,
-    /// Bytes of experts' matrices that the device holds at most: it has each from when it is first chosen until others need
-    /// the room. `None` takes half of the device's memory.
+    /// Maximum bytes of experts' matrices on the device; each stays from its first choice until others need the room.
+    /// `None` uses half of the device's memory.
     pub expert_bytes: Option<u64>,
-    /// Who is told while the model is loaded.
+    /// Callback for the progress of loading.
     pub progress: Option<LoadProgress>,
 }
 
@@ -46,7 +46,7 @@ impl NpuOptions {
 /// Bytes of a model's buffers on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NpuMemory {
-    /// Weights and tables; of experts those that were chosen so far.
+    /// Weights and tables; for experts only those chosen so far.
     pub weight_bytes: u64,
     /// Values and scratch of all plans in use.
     pub activation_bytes: u64,

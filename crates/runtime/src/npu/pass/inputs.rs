@@ -1,4 +1,4 @@
-//! What a call reads that is no value as it lies on the host.
+//! Inputs of a call that differ from values on the host.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::npu::NpuError;
 use crate::npu::weights;
 
 impl Pass<'_> {
-    /// Inputs that are no value as it lies on the host: tables of one position, parts of a row, other
+    /// Inputs that differ from values on the host: tables of one position, parts of a row, other
     /// element types, arrangements of the target's own, weights.
     pub(super) fn made_inputs(
         &self,
@@ -48,7 +48,7 @@ impl Pass<'_> {
         Ok(position_and_image(first, image, n_elems))
     }
 
-    /// Elements of a value, and zeros behind them.
+    /// Elements of a value, padded with zeros.
     fn part_elements(
         &self,
         value: ValueId,

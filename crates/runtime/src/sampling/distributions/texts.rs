@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The penalty by trying every earlier place.
+/// The penalty, computed by trying every earlier position.
 fn dry_penalty(tokens: &[u32], next: u32, dry: &Dry, is_breaker: &dyn Fn(u32) -> bool) -> f64 {
     let recent = &tokens[tokens.len().saturating_sub(dry.last_n)..];
     let mut longest = 0;
@@ -73,12 +73,12 @@ fn a_breaker_may_reach_over_several_tokens() {
         ..SamplingParams::default()
     };
     let texts = words(&["a", "b", "x", "yz", "y", "c"]);
-    // `a b c` stood before; behind `a b` the next `c` goes on with two tokens.
+    // `a b c` occurred before; after `a b` a further `c` continues with two tokens.
     for (history, drawn) in [
         (&[0, 1, 5, 4, 0, 1][..], 4),
-        // x yz ends in the midst of the repetition.
+        // x yz ends in the middle of the repetition.
         (&[2, 3, 0, 5, 4, 2, 3, 0], 5),
-        // x y is no breaker.
+        // x y is not a breaker.
         (&[2, 4, 0, 5, 4, 2, 4, 0], 4),
     ] {
         let mut sampler = Sampler::new(&params, texts.as_ref()).unwrap();
@@ -105,7 +105,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         ..warm()
     };
     let mut sampler = Sampler::new(&params, texts.as_ref()).unwrap();
-    // What the prompt ends with is not the answer's.
+    // The end of the prompt does not count as part of the answer.
     sampler.read([0, 1]);
     let row = [0.3_f32, 0.2, 0.1, 0.0, 0.4, -0.3, 0.1];
     let (mut text, mut counts) = (String::new(), [0; 7]);
@@ -124,7 +124,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         counts[..6].iter().all(|n| *n > 100) && counts[6] == 0,
         "{counts:?}"
     );
-    // Behind `a` the others keep their shares.
+    // After `a` the others keep their shares.
     let found = drawn(&params, words(vocabulary), [&[], &[0]], &row);
     let weight = |i: usize| {
         if [4, 6].contains(&i) {
@@ -138,7 +138,7 @@ fn banned_texts_do_not_appear_however_they_are_cut() {
         &normal(&(0..7).map(weight).collect::<Vec<f64>>()),
         "behind a",
     );
-    // A grammar that leaves nothing else wins.
+    // A grammar that allows nothing else wins.
     let mut masked = [f32::MIN; 7];
     masked[6] = 1.0;
     assert!(drawn(&params, words(vocabulary), [&[], &[]], &masked)[6] > 0.999);

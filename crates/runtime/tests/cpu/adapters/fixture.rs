@@ -1,4 +1,4 @@
-//! Adapters made of numbers, written as either kind of file, and a small model for them.
+//! Adapters from numbers, written as either kind of file, and a small model for them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ pub(super) fn logits(model: &Arc<LoadedModel>, adapters: AdapterSet) -> Vec<f32>
     engine.compute(&items).unwrap().logits(0).to_vec()
 }
 
-/// The largest difference, beside the largest number.
+/// The largest difference, and the largest number.
 pub(super) fn distance(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let largest = |numbers: &mut dyn Iterator<Item = f32>| numbers.fold(0.0, f32::max);

@@ -1,5 +1,5 @@
-//! Adapters beside weights of every format: what they compute is what the model does that they are merged into, and a row has the same
-//! bits whatever shares its batch.
+//! Adapters on weights of every format: their results equal those of the merged model, and a row has the same bits whatever shares its
+//! batch.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,11 +14,11 @@ use millrace_testkit::sample;
 use super::fixture::*;
 use super::merged::convert;
 
-/// How much further an adapter may be from the merged model than its base is from its numbers in F32: levels that multiply whole numbers
-/// round activations, and the adapter's change passes through that in later products.
+/// Allowed distance of an adapter from the merged model, as a multiple of the base's distance from its own F32 results. Levels that
+/// multiply whole numbers round activations, and the adapter's change passes through that in later products.
 const TIMES_THE_BASE: f32 = 3.0;
 
-/// A recipe of each way to multiply; `MILLRACE_TEST_ALL=1` takes all.
+/// One recipe for each way of multiplying; `MILLRACE_TEST_ALL=1` runs all.
 const SAMPLE: [&str; 9] = [
     "F32", "F16", "BF16", "Q4_0", "Q4_K_M", "Q6_K", "TQ2_0", "MXFP4", "Q4NX",
 ];
@@ -76,7 +76,7 @@ fn halves_of(seed: u64) -> Vec<Half> {
     halves.collect()
 }
 
-/// The logits of a text's tokens for each set of adapters, all in one pass, beside those of each alone.
+/// Compares the logits of a text for several sets of adapters in one pass with the logits of each alone.
 fn assert_batched(name: &str, model: &Arc<LoadedModel>, sets: &[AdapterSet]) {
     let text = tokens(9);
     let mut engine = engine(model, AdapterSet::default(), 512);

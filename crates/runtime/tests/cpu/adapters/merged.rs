@@ -1,4 +1,4 @@
-//! `quantize --merge-lora`: a converted model that has an adapter in its weights computes what base and adapter do.
+//! `quantize --merge-lora`: a converted model with a merged adapter computes the same as base and adapter.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn open(path: &Path) -> Arc<LoadedModel> {
     Arc::new(LoadedModel::open(path).unwrap())
 }
 
-/// The adapters of these files for a model, as sequences take them and as conversions do.
+/// The adapters of these files for a model, in the form for sequences and in the form for conversions.
 fn opened(files: &[(PathBuf, f32)], model: &LoadedModel) -> (AdapterSet, Vec<(Adapter, f32)>) {
     let to_merge: Vec<(Adapter, f32)> = files
         .iter()
@@ -120,7 +120,7 @@ fn rows_of_joined_matrices_are_merged_where_they_are() {
     check("phi3", golden.hf(), &[(peft, 1.0)], dir.path());
 }
 
-/// What is in the target's format already is not copied where an adapter changes it, whoever reads it.
+/// Data already in the target's format is not copied if an adapter changes it, whatever reads it.
 #[test]
 fn blocks_are_encoded_of_merged_numbers() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use millrace_runtime::{CpuEngine, Engine};
 
 use super::*;
 
-/// A folder, and what was warned of.
+/// A folder, and the warnings about it.
 fn page_folder(path: &Path, max_bytes: u64) -> (PageFolder, Arc<Mutex<Vec<String>>>) {
     let warned: Arc<Mutex<Vec<String>>> = Arc::default();
     let lines = Arc::clone(&warned);
@@ -27,7 +27,7 @@ fn kept(name: &str, folder: &PageFolder) -> CpuEngine {
     engine
 }
 
-/// Reads a prompt as a server does, and gives the sequence back: how much was there, and the logits behind the rest.
+/// Reads a prompt as a server does, and releases the sequence. Returns the number of cached tokens, and the logits after the rest.
 fn read(engine: &mut CpuEngine, prompt: &[u32]) -> (usize, Vec<f32>) {
     let seq = engine.create().unwrap();
     let n_held = engine.reuse_prefix(seq, prompt).unwrap();
@@ -64,7 +64,7 @@ fn pages_outlive_the_engine_that_computed_them() {
             logits == computed(name, options(), &all[..250], 58),
             "{name}"
         );
-        // Other scopes find nothing, and other texts as much as is theirs.
+        // Other scopes find nothing, and other texts only the part they share.
         let seq = second.create().unwrap();
         second.set_scope(seq, 7).unwrap();
         assert_eq!(second.reuse_prefix(seq, &all).unwrap(), 0, "{name}");
@@ -73,7 +73,7 @@ fn pages_outlive_the_engine_that_computed_them() {
         let mut third = kept(name, &folder);
         let other = [&all[..150], &[9; 60]].concat();
         let (n_held, logits) = read(&mut third, &other);
-        // Of states the disk has those behind the last page, and here none before.
+        // The disk has only the states after the last page, and here none before.
         let memory = CpuEngine::memory(third.model(), &options()).unwrap();
         let expected = if memory.n_state_slots > 0 { 0 } else { 128 };
         assert_eq!(n_held, expected, "{name}");
@@ -102,7 +102,7 @@ fn a_folder_has_one_engine_at_a_time() {
     let is_busy =
         |error: &Error| matches!(error, Error::Disk(e) if matches!(**e, DiskError::Busy { .. }));
     assert!(refused.as_ref().is_err_and(is_busy), "{refused:?}");
-    // Another model has a folder of its own.
+    // Another model has a separate folder.
     let _other = kept("qwen35", &folder);
     drop(first);
     kept("lfm2", &folder);
@@ -138,7 +138,7 @@ fn a_damaged_page_is_read_again_and_told() {
                 "{name} {path:?}"
             );
         }
-        // The engine whose page it was has told of it, and written it again.
+        // The engine that owned the page has warned of it, and written it again.
         let lines = std::mem::take(&mut *warned.lock().unwrap());
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains(path.to_str().unwrap()), "{lines:?}");
@@ -176,12 +176,12 @@ fn pages_keep_to_their_bytes_and_the_newest_stay() {
     assert_eq!(read(&mut engine, &b).0, 192);
     drop(engine);
     let mut engine = kept("llama-llama3", &bounded);
-    // Of the older text the beginning was kept.
+    // The beginning of the older text was kept.
     assert_eq!(read(&mut engine, &a).0, 64);
     assert!(warned.lock().unwrap().is_empty());
-    // What a killed process left half written goes; what is no page stays.
+    // Files left incomplete by a killed process are removed; other files stay.
     drop(engine);
-    // Of a text that is too long for the folder its beginning is kept.
+    // If a text is too long for the folder, its beginning is kept.
     let (narrow, warned) =
         page_folder(&folder.path().join("few"), n_bytes(&unbounded.path) * 3 / 4);
     let mut engine = kept("llama-llama3", &narrow);

@@ -1,11 +1,11 @@
-//! Formats whose levels are looked up or spread over a block: levels are what the reference decoder reads, divided by their scale.
+//! Formats whose levels are looked up or spread over a block. Levels are the reference decoder's weights divided by their scale.
 //!
 //! A weight is a whole number times its scale, exactly, so the quotient is that number.
 
 use super::{Block32, f16_at};
 use millrace_quant::{DType, decode_blocks};
 
-/// Columns `32b..32b + 32` of a row, of a format that has no block of 32 columns; `None` of one that no integer kernel takes.
+/// Columns `32b..32b + 32` of a row, in a format that has no block of 32 columns; `None` if no integer kernel takes the format.
 pub(super) fn block32(
     dtype: DType,
     bytes: &[u8],
@@ -76,7 +76,7 @@ fn scales(dtype: DType, s: &[u8], j: usize) -> Option<(f32, Option<f32>)> {
     })
 }
 
-/// Half of what E4M3 means without its sign; the NaN without sign counts as 0.
+/// Half the value of an E4M3 number without its sign; the NaN without sign counts as 0.
 fn half_of_e4m3(bits: u8) -> f32 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
     match exponent {

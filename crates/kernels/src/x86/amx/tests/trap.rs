@@ -1,5 +1,5 @@
-//! The instructions as they are assembled, on processors that have none of them: each raises the signal of illegal instructions, and a
-//! handler decodes it and has the emulated unit execute it. So registers, addresses and strides of the assembly are tested too.
+//! Tests the instructions as they are assembled, on processors without them. Each raises the signal of illegal instructions; a handler
+//! decodes it and has the emulated unit execute it. This covers registers, addresses and strides of the assembly too.
 
 use super::super::detect::products;
 use super::super::emulated::{EmulatedUnit, TileProduct};
@@ -91,7 +91,7 @@ unsafe fn decode(at: *const u8, context: *const usize) -> Operands {
             base = sib & 7;
             assert!(mode != 0 || base != 5, "an address has a base");
             let index = sib >> 3 & 7 | extend(6);
-            // Index 4 is none.
+            // Index 4 means no index.
             operands.stride = if index == 4 {
                 0
             } else {
@@ -113,7 +113,7 @@ unsafe fn decode(at: *const u8, context: *const usize) -> Operands {
 
 /// Executes the instruction that raised the signal, or aborts.
 unsafe extern "C" fn execute(_: c_int, _: *mut c_void, context: *mut c_void) {
-    // SAFETY: the system hands a context of the thread that raised the signal by an instruction of these tests.
+    // SAFETY: the system passes a context of the thread that raised the signal by an instruction of these tests.
     unsafe {
         let context: *mut usize = context.cast();
         let instruction = context.add(CONTEXT_REGISTERS + INSTRUCTION);
@@ -147,7 +147,7 @@ unsafe extern "C" fn execute(_: c_int, _: *mut c_void, context: *mut c_void) {
     }
 }
 
-/// Runs `f` with every instruction of tiles executed by the emulated unit; the number of them beside what it returns.
+/// Runs `f` with every tile instruction executed by the emulated unit; returns its result and the number of those instructions.
 fn trapped<R>(f: impl FnOnce() -> R) -> (R, usize) {
     let handler = SigAction {
         handler: execute as *const () as usize,
@@ -195,7 +195,7 @@ fn sums(row: &MatmulKernel, n_panels: usize, m: usize, k: usize) -> Vec<u32> {
     let panels = panels.at_least(n_panels * panel_stride).as_mut_ptr();
     let acc = &mut acc.at_least(4 * m * GROUP_ROWS)[..4 * m * GROUP_ROWS];
     acc.fill(0);
-    // SAFETY: the level is supported but for tiles, which the caller sees to; rows, tokens, panels and sums exist.
+    // SAFETY: the level is supported except for tiles, which the caller provides; rows, tokens, panels and sums exist.
     unsafe {
         for p in 0..n_panels {
             let source = PanelSource {
@@ -263,8 +263,8 @@ fn assembled_instructions_do_what_the_emulated_unit_does() {
             );
         }
     }
-    // What detection multiplies, and a round of each roof.
-    // SAFETY: instructions are executed by the handler.
+    // The products of detection, and a round of each roof.
+    // SAFETY: the handler executes the instructions.
     unsafe {
         let (found, executed) = trapped(|| products::<Amx>());
         assert_eq!((found, executed), (products::<EmulatedUnit>(), 14));

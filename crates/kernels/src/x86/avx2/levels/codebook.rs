@@ -1,11 +1,11 @@
-//! IQ2_* and IQ3_*: magnitudes by a point's index, signs beside them. Bytes are where the formats' files in `quant` have them.
+//! IQ2_* and IQ3_*: magnitudes by a point's index, with separate signs. The byte layout is that of the formats' files in `quant`.
 
 use super::{BlockLevels, Unpack, spread_bits, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
 
-/// By seven stored signs: a byte of ones for each negative element of eight, whose number is even.
+/// By seven stored signs: a byte of ones for each negative element of eight; the number of negative elements is even.
 static EVEN_SIGNS: [u64; 128] = {
     let mut signs = [0; 128];
     let mut stored = 0;
@@ -103,7 +103,7 @@ impl Unpack for Iq3S {
             let ninth = _mm256_set1_epi32(i32::from(*block.add(66 + j)));
             let ninth = _mm256_sllv_epi32(ninth, _mm256_setr_epi32(8, 7, 6, 5, 4, 3, 2, 1));
             let ninth = _mm256_and_si256(ninth, _mm256_set1_epi32(256));
-            // Nine bits: there are as many points.
+            // Nine bits: the codebook has as many points.
             let indices = _mm256_or_si256(low, ninth);
             let bytes = _mm256_i32gather_epi32::<4>(codebooks::IQ3_S.as_ptr().cast(), indices);
             let negative = spread_bits(u32_at(block.add(74 + 4 * j)));
@@ -190,7 +190,7 @@ impl Unpack for Iq2Xxs {
     }
 }
 
-/// An eighth of blocks' scales, and sixteen codes of four bits at byte `AT`: what IQ2_XS and IQ2_S have.
+/// An eighth of blocks' scales, and sixteen codes of four bits at byte `AT`, as IQ2_XS and IQ2_S have them.
 ///
 /// # Safety
 /// As [`Unpack::header`].
@@ -208,7 +208,7 @@ unsafe fn sixteen_codes<const AT: usize>(
     }
 }
 
-/// The scales of columns `32j..32j + 32` of what [`sixteen_codes`] read.
+/// The scales of columns `32j..32j + 32` from the result of [`sixteen_codes`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pair_of_sixteen((d, codes): (__m256, [__m256i; 2]), j: usize) -> [__m256; 2] {

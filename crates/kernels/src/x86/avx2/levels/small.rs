@@ -11,7 +11,7 @@ pub(crate) struct Nvfp4;
 /// Doubled values of E2M1's sixteen codes (OCP Microscaling Formats 1.0), plus 12.
 static E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
-/// Half of what the E4M3 number in the lowest byte of each lane means without its sign; the NaN without sign counts as 0.
+/// Half the value of the E4M3 number in the lowest byte of each lane, without its sign; the NaN without sign counts as 0.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn half_of_e4m3(bits: __m256i) -> __m256 {
@@ -19,7 +19,7 @@ fn half_of_e4m3(bits: __m256i) -> __m256 {
     let is_nan = _mm256_cmpeq_epi32(byte, _mm256_set1_epi32(0x7F));
     let magnitude = _mm256_and_si256(byte, _mm256_set1_epi32(0x7F));
     let magnitude = _mm256_andnot_si256(is_nan, magnitude);
-    // Where f32 has its exponent and mantissa, it means 2⁻¹²⁰ times as much, subnormal numbers included.
+    // At f32's places of exponent and mantissa, the value is 2⁻¹²⁰ times as large, subnormal numbers included.
     let small = _mm256_castsi256_ps(_mm256_slli_epi32::<20>(magnitude));
     _mm256_mul_ps(small, _mm256_set1_ps(f32::from_bits((127 + 119) << 23)))
 }
@@ -128,7 +128,7 @@ impl Unpack for Q2_0 {
         // SAFETY: forwarded.
         let v = unsafe { _mm_loadl_epi64(block.add(2 + 8 * j).cast()) };
         let v = _mm256_cvtepu8_epi32(v);
-        // Byte i of a lane gets bits 2i and 2i + 1 of the lane's byte, and others above.
+        // Byte i of a lane gets bits 2i and 2i + 1 of the lane's byte, and other bits above them.
         let pair = _mm256_or_si256(v, _mm256_slli_epi32::<6>(v));
         let four = _mm256_or_si256(pair, _mm256_slli_epi32::<12>(pair));
         BlockLevels::unsigned(_mm256_and_si256(four, _mm256_set1_epi8(3)))

@@ -20,7 +20,7 @@ unsafe fn u16_at(at: *const u8) -> usize {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn eighths(points: __m256i, more: __m256i) -> BlockLevels {
-    // What comes over from the lower byte is below the bits kept.
+    // Bits shifted over from the lower byte are below the bits kept.
     let v = _mm256_slli_epi16::<3>(points);
     let v = _mm256_and_si256(v, _mm256_set1_epi8(-8));
     BlockLevels::unsigned(_mm256_add_epi8(v, more))
@@ -75,7 +75,7 @@ impl Unpack for Iq1M {
     const SCALES: usize = 2;
     const OFFSET: u8 = 9;
     const LARGEST: u8 = 18;
-    /// An eighth of blocks' scales, and sixteen codes of three bits, each four of them in the lower bits of half a lane.
+    /// An eighth of blocks' scales, and sixteen codes of three bits, four of them in the lower bits of each half lane.
     type Header = (__m256, [__m256i; 2]);
 
     #[inline]
@@ -185,7 +185,7 @@ impl Unpack for Tq1_0 {
             };
             let power = _mm256_loadu_si256(DIGITS[j].as_ptr().cast());
             let three = _mm256_set1_epi16(3);
-            // Of a byte at the top of 16 bits what exceeds it is lost, and three times the rest has the digit above it.
+            // Bits of a byte beyond the top of 16 bits are lost, and three times the rest has the digit above it.
             let even = _mm256_mullo_epi16(_mm256_slli_epi16::<8>(bytes), power);
             let odd = _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF00_u16.cast_signed()));
             let odd = _mm256_mullo_epi16(odd, power);

@@ -1,4 +1,4 @@
-//! Where a block has its points, and the tables that know them. Bytes are where the formats' files in `quant` have them.
+//! Where a block stores its points, and the tables of their codes. The byte layout is that of the formats' files in `quant`.
 
 use super::{Indices, Points, every, load};
 use crate::x86::avx2::levels::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
@@ -29,7 +29,7 @@ const fn codes<const N: usize, const E: usize>(points: &[[i8; E]; N], levels: &[
     Codes(codes)
 }
 
-/// Magnitudes by what is at the bottom of a byte of codes.
+/// Magnitudes by the code at the bottom of a byte.
 #[repr(align(64))]
 struct Magnitudes([u8; 64]);
 
@@ -77,7 +77,7 @@ static EVEN: [u8; 128] = {
     signs
 };
 
-/// Each of so many bytes `times` times.
+/// Bytes 0, 1, 2 and so on, each repeated `times` times.
 const fn repeated(times: usize) -> [u8; 64] {
     let mut bytes = [0; 64];
     let mut i = 0;
@@ -157,7 +157,7 @@ impl Points for Iq1S {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
     unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 32 indices, and for four of them three bits more each and what moves them.
+        // SAFETY: forwarded: 32 indices, and for every four of them three more bits each and their shift.
         let (low, words) = unsafe { (two_halves::<2>(rows), words::<34>(rows)) };
         let shifts = _mm512_set1_epi64(i64::from_le_bytes([0, 3, 6, 9, 32, 35, 38, 41]));
         let less = _mm512_test_epi32_mask(words, _mm512_set1_epi32(1 << 15));
@@ -181,7 +181,7 @@ impl Points for Iq1M {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
     unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: 32 indices, and for each of them three bits more and one that moves it.
+        // SAFETY: forwarded: 32 indices, and for each of them three more bits and one that shifts it.
         let (low, words) = unsafe { (two_halves::<0>(rows), words::<32>(rows)) };
         let shifts = _mm512_set1_epi64(i64::from_le_bytes([0, 4, 8, 12, 32, 36, 40, 44]));
         let nibbles = _mm512_multishift_epi64_epi8(shifts, words);
@@ -206,7 +206,7 @@ impl Points for Iq2Xxs {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")]
     unsafe fn indices(rows: [*const u8; 2]) -> Indices {
-        // SAFETY: forwarded: eight times four indices and a word of signs and scale behind the block's scale.
+        // SAFETY: forwarded: eight times four indices and a word of signs and scale after the block's scale.
         let [a, b] = rows.map(|row| unsafe { _mm512_loadu_si512(row.add(2).cast()) });
         let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
