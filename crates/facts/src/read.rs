@@ -132,7 +132,7 @@ fn labels<S: Record>(record: &mut S, table: &Table) -> Result<(), Problem> {
             .clone_from(text(table, "name", is_fit, expected)?);
     }
     if is_profile || table.contains_key("summary") {
-        let expected = "a text that says what the file describes";
+        let expected = "a text that describes the file";
         let summary = text(table, "summary", |_| true, expected)?;
         if let Some(field) = record.summary_mut() {
             field.clone_from(summary);

@@ -11,10 +11,10 @@ use crate::safetensors::MAX_HEADER_BYTES;
 /// Bytes that are read of a file's beginning.
 const HEAD_BYTES: usize = 1024;
 
-const DOWNLOAD: &str = "download the file again, and open what comes in a browser if it repeats";
+const DOWNLOAD: &str = "download the file again; if it repeats, open the download in a browser";
 const CONVERT: &str =
     "take the safetensors or GGUF files of the model, or convert it to safetensors";
-const UNPACK: &str = "unpack it and name what is inside";
+const UNPACK: &str = "unpack it and name a file inside";
 const OLD_GGML: &str =
     "take a GGUF file of the model: programs stopped reading this format in 2023";
 

@@ -228,7 +228,7 @@ impl Error {
                 "the hub limits how often you may ask; wait a little, or set HF_TOKEN".into()
             }
             Error::Status { .. } | Error::Network { .. } => {
-                "try again: what was downloaded is kept, and it goes on from there".into()
+                "try again: the download is kept and continues from there".into()
             }
             Error::Unreachable { .. } => "check the network connection and HF_ENDPOINT, if it is \
                                           set; offline, what is in the cache is used"
@@ -242,7 +242,7 @@ impl Error {
                 "free some space, or set HF_HOME to a folder on another disk".into()
             }
             Error::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "what was downloaded is kept; free some space and try again".into()
+                "the download is kept; free some space and try again".into()
             }
             _ => return None,
         })

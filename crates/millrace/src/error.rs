@@ -39,7 +39,7 @@ pub enum Error {
         name: String,
     },
     /// A file that describes a model and has no weights.
-    #[error("{model} holds no weights, only what is said of them")]
+    #[error("{model} holds no weights, only their description")]
     NoWeights {
         /// The model.
         model: String,

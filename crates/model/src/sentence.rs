@@ -146,7 +146,7 @@ fn bad(file: &str, found: String) -> Error {
     Error::Unsupported {
         file: file.into(),
         feature: format!("a dense layer behind the model with {found}"),
-        supported: "a matrix that takes what comes, of activation Identity or Tanh".into(),
+        supported: "a matrix that takes the rows before it, of activation Identity or Tanh".into(),
     }
 }
 

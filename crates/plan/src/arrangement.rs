@@ -213,9 +213,6 @@ pub trait Arrangement: Send + Sync {
         rows: &mut [f32],
     ) -> Result<(), String> {
         let _ = (cpu, bytes, scales, rows);
-        Err(format!(
-            "the target cannot tell what lies in layout {}",
-            at.id
-        ))
+        Err(format!("the target cannot read the layout {}", at.id))
     }
 }

@@ -170,7 +170,7 @@ pub fn hosts_reason(op: &Op) -> Option<&'static str> {
         Op::Route(_) => {
             "the host chooses a token's experts: a plan's programs and operands do not depend on scores"
         }
-        Op::CombineExperts(_) => "the host adds up what experts give: it has their results",
+        Op::CombineExperts(_) => "the host sums the experts' results: it has them",
         Op::HeadLinear(_) => "a matrix for each head: the host multiplies heads one by one",
         _ => return None,
     })

@@ -216,7 +216,7 @@ fn check_whole(
     };
     if item.logits != LogitsFor::None {
         let expected = "embeddings: this model is an encoder, which writes no text";
-        return refuse("what is asked for", "the next token".to_owned(), expected);
+        return refuse("the request", "the next token".to_owned(), expected);
     }
     let n_tokens = item.tokens.len();
     if len > 0 || n_tokens > limits.max_chunk {

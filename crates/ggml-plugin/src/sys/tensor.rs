@@ -22,7 +22,7 @@ pub(crate) enum DataError {
     NotHost,
     #[error("its shape {0:?} makes no sense")]
     Shape([i64; MAX_DIMS]),
-    #[error("a result shares memory with what it is computed from, or with another result")]
+    #[error("a result shares memory with one of its inputs, or with another result")]
     Shared,
 }
 

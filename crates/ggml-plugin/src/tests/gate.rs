@@ -201,7 +201,7 @@ fn a_result_across_an_operand_fails() {
     assert_eq!(case.gate.floats(), before);
     assert!(log_has(&[
         "GLU of tensor `ffn_swiglu-0` on device Millrace",
-        "shares memory with what it is computed from"
+        "shares memory with one of its inputs"
     ]));
 }
 

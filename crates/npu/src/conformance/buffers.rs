@@ -55,7 +55,7 @@ pub(super) fn map_and_sync(factory: Factory<'_>) -> Result<(), String> {
         return Ok(());
     }
     ensure(found[..32] == content[..32], || {
-        "what was sent to the device does not come back".to_owned()
+        "bytes sent to the device do not come back".to_owned()
     })?;
     ensure(found[32..].iter().all(|&byte| byte == 0xee), || {
         "a sync went beyond its range".to_owned()

@@ -77,7 +77,7 @@ pub(super) fn lost(factory: Factory<'_>) -> Result<(), String> {
         injector.revive();
         let result = device.submit(&bound).and_then(|fence| device.wait(fence));
         ensure(result.as_ref().is_err_and(|error| error.is_loss()), || {
-            format!("what was bound before it was lost gave {result:?}")
+            format!("a binding from before the loss gave {result:?}")
         })?;
         runs_right(device, subject)
     })
@@ -128,7 +128,7 @@ pub(super) fn corrupts(factory: Factory<'_>) -> Result<(), String> {
         }
         injector.clear();
         ensure(injector.corrupted() == Default::default(), || {
-            "what was cleared is still counted".to_owned()
+            "a cleared count is still there".to_owned()
         })?;
         ready.run(device)?;
         ready.check_outputs()

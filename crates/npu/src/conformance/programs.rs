@@ -162,7 +162,7 @@ pub(super) fn foreign(factory: Factory<'_>) -> Result<(), String> {
     let bound = text(there.device.bind(&other.program, &other.buffers))?;
     match here.device.submit(&bound) {
         Err(DeviceError::ForeignProgram(_) | DeviceError::ForeignBuffer) => {}
-        result => return Err(format!("what another device bound gave {result:?}")),
+        result => return Err(format!("a binding of another device gave {result:?}")),
     }
     let fence = text(there.device.submit(&bound))?;
     match here.device.wait(fence) {
@@ -304,7 +304,7 @@ pub(super) fn held(factory: Factory<'_>) -> Result<(), String> {
             })?;
         }
         ensure(device.held() == expected, || {
-            "runs and refusals changed what it holds".to_owned()
+            "runs and refusals changed its content".to_owned()
         })?;
         drop(ready);
         let found = device.held();

@@ -56,7 +56,7 @@ rules! {
     TooLong "RK504" Hang "A job ends within 500 ms at the slowest clock." "Linux rocket_job.c JOB_TIMEOUT_MS";
     Uncovered "RK505" Runs "Every byte of the output is written." "bytes that nobody writes are read back as results";
     Workers "RK506" Runs "Jobs have tasks, and workers are those of the head." "Linux rocket_job.c drops a job without commands and says nothing";
-    Interleaved "RK507" Runs "What workers write lies apart." "each worker has a buffer object of its own";
+    Interleaved "RK507" Runs "Workers write to separate memory." "each worker has a buffer object of its own";
 }
 
 /// A rule that a program breaks, and where.

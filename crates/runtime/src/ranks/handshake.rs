@@ -97,7 +97,7 @@ pub(super) fn shake_hands(ranks: &mut Communicator, own: &RankSetup) -> Result<(
         None => Ok(()),
         Some(rank) => Err(RankError::Differs {
             rank,
-            difference: "its own message says in what".to_owned(),
+            difference: "its own message names the difference".to_owned(),
         }),
     }
 }

@@ -155,7 +155,7 @@ impl From<SubmitError> for ApiError {
             }
             SubmitError::TooLong { n_prompt, capacity } => {
                 let error = ApiError::overflow(n_prompt, 1, capacity);
-                error.advice("that is what the cache holds")
+                error.advice("that is the size of the cache")
             }
             SubmitError::Bad(millrace_runtime::Error::ContextOverflow {
                 n_prompt,

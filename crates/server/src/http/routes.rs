@@ -142,7 +142,7 @@ async fn while_serving(State(app): State<Arc<App>>, request: Request, next: Next
 
 async fn unknown(request: Request) -> Response {
     let path = request.uri().path();
-    let message = format!("there is nothing at {path}; /openapi.json lists what there is");
+    let message = format!("there is nothing at {path}; /openapi.json lists all routes");
     Dialect::of_path(path).response(&ApiError::new(StatusCode::NOT_FOUND, message))
 }
 

@@ -49,7 +49,7 @@ pub(super) fn within(before: &DigitLayout, left: &DigitLayout, what: &str) -> Fl
         true => Ok(()),
         false => Err((
             Rule::Values,
-            format!("what is left of {what} is not a part of it in its order"),
+            format!("the rest of {what} is not a part of it in its order"),
         )),
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn ring(before: &DigitLayout, left: &DigitLayout) -> FlowResult<()> {
     }
     match before.merge(&blank).map(|merged| merged.canonical()) == Some(before.canonical()) {
         true => Ok(()),
-        false => bad("what is left over slices is not what was there with some of it reduced"),
+        false => bad("the axes left over slices are not those before the reduction"),
     }
 }
 

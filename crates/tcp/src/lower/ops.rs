@@ -108,7 +108,7 @@ pub static KERNELS: [OpKernel; 15] = [
     kernel(
         OpKind::Product(Role::Output),
         "output-projection",
-        "the stream from what heads attended",
+        "the stream of attention's results",
         &["s_q", "h_kv", "G", "d_k", "D"],
     ),
     kernel(

@@ -36,7 +36,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("t_max_predict_ms", "x-request-timeout-ms ends a request"),
     ("n_indent", "ask for a form by `grammar`"),
     ("response_fields", "take them from the whole answer"),
-    ("id_slot", "what was computed is found by what it says"),
+    ("id_slot", "the cache finds a prompt by its text"),
     ("image_data", "ask /v1/chat/completions"),
 ];
 

@@ -172,7 +172,7 @@ pub(super) fn generate(fields: &Fields<'_>) -> Result<Conversation, ApiError> {
         ),
         (
             "context",
-            "send the conversation to /api/chat: what was computed of it is kept",
+            "send the conversation to /api/chat: its computed prefix is kept",
         ),
     ])?;
     let system = fields.text("system")?.filter(|text| !text.is_empty());

@@ -209,7 +209,7 @@ pub(crate) async fn one(
     let work = || {
         let stored = found(&app, &request, &id)?;
         if parameter(&request, "stream").is_some_and(|value| value != "false") {
-            let message = "what is kept is not streamed; leave it out";
+            let message = "a stored response is not streamed; leave it out";
             return Err(ApiError::field("stream", message));
         }
         Ok(json_response(StatusCode::OK, &stored.response))
