@@ -1,7 +1,7 @@
 //! The device `Millrace`: the CPU's kernels on the host's own memory.
 //!
 //! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared or remembered between calls,
-//! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
+//! and nothing goes stale when the host reuses an address for other weights. The host is asked to put them into memory of huge
 //! pages, in place of the mapped file: single tokens are read faster from there.
 
 use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};

@@ -12,7 +12,7 @@ use crate::sys::openmp;
 use crate::sys::probe::{LoadError, probe};
 use std::sync::Arc;
 
-/// Why there is no plugin.
+/// Reason why the plugin does not load.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PluginError {
     #[error(transparent)]

@@ -1,5 +1,6 @@
-//! The device `MillraceNode`: a whole node of a cluster. The CPU's kernels compute what they are faster at, the program's CPU backend the
-//! rest, so that a program that wants one device for every op (`ggml-rpc-server`) has one.
+//! The device `MillraceNode`: a whole node of a cluster. The CPU's kernels compute the ops that they are faster at; the
+//! program's CPU backend computes the rest. So a program that wants one device for every op (`ggml-rpc-server`) has
+//! one.
 
 use crate::cpu::CpuDevice;
 use crate::device::{DeviceStream, OpRefusal, PluginDevice, WeightsIn};

@@ -1,4 +1,5 @@
-//! What a device computed, what it left to others and why: printed at exit with `MILLRACE_GGML_REPORT=1`.
+//! Report of the ops that a device computed, and of those that it left to others and why. Printed at exit with
+//! `MILLRACE_GGML_REPORT=1`.
 
 use crate::device::OpRefusal;
 use crate::product::HostProduct;

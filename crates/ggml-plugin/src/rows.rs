@@ -4,7 +4,7 @@
 //! through it, in turn; docs/llama-cpp.md has a table of it. On a Zen 5 with AVX-512, block formats are faster with the plugin from two tokens
 //! on. Single tokens of most are as fast or faster, those of Q4_K are not (0.81 to 0.98), but left to llama.cpp they would be slower yet
 //! (0.89): it then computes them from weights that are not in the arrangement that it makes for itself. With AVX2, measured on a Zen 4 beside a llama.cpp built for no more, two tokens are as fast or faster,
-//! and single ones of Q4_K are not (0.63; left to llama.cpp 0.91). What was not measured keeps larger numbers: other levels,
+//! and single ones of Q4_K are not (0.63; left to llama.cpp 0.91). Cases that were not measured keep larger numbers: other levels,
 //! whose kernels for single tokens are others, and formats of plain numbers, in which attention's own products are too.
 
 use millrace_kernels::Level;

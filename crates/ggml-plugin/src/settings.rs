@@ -1,4 +1,4 @@
-//! What can be set by variables of the environment.
+//! Settings from environment variables.
 
 use millrace_kernels::Level;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// Devices to offer: a list of names.
 pub(crate) const DEVICES: &str = "MILLRACE_GGML_DEVICES";
 
-/// `1`: print at exit what was computed, what not and why.
+/// `1`: print at exit the ops that were computed, and why others were not.
 pub(crate) const REPORT: &str = "MILLRACE_GGML_REPORT";
 
 /// Tokens from which products are taken, in place of the measured numbers: for checks.
@@ -18,7 +18,7 @@ pub(crate) const LEVEL: &str = "MILLRACE_GGML_LEVEL";
 /// `1`: leave weights in the mapped file, where a program maps files.
 pub(crate) const MAP: &str = "MILLRACE_GGML_MAP";
 
-/// Part of the name of a tensor whose computation fails: to see what a program makes of it.
+/// Part of the name of a tensor whose computation fails: a test of how a program reacts.
 pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
 
 /// Settings of the plugin.

@@ -17,10 +17,10 @@ pub(crate) const STATUS_FAILED: c_int = -1;
 /// `GGML_TENSOR_FLAG_COMPUTE`: the node is to be computed, where the host knows the flag.
 pub(crate) const FLAG_COMPUTE: i32 = 16;
 
-/// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: works beside the CPU, on its memory.
+/// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: works with the CPU, in its memory.
 pub(crate) const TYPE_ACCEL: c_int = 3;
 
-/// `GGML_BACKEND_DEVICE_TYPE_GPU`: has memory of its own, takes layers by `-ngl`, can be chosen by `-dev`.
+/// `GGML_BACKEND_DEVICE_TYPE_GPU`: has its own memory, takes layers by `-ngl`, can be chosen by `-dev`.
 pub(crate) const TYPE_GPU: c_int = 1;
 
 /// `GGML_TYPE_F32`, which is in files and cannot change; the probe asks the host for its name all the same.

@@ -15,7 +15,7 @@ static PLUGIN: OnceLock<Option<&'static Plugin>> = OnceLock::new();
 
 static REPORT: OnceLock<Arc<DeviceReport>> = OnceLock::new();
 
-/// What the score is where the plugin works: there is one variant only.
+/// Score of this variant if the plugin works: there is one variant only.
 const SCORE: c_int = 1;
 
 unsafe extern "C" {

@@ -24,7 +24,7 @@ struct FeatureHost {
 static REGIONS: Mutex<Vec<c_uint>> = Mutex::new(Vec::new());
 
 struct ThreadData(*mut c_void);
-// SAFETY: what a region is given is for all of its threads.
+// SAFETY: the data of a region is for all of its threads.
 unsafe impl Sync for ThreadData {}
 
 /// A runtime of OpenMP with fresh threads.
@@ -124,7 +124,7 @@ fn products_are_computed_on_the_hosts_threads() {
     }
 }
 
-/// The address of a buffer's memory, behind its table, type and context.
+/// The address of a buffer's memory, after its table, type and context.
 pub(super) extern "C" fn buffer_base(buffer: *mut c_void) -> *mut c_void {
     // SAFETY: a buffer of `alloc`.
     unsafe { *buffer.cast::<*mut c_void>() }
