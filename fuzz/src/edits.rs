@@ -1,4 +1,5 @@
-//! Edits of a right file that an input describes: what a fuzzer's own mutations of large files seldom reach.
+//! Edits of a valid file that an input describes: they reach places that a fuzzer's own mutations of large files seldom
+//! reach.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};

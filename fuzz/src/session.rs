@@ -1,4 +1,4 @@
-//! Files of conversations: one that an engine wrote, changed so that what reads it has to judge more than checksums.
+//! Files of conversations: written by an engine, then changed so that a reader has to judge more than checksums.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct SessionFiles {
 }
 
 impl SessionFiles {
-    /// Of the golden model of that name.
+    /// Files of the golden model of that name.
     pub fn of(name: &str) -> SessionFiles {
         let goldens = models::goldens();
         let path = goldens.iter().find(|folder| folder.ends_with(name));
@@ -91,7 +91,7 @@ impl SessionFiles {
     /// Loads such a file and goes on behind it.
     ///
     /// # Panics
-    /// If what is loaded is not what can be computed with.
+    /// If the loaded state cannot be computed with.
     pub fn load(&mut self, bytes: &[u8]) {
         let path = self.folder.path().join("fuzz.kv");
         std::fs::write(&path, bytes).expect("a file");

@@ -1,4 +1,4 @@
-//! Grammars tried in a process of their own, as the program does it: what meets a bound there is refused, and no fault.
+//! Grammars tried in a separate process, as in the program: one that meets a bound there is refused, which is no fault.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 /// The argument that starts such a process.
 const ARGUMENT: &str = "__try-grammar";
 
-/// What the program gives a trial.
+/// Limits of a trial in the program.
 const MEMORY_BYTES: u64 = 512 << 20;
 const CPU_SECONDS: u64 = 4;
 const TIME: Duration = Duration::from_secs(20);
