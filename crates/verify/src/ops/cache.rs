@@ -23,8 +23,8 @@ impl CallCheck<'_> {
         caches.collect()
     }
 
-    /// Takes those of a layer, or all, and reports on them. Behind the ops that give keys and values, whose fault it is where these
-    /// are wrong, and before attention, which only reads what was appended.
+    /// Takes those of a layer, or all, and reports on them. This runs after the ops that make keys and values, which
+    /// are at fault if these are wrong. It runs before attention, which only reads the appended rows.
     pub(super) fn appended(
         &self,
         caches: &mut Vec<CacheAppend>,
@@ -83,8 +83,9 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// What of a slot `[n_kv_heads, rows, head_dim]` whose first row is position `start`, or that is a ring, is not what the
-    /// pages hold, of the positions up to the pass's last that the sequence still has; and the node that attends.
+    /// First mismatch between a slot `[n_kv_heads, rows, head_dim]` and the pages, and the node that attends. The
+    /// slot's first row is position `start`, or the slot is a ring. Positions up to the pass's last that the sequence
+    /// still has are compared.
     fn cache_rows(
         &self,
         slot: usize,

@@ -1,9 +1,9 @@
-//! Weights as a device holds them, where its format is not the checkpoint's.
+//! Weights as a device holds them, if its format is not the checkpoint's.
 //!
-//! A target may keep a matrix in blocks of its own. What it then multiplies with are other numbers than the
-//! file's, and no rounding to bf16 explains the difference: the reference is computed with these, and
-//! how far they are from the file's is said apart. How a token's launches round within a product is asked here, too.
-//! That slots hold these numbers is for the check of ops to find.
+//! A target may keep a matrix in its own kind of blocks. Then it multiplies with other numbers than the file's, and no
+//! rounding to bf16 explains the difference. The reference is computed with the target's numbers, and their distance
+//! from the file's is reported separately. This module also tells how a token's launches round within a product. The
+//! check of ops finds out whether slots hold these numbers.
 
 use millrace_graph::WeightId;
 use millrace_plan::{
@@ -26,7 +26,7 @@ struct WeightSlot {
     differs: bool,
 }
 
-/// The matrices of a token's plan that lie in a layout of the target's own.
+/// The matrices of a token's plan that are in a layout of the target's own.
 pub struct DeviceWeights {
     plan: Arc<Plan>,
     arrangement: Arc<dyn Arrangement>,

@@ -1,11 +1,11 @@
-//! What a device does to products beside rounding their results.
+//! A device's numerics of products beyond rounding their results.
 
 use super::DeviceWeights;
 use millrace_plan::{Arithmetic, NarrowOperands, QuantisedRows};
 use millrace_runtime::npu::{NpuError, NpuModel};
 use std::sync::Arc;
 
-/// What a device does to products beside rounding their results.
+/// A device's numerics of products beyond rounding their results.
 #[derive(Clone, Default)]
 pub struct Products {
     /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the

@@ -57,8 +57,8 @@ impl Bench {
     }
 }
 
-/// Ops whose operands are converted to blocks of eight with one exponent answer for what that gives,
-/// and not for what exact products would.
+/// Ops whose operands are converted to blocks of eight with one exponent are checked against products of such blocks,
+/// not against exact products.
 #[test]
 fn products_in_blocks_are_checked_as_such() {
     let model = demo();
@@ -95,8 +95,8 @@ fn an_honest_device_has_nothing_wrong() {
     }
 }
 
-/// Heads of 256, whose first pass has cores with tokens of their own: every op is looked at, with a window and without,
-/// and a wrong row is found.
+/// Heads of 256: in their first pass, cores have separate tokens. Every op is checked, with a window and without, and a
+/// wrong row is found.
 #[test]
 fn a_first_pass_of_wide_heads_is_checked() {
     for (window, mode) in [
@@ -146,7 +146,7 @@ impl Bench {
         });
     }
 
-    /// What is found when a slot of every run of a program is wrong.
+    /// The finding when a slot of every run of a program is wrong.
     fn corrupted(&self, program: &str, slot: &str) -> Finding {
         self.corrupt(program, slot);
         let found = self.checked().finding;
@@ -221,8 +221,8 @@ fn what_is_read_wrong_is_named() {
     }
 }
 
-/// A writer of weights that is wrong in one kind of layout, every kind in its turn: what it wrote is
-/// named, by a check that calls nothing of it.
+/// A writer of weights with a fault in one kind of layout, each kind in turn: a check that calls none of its code names
+/// the wrong slots.
 #[test]
 fn weights_that_are_written_wrong_are_named() {
     fn unsplit(layout: WeightLayout) -> WeightLayout {

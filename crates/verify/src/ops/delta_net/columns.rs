@@ -1,4 +1,4 @@
-//! The state of a gated delta net behind a token and what its query reads, with tolerances.
+//! The state of a gated delta net after a token, and the result of its query, with tolerances.
 
 use crate::ops::rule::{LAMBDA, SECOND_ORDER, TINY, U, V};
 use millrace_graph::{DeltaNet, STATE_LANES};

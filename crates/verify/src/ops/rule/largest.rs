@@ -35,7 +35,7 @@ impl LargestError {
         let Exact { y, tolerance } = exact;
         let error = (found - y).abs();
         let share = match error.is_nan() {
-            // No number is as wrong as can be, unless that is what the op gives.
+            // NaN is the largest possible error, unless the op gives NaN.
             true if y.is_nan() => 0.0,
             true => f64::INFINITY,
             false => error / tolerance,
