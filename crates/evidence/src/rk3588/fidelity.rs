@@ -1,4 +1,4 @@
-//! Fidelity: what the timing model predicts beside what others published.
+//! Fidelity: predictions of the timing model compared with published measurements.
 //!
 //! `data/rk3588/measured.csv` holds the rows, each with its source; nothing here was measured by this project,
 //! and the cycle estimates are a peer's model, not silicon. [`report`] predicts every row under the
@@ -27,7 +27,7 @@ pub struct RknnFidelityRow {
     pub error_percent: f64,
     /// Whether a constant was fitted on it.
     pub calibration: bool,
-    /// What a reader should know: an assumption, or what the model does not explain.
+    /// Remark for the reader: an assumption, or an effect that the model does not explain.
     pub remark: Option<&'static str>,
 }
 
@@ -45,13 +45,13 @@ pub struct RknnGroupStats {
     pub median_percent: Option<f64>,
     /// The largest of them.
     pub max_percent: Option<f64>,
-    /// What must hold.
+    /// Bound of its errors.
     pub bound: RknnGroupBound,
     /// Whether it does.
     pub pass: bool,
 }
 
-/// What a group must attain.
+/// Bound of a group's errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum RknnGroupBound {
     /// The median of |error| of rows that were not fitted on, in percent.
@@ -103,7 +103,7 @@ pub fn report(machine: &Machine) -> RknnFidelityReport {
     report_with(&measurements(), machine, &profiles)
 }
 
-/// Predicts rows of one's own, each under the profile of the name it gives.
+/// Predicts the given rows, each under the profile that it names.
 pub fn report_with(
     measured: &[RknnFigure],
     machine: &Machine,

@@ -1,5 +1,5 @@
-//! The stitched programs that mode mlir-air runs, timed: what MLIR-AIR's Llama-3.2-1B example and the profile beside it
-//! measured is predicted from these and nothing else.
+//! Times of the stitched programs that mode mlir-air runs. Measurements of MLIR-AIR's Llama-3.2-1B example and of the
+//! profile that accompanies it are predicted from these alone.
 
 use super::stack::StackProgram;
 use millrace_format::Source;

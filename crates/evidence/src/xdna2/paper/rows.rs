@@ -1,4 +1,4 @@
-//! Which published rows are compared with which model, profile and pass.
+//! Pairs published rows with their model, profile and pass.
 
 use crate::xdna2::fidelity::{Measurement, length};
 use millrace_xdna2::target::modes::{FASTFLOWLM, INT4};
@@ -7,13 +7,13 @@ use serde::Serialize;
 /// The mode that is compared: weights in the paper's blocks, which a prompt's products find expanded in DDR.
 pub(super) const MODE: &str = FASTFLOWLM;
 
-/// The mode that others' figures of 4-bit weights stand beside.
+/// The mode that others' figures of 4-bit weights are compared with.
 pub(super) const PACKED: &str = INT4;
 
 /// The paper's box.
 pub(super) const PROFILE: &str = "paper-kraken";
 
-/// The same chip with constants that nobody's whole prompts or tokens were fitted for: what this project's own modes are timed by.
+/// The same chip with constants that were fitted on no whole prompts or tokens. This project's own modes are timed by it.
 pub(super) const OURS: &str = "air-krackan-2026";
 
 /// Table 5's line of prompts on the NPU.
@@ -24,7 +24,7 @@ const DECODE_POWER: &str = "NPU Decoding";
 /// In the paper's rows, its title.
 const PAPER: &str = "Mapping Gemma3 onto an Edge Dataflow Architecture";
 
-/// What of a model a row measures.
+/// Quantity of a model that a row measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PaperMetric {

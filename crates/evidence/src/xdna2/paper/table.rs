@@ -255,7 +255,7 @@ fn power(f: &mut fmt::Formatter<'_>, power: &[Power]) -> fmt::Result {
     Ok(())
 }
 
-/// What the predicted times of the paper's rows are made of.
+/// Writes the parts of the predicted times of the paper's rows.
 fn where_it_goes(f: &mut fmt::Formatter<'_>, tables: &[Table]) -> fmt::Result {
     writeln!(
         f,

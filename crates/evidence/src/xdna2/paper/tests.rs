@@ -20,7 +20,7 @@ fn document() -> String {
     fs::read_to_string(path).expect("the document")
 }
 
-/// What stands in the document below the lines that say what made it.
+/// The text of the document after the lines that say how it was made.
 fn quoted(document: &str) -> &str {
     let (head, rest) = document
         .split_once("(../gemma3.md#the-papers-tables-beside-ours).\n\n")
@@ -180,7 +180,8 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     assert!(fitted(OURS).iter().all(|row| !own.contains(&row.as_str())));
 }
 
-/// Constants that fit rows exactly: as many equations as unknowns. And without what stands beside it a prompt is off; a token has nothing beside.
+/// Constants fit rows exactly: there are as many equations as unknowns. Without the extra time of the stack a prompt is
+/// off; a token has none.
 #[test]
 fn the_stack_beside_launches_is_the_papers_alone() {
     let mut predictor = PaperPredictor::default();
