@@ -258,7 +258,7 @@ impl<'p> CoreRun<'p> {
         Ok(())
     }
 
-    /// Steps that wait for nobody are taken together, up to a call or a lock.
+    /// Executes steps that do not wait in one go, up to a call or a lock.
     fn advance(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
         let code = Arc::clone(&self.code);
         loop {

@@ -9,7 +9,7 @@ pub(super) const MOST_EVENTS: usize = 1 << 23;
 /// Rates, and the time of the last command.
 pub(super) struct CommandClock {
     rates: ClockRates,
-    /// Of every command, beside what the array does.
+    /// Time that every command takes beyond the array's work.
     call_ns: f64,
     last_ns: Option<f64>,
 }
@@ -32,7 +32,7 @@ impl CommandClock {
         });
     }
 
-    /// What the last command took, if it went well.
+    /// Time of the last command, if it succeeded.
     pub(super) fn last_ns(&self) -> Option<f64> {
         self.last_ns
     }

@@ -7,13 +7,13 @@ use super::{
 };
 use millrace_xdna2_words::TxnStream;
 
-/// How long a command may take, in nanoseconds. The kernel's watchdog ends one after two seconds without progress;
-/// what is not ended then is not going to be.
+/// How long a command may take, in nanoseconds. The kernel's watchdog ends a command after two seconds without
+/// progress. A command that has not ended by then will not end.
 const TIMEOUT_NS: i64 = 10_000_000_000;
 /// Bytes of a command's object: a page, which the kernel maps.
 const COMMAND_BYTES: u64 = 4096;
 
-/// What a device says of itself.
+/// Versions that a device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceVersions {
     /// The firmware's release.
@@ -40,7 +40,7 @@ pub struct AmdxdnaDriver<N: AmdxdnaNode> {
     command: CommandCost,
 }
 
-/// What the last command that ended well cost.
+/// Cost of the last command that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommandCost {
     /// From its submission to its end, in nanoseconds: its buffers and their copies are not in it. Where the node models
@@ -51,10 +51,10 @@ pub struct CommandCost {
 }
 
 impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
-    /// Asks what the device is, makes a heap and a context.
+    /// Queries the device, makes a heap and a context.
     ///
     /// # Errors
-    /// Another array than an NPU2's; what the kernel refuses. Nothing is left open then.
+    /// An array that is not an NPU2's; a call that the kernel refuses. Nothing is left open then.
     pub fn open(mut node: N) -> Result<AmdxdnaDriver<N>, DriverFault> {
         let asked = DriverFault::of("GET_INFO");
         let versions = DeviceVersions {
@@ -102,12 +102,12 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         Ok(context)
     }
 
-    /// What the device said of itself.
+    /// Versions that the device reported.
     pub fn versions(&self) -> DeviceVersions {
         self.versions
     }
 
-    /// What the last command cost.
+    /// Cost of the last command.
     pub fn command(&self) -> CommandCost {
         self.command
     }
@@ -137,7 +137,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         ended.and(closed)
     }
 
-    /// Ends the context, and with it whatever runs on it. Its timeline has a handle of its own.
+    /// Ends the context, and any command that runs on it. Its timeline has a separate handle.
     fn drop_context(&mut self) -> Result<(), DriverFault> {
         let Some(context) = self.context.take() else {
             return Ok(());
@@ -152,8 +152,8 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     /// Executes a stream on arguments, which it reads and writes.
     ///
     /// # Errors
-    /// What the kernel refuses; a command that ended otherwise than it should. All buffer objects are given
-    /// back either way, and the next run has a context that works, or says why it has none.
+    /// A call that the kernel refuses; a command that did not end as expected. All buffer objects are freed either way.
+    /// The next run has a context that works, or says why there is none.
     pub fn run(
         &mut self,
         stream: &TxnStream,
@@ -233,7 +233,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         Ok(())
     }
 
-    /// What the device left in an object.
+    /// The content of an object, as the device left it.
     fn fetch(&mut self, handle: u32) -> Result<&[u8], DriverFault> {
         let synced = self.node.sync_bo(handle, SyncTo::Host);
         synced.map_err(DriverFault::of("SYNC_BO"))?;
@@ -279,7 +279,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     }
 }
 
-/// Words as they lie in memory.
+/// Words as bytes in memory order.
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

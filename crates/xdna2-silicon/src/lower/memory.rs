@@ -7,7 +7,7 @@ pub(super) struct Bottom {
     limit: u64,
 }
 
-/// What vector loads want of a buffer's address (Peano aligns so).
+/// Alignment that vector loads need of a buffer's address (Peano aligns so).
 const ALIGN: u64 = 64;
 
 impl Bottom {

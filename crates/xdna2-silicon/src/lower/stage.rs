@@ -1,4 +1,4 @@
-//! The blocks of a stage as pieces: what one fill brings one drain.
+//! The blocks of a stage as pieces: the part that one fill brings one drain.
 
 use super::NoWords;
 use super::walk::{self, WalkFields};
@@ -153,8 +153,8 @@ fn owners(n: usize, walks: &[PatternWalk]) -> Vec<Option<usize>> {
     owners
 }
 
-/// Stretches of a walk's stream with one owner: owner, start, length. What nobody owns goes with what
-/// is beside it.
+/// Stretches of a walk's stream with one owner: owner, start, length. Elements without an owner join a neighbouring
+/// stretch.
 fn along(walk: &PatternWalk, owners: &[Option<usize>]) -> Vec<(usize, u64, u64)> {
     let mut stretches: Vec<(usize, u64, u64)> = Vec::new();
     let (mut at, mut unowned) = (0, 0);

@@ -162,7 +162,8 @@ fn calls_of_a_life() -> (u64, u64, u64) {
     (opened, ran, ran + 3)
 }
 
-/// Each call of the kernel fails once: an error every time, and nothing left open but what could not be closed.
+/// Each call of the kernel fails once. Each failure is an error, and nothing stays open except objects that could not
+/// be closed.
 #[test]
 fn every_call_may_fail() {
     let design = design();
@@ -201,7 +202,7 @@ fn every_call_may_fail() {
     }
 }
 
-/// A device that disappears is told as gone wherever that happens.
+/// A device that disappears is reported as gone, at any call.
 #[test]
 fn a_device_may_disappear_at_any_call() {
     let (opened, ran, _) = calls_of_a_life();

@@ -1,5 +1,5 @@
-//! Translation validation: the board, executing a program's words, leaves the bytes in DDR that the
-//! simulator does, whatever the order of its actors.
+//! Translation validation: the board executes a program's words, and leaves the simulator's bytes in DDR, in any order
+//! of its actors.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod driver;
@@ -45,7 +45,7 @@ fn simulated(program: &Program, slots: &[Vec<u8>], cpu: &Cpu) -> Vec<Vec<u8>> {
     slots
 }
 
-/// Lowers and runs with a seed; the counters, or what is wrong.
+/// Lowers and runs with a seed. Returns the counters, or the fault.
 fn validate(
     name: &str,
     shape: &str,
