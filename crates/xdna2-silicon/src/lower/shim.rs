@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 
 /// Tasks of a channel at a time, and number of its descriptors.
 const DEPTH: usize = 4;
-/// Bursts of 512 bytes, the longest there are.
+/// Bursts of 512 bytes, the longest possible.
 const BURST: u64 = 3;
-/// What mlir-aie writes.
+/// The value that mlir-aie writes.
 const AXCACHE: u64 = 2;
 
 /// A shim's part in a launch, step by step.
