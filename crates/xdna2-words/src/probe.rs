@@ -1,7 +1,7 @@
 //! Programs of DMA alone: the first thing that an NPU2 could run from here, as no core has any code.
 //!
-//! Each moves an argument to another in a way that the array is used for, and knows what must come out. They
-//! need no compiler, and what they find out is what [`ASSUMPTIONS`](crate::board::ASSUMPTIONS) asks.
+//! Each moves one argument to another in a way that real programs use, and has its expected output. They need no
+//! compiler. Their results answer the questions of [`ASSUMPTIONS`](crate::board::ASSUMPTIONS).
 
 mod draft;
 
@@ -17,13 +17,13 @@ use draft::{DescriptorFields, ProbeDraft, north, south};
 pub struct ProbeDesign {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Summary of its work.
     pub summary: &'static str,
-    /// What firmware executes. Argument 0 is read, argument 1 is written.
+    /// The stream for firmware. Argument 0 is read, argument 1 is written.
     pub stream: TxnStream,
-    /// What argument 0 holds.
+    /// Content of argument 0.
     pub input: Vec<u8>,
-    /// What argument 1 must hold at the end.
+    /// Expected content of argument 1 at the end.
     pub expected: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ pub struct ProbeDesign {
 const BLOCK: u64 = 512;
 /// The first word of a memory tile's own memory in its descriptors.
 const OWN: u64 = 0x20000;
-/// The first of its own locks there.
+/// The first lock of a memory tile's own in its descriptors.
 const LOCKS: u64 = 64;
 /// The first descriptor of odd channels.
 const ODD: u8 = 24;
@@ -108,7 +108,7 @@ fn locks(acquire: u64, release: u64, amount: u64) -> [(F, u64); 6] {
     ]
 }
 
-/// Fills and drains of a stage of two blocks: linear, but for what a drain adds.
+/// Fills and drains of a stage of two blocks: linear, except for the fields `out` that a drain adds.
 fn double(
     draft: &mut ProbeDraft,
     col: u8,
@@ -199,7 +199,7 @@ fn sample(
         let [_, fill, drain, _] = four(col);
         draft.writer.lock(tile(col, 1), 0, 1)?;
         draft.writer.lock(tile(col, 1), 1, 0)?;
-        // What nobody wants is written over by what comes next.
+        // Unwanted blocks are overwritten by the next.
         let mut fills = vec![[at(1), vec![(F::Valid, 1)]].concat(); OF as usize - 1];
         fills.push(locked(locks(LOCKS, LOCKS + 1, 1)));
         draft.ring(fill, 0, fills)?;

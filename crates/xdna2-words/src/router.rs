@@ -54,7 +54,7 @@ pub struct RoutedStream {
 pub struct RouteError {
     /// The stream or tile.
     pub place: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 
@@ -249,7 +249,7 @@ fn nearest(
         heap.push(Reverse((0, slave, None)));
     }
     while let Some(Reverse((cost, slave, end))) = heap.pop() {
-        // A sink is told with the join that reaches it.
+        // A sink is returned with the join that reaches it.
         if let Some(master) = end {
             return Some((slave, master, by));
         }

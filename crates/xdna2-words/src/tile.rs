@@ -1,4 +1,4 @@
-//! Tiles of the array: where they are, of which kind, and what each kind has.
+//! Tiles of the array: their places, their kinds, and the resources of each kind.
 //!
 //! Source: mlir-aie `AIETargetModel` (npu2) and aie-rt `xaie2pgbl_params.h`.
 

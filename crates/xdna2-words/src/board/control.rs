@@ -1,7 +1,7 @@
 //! Control packets: a tile's port by which streams write and read its registers.
 //!
-//! Source: mlir-aie's tests `npu-xrt/add_one_ctrl_packet*`, which run on hardware. A packet is a word that says what
-//! is to be done, and words to write: bits 19:0 the first register's address in the tile, 21:20 how many words less
+//! Source: mlir-aie's tests `npu-xrt/add_one_ctrl_packet*`, which run on hardware. A packet is a word with the request,
+//! and words to write: bits 19:0 the first register's address in the tile, 21:20 how many words less
 //! one, 23:22 the operation (0 writes, 1 reads), 28:24 the id of the packet that answers, 31 odd parity.
 
 use super::dma::packet_word;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 pub(super) struct ControlPort {
     /// Words of a packet that is not whole yet.
     partial: Vec<u32>,
-    /// What was read, each with the id of its packet.
+    /// Values that were read, each with the id of its packet.
     answers: VecDeque<(u8, Vec<u32>)>,
 }
 

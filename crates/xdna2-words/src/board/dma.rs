@@ -36,7 +36,7 @@ pub(super) struct DmaChannel {
     execution: Option<Execution>,
 }
 
-/// What a push asks for.
+/// The task that a push asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub(super) start: u8,
@@ -60,14 +60,14 @@ pub(super) struct Execution {
     route: Option<Arc<Route>>,
     suppresses_last: bool,
     pad_value: u32,
-    /// Set once it has its lock.
+    /// Set after it took its lock.
     mark: Option<Mark>,
     /// How many of its way's arbiters it has.
     arbiters_held: usize,
     n_words: u64,
 }
 
-/// Where a descriptor's words lie.
+/// Place of a descriptor's words.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DmaMemory {
     /// Tile and first word.
@@ -145,7 +145,7 @@ impl DmaChannel {
 }
 
 impl Execution {
-    /// What it waits for first: tile, lock and value.
+    /// The first lock that it waits for: tile, lock and value.
     pub(super) fn awaited_lock(&self) -> Option<(usize, u8, i32)> {
         self.acquire.filter(|_| self.mark.is_none())
     }
@@ -190,7 +190,7 @@ fn with_parity(word: u32) -> u32 {
 }
 
 impl Board<'_> {
-    /// Lets a channel do what it can; says whether it did anything.
+    /// Lets a channel do as much as it can; returns whether it did anything.
     pub(super) fn step_channel(
         &mut self,
         tile: usize,
@@ -272,7 +272,7 @@ impl Board<'_> {
                 None => return Ok(false),
             },
         };
-        // Kept in its place whatever happens, so that a fault can name it.
+        // Kept in its place in every case, so that a fault can name it.
         let mut execution = execution;
         let moved = self.work(&mut execution, tile, direction, number);
         let is_over = execution.walk.left == 0 && execution.mark.is_some();
@@ -297,7 +297,7 @@ impl Board<'_> {
         moved
     }
 
-    /// The descriptor of that number as it stands.
+    /// The descriptor of that number as it is now.
     fn descriptor(&self, tile: usize, number: u8) -> Result<Record, BoardProblem> {
         let state = &self.tiles[tile];
         let words = state.descriptors[usize::from(number)].iter().copied();
@@ -350,7 +350,7 @@ impl Board<'_> {
             Direction::Mm2s if self.options.strict => {
                 Some(self.route_of_channel(at, channel, packet)?)
             }
-            // Until it has its lock a sequence may change its way, and its first word may be a header.
+            // A sequence may change its way until it has its lock, and its first word may be a header.
             Direction::Mm2s => self.route_of_channel(at, channel, packet).ok(),
         };
         let pad_value = self.tiles[tile]

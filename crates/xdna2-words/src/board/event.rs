@@ -1,7 +1,7 @@
-//! What happened on a board, for models of time.
+//! Events on a board, for models of time.
 //!
-//! A board has no clock. The order of its events is one in which they could have happened: whoever replays
-//! them with a clock of its own for each actor finds every event's causes before it.
+//! A board has no clock. The order of its events is one in which they could have happened. A replay with a separate
+//! clock for each actor finds every event's causes before it.
 
 use super::{Board, BoardActor};
 use crate::tile::{Direction, Tile};

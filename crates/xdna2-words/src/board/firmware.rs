@@ -212,7 +212,7 @@ fn known_bits(address: u64) -> Result<u32, BoardProblem> {
     })
 }
 
-/// Columns and rows beside an address must be those of the address.
+/// Checks that columns and rows given with an address are those of the address.
 fn check_hints(operation: &StreamOperation) -> Result<(), BoardProblem> {
     let address = match operation.operation {
         TxnOperation::Write { address, .. }
@@ -235,7 +235,7 @@ fn check_hints(operation: &StreamOperation) -> Result<(), BoardProblem> {
     }
 }
 
-/// What an operation is about.
+/// Description of an operation.
 pub(super) fn describe(operation: &TxnOperation) -> String {
     let line = crate::listing::describe(operation);
     format!("{} {}", line.operation, line.text)

@@ -56,7 +56,7 @@ pub(super) fn mux_field(direction: Direction, index: u8) -> Option<WordField> {
 }
 
 impl Board<'_> {
-    /// The way of what enters a switch there.
+    /// The way of words that enter a switch there.
     pub(super) fn route(&mut self, entry: Entry) -> Result<Arc<Route>, BoardProblem> {
         if let Some(route) = self.routes.get(&entry) {
             return Ok(Arc::clone(route));

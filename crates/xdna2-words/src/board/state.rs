@@ -1,4 +1,4 @@
-//! What a tile holds.
+//! State of a tile.
 
 use super::control::ControlPort;
 use super::dma::DmaChannel;
@@ -7,8 +7,8 @@ use crate::port::{self, SwitchPort};
 use crate::tile::{Direction, Tile, TileKind};
 use std::collections::VecDeque;
 
-/// Words that a stream holds on its way from a source to a sink, whatever lies between. Measured for
-/// packets from a shim to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
+/// Words that a stream holds on its way from a source to a sink, for any way between. Measured for packets from a shim
+/// to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
 pub(super) const STREAM_WORDS: usize = 8;
 
 /// Marks of who touched a word last.
@@ -74,7 +74,7 @@ impl Active {
         mark != 0 && self.current[(mark % ACTORS) as usize] == mark
     }
 
-    /// A new execution of an actor begins; what it touched before is done with.
+    /// Begins a new execution of an actor, which is done with all words that it touched before.
     pub(super) fn begin(&mut self, actor: usize) -> Mark {
         let n = (u32::MAX / ACTORS) - 1;
         let mark = self.next * ACTORS + actor as u32;
@@ -98,18 +98,17 @@ impl Active {
     }
 }
 
-/// What a tile's memory holds that nothing has set.
+/// Content of a tile's memory that nothing has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnsetMemory {
-    /// Noise from the seed, other in each order: what depends on it shows.
+    /// Noise from the seed, different in each order: dependence on it shows.
     #[default]
     Noise,
     /// Zeros.
     Zeros,
 }
 
-/// A tile's registers and memory. `None` is what no operation of this stream has set: what was there
-/// before counts for nothing.
+/// A tile's registers and memory. `None` marks state that no operation of this stream has set: earlier content is void.
 pub(super) struct TileState {
     pub(super) tile: Tile,
     /// Made when first touched.
@@ -139,7 +138,7 @@ pub(super) struct TileState {
     pub(super) core_control: Option<u32>,
 }
 
-/// What the cascade moves at once: 512 bits.
+/// Width of the cascade: it moves 512 bits at once.
 pub(super) type CascadeValue = [u32; 16];
 
 /// A core's processor.
@@ -214,7 +213,7 @@ impl TileState {
         }
     }
 
-    /// The memory holds what another's did; nothing changes if that was noise.
+    /// Restores another board's content of the memory; nothing changes if that was noise.
     pub(super) fn restore(&mut self, memory: Vec<u32>) {
         if !memory.is_empty() {
             self.marks = Marks::new(memory.len());

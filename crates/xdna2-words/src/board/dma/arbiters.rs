@@ -1,11 +1,11 @@
-//! Arbiters of packet switches: who holds them, and until when.
+//! Arbiters of packet switches: their holders, and how long they are held.
 
 use super::super::Board;
 use super::super::route::Route;
 
-/// Words that a receiver keeps behind the last arbiter of a packet's way. Of the eight that a way buffers the
-/// others stand in the arbiter, which no other packet passes meanwhile: on hardware five words that a receiver
-/// does not take let the next packet pass an arbiter that both share, and six hold it for ever.
+/// Words that a receiver keeps after the last arbiter of a packet's way. A way buffers eight words; the others stay in
+/// the arbiter, which no other packet passes meanwhile. On hardware, five words that a receiver does not take let the
+/// next packet pass an arbiter that both share, and six hold it for ever.
 const WORDS_BEHIND_ARBITER: u64 = 5;
 
 /// Who holds an arbiter.
@@ -13,13 +13,13 @@ const WORDS_BEHIND_ARBITER: u64 = 5;
 pub(in crate::board) struct ArbiterHold {
     actor: usize,
     selection: u8,
-    /// Of a packet that is sent and stands in the arbiter: receivers, each with the number of the packet's last
+    /// For a packet that is sent and still occupies the arbiter: receivers, each with the number of the packet's last
     /// word among all that it takes.
     tail: Option<Vec<((usize, u8), u64)>>,
 }
 
 impl ArbiterHold {
-    /// Whether a packet passes: one of the same sender that leaves by the same masters stands behind the first.
+    /// Whether a packet passes: one of the same sender that leaves by the same masters queues after the first.
     pub(in crate::board) fn lets_pass(&self, actor: usize, selection: u8) -> bool {
         self.actor == actor && (self.tail.is_none() || self.selection == selection)
     }
@@ -29,7 +29,7 @@ impl ArbiterHold {
         self.actor
     }
 
-    /// Whether all of the packet is sent, and its end stands in the arbiter.
+    /// Whether all of the packet is sent, and its end is still in the arbiter.
     pub(in crate::board) fn is_tail(&self) -> bool {
         self.tail.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a descriptor's numbers name: memories, locks, ways.
+//! Targets of a descriptor's numbers: memories, locks, ways.
 
 use super::super::Board;
 use super::super::fault::BoardProblem;
@@ -40,7 +40,7 @@ impl Board<'_> {
         }
     }
 
-    /// Whether the switch takes what a channel sends for packets.
+    /// Whether the switch treats a channel's words as packets.
     pub(in crate::board) fn takes_packets(&self, at: Tile, channel: u8) -> bool {
         let kind = at.kind();
         let port = port::of_dma(kind, Direction::Mm2s, channel);
@@ -50,7 +50,7 @@ impl Board<'_> {
         record.is_some_and(|of| of.is(WordField::Enable) && of.is(WordField::Packet))
     }
 
-    /// Where a descriptor's first word lies.
+    /// Place of a descriptor's first word.
     pub(in crate::board) fn locate(
         &self,
         at: Tile,

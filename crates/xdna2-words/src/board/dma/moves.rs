@@ -56,7 +56,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Takes the lock, then moves what can be moved.
+    /// Takes the lock, then moves as many words as it can.
     pub(in crate::board) fn work(
         &mut self,
         execution: &mut Execution,
@@ -87,7 +87,7 @@ impl Board<'_> {
         Ok(went || moved)
     }
 
-    /// Tells that a channel has its lock, and begins.
+    /// Reports that a channel has its lock, and begins.
     fn began(&mut self, execution: &Execution, tile: usize, direction: Direction, number: u8) {
         if let Some((at, lock, value)) = execution.acquire {
             self.event(|board| BoardEvent::Acquired {
@@ -125,7 +125,7 @@ impl Board<'_> {
         let inbox =
             |sink: &(usize, u8, bool)| self.tiles[sink.0].inboxes[usize::from(sink.1)].len();
         let room = route.sinks.iter().map(|sink| STREAM_WORDS - inbox(sink));
-        // A control port takes what comes.
+        // A control port takes every word.
         let controls = (!route.controls.is_empty()).then_some(STREAM_WORDS);
         let mut room = room.chain(controls).min().unwrap_or(0);
         let before = room;
@@ -238,7 +238,7 @@ impl Board<'_> {
                     .copy_from_slice(&value.to_le_bytes());
                 let other = match self.options.strict {
                     true => buffer.marks.write(at, mark, &self.active),
-                    // Designs of others compute in place: a stream's end may lie where its beginning was read.
+                    // Others' designs compute in place: a stream's end may be where its beginning was read.
                     false => buffer.marks.write_behind(at, mark, &self.active),
                 };
                 (RacedWord::Argument(argument, at as u64), other)

@@ -10,7 +10,7 @@ use super::{DmaChannel, Execution, Task};
 use crate::field::{Record, WordField};
 use crate::tile::Direction;
 
-/// Where the descriptor's number stands in a header (an assumption: no source says).
+/// Position of the descriptor's number in a header (an assumption: no source says).
 pub(super) const ID_SHIFT: u32 = 5;
 const ID_MASK: u32 = 0x3F;
 

@@ -16,7 +16,7 @@ impl Board<'_> {
         let is_strict = self.options.strict;
         let state = &mut self.tiles[tile.index()];
         if !is_strict && found.block.kind == BlockKind::DataMemory {
-            // What nobody wrote is noise, as it is for cores and DMA.
+            // Unwritten words are noise, as they are for cores and DMA.
             state.touch();
         }
         let number = found.number as usize;
@@ -201,7 +201,7 @@ impl Board<'_> {
         }
     }
 
-    /// Refuses changes of what DMA or a core at work relies on.
+    /// Refuses changes of state that DMA or a core at work relies on.
     fn is_quiet(&self, tile: Tile, what: &str) -> Result<(), BoardProblem> {
         let state = &self.tiles[tile.index()];
         let busy = state
@@ -366,7 +366,7 @@ impl Board<'_> {
     }
 }
 
-/// What can be told of an enabled master from its own word.
+/// Checks of an enabled master that need only its own word.
 fn check_master(
     kind: TileKind,
     master: Option<port::SwitchPort>,

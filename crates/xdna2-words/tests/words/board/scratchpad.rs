@@ -25,7 +25,7 @@ fn create(size_bytes: u32) -> TxnOperation {
     }
 }
 
-/// Whether operations leave two words as they are wanted; what is wrong, if they do not.
+/// Runs operations, and checks that they leave two words as wanted. The error is the board's.
 fn leaves(
     before: [u32; 2],
     host: &[u32],
@@ -41,7 +41,7 @@ fn leaves(
     for operation in operations {
         stream.push(operation.clone());
     }
-    // A poll of what is not there waits for ever.
+    // A poll of another value waits for ever.
     for (i, value) in wanted.into_iter().enumerate() {
         stream.push(TxnOperation::MaskPoll {
             address: u64::from(first) + 4 * i as u64,
