@@ -44,7 +44,7 @@ pub struct Design {
     pub(crate) n_columns: u8,
     /// Its name, where it has one.
     pub name: String,
-    /// What a reader should know: what is taken for what, and what was left out.
+    /// Notes for the reader: assumptions, and parts that were left out.
     pub notes: Vec<String>,
     pub(crate) arguments: Vec<Argument>,
     /// Arguments of the sequence that are numbers.
@@ -75,8 +75,8 @@ pub struct Design {
     pub(crate) functions: BTreeMap<String, Op>,
     pub(crate) globals: BTreeMap<String, Global>,
     pub(crate) sequence: Vec<Op>,
-    /// Configurations that the sequence loads one after the other, each with what it runs there; empty where all is
-    /// of this device.
+    /// Configurations that the sequence loads one after the other, each with the sequence that it runs there. Empty if
+    /// everything belongs to this device.
     pub(crate) stages: Vec<DesignStage>,
     /// Whether the sequence waits for a place before a task that may find a queue full.
     pub(crate) queue_waits: bool,
@@ -84,7 +84,7 @@ pub struct Design {
     pub(crate) has_traces: bool,
 }
 
-/// A configuration that a sequence loads: a design whose arguments are parts of its own.
+/// A configuration that a sequence loads: a design whose arguments are parts of the sequence's.
 #[derive(Clone, Debug)]
 pub(crate) struct DesignStage {
     pub(crate) design: Design,
@@ -100,7 +100,7 @@ pub(crate) struct ArgumentPart {
     pub(crate) bytes: u64,
 }
 
-/// What a name of the device means.
+/// Meaning of a name of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entity {
     Tile(Tile),
@@ -117,7 +117,7 @@ pub(crate) struct Argument {
     pub(crate) of: MemRefType,
     /// As many as its type has, or as transfers reach.
     pub(crate) bytes: u64,
-    /// What it holds, where the design itself says so.
+    /// Its content, if the design gives it.
     pub(crate) given: Option<Vec<u8>>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) enum TileMemory {
 /// A buffer descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
-    /// Whose DMA has it.
+    /// The tile whose DMA has it.
     pub(crate) tile: Tile,
     pub(crate) memory: TileMemory,
     pub(crate) offset_bytes: u64,
@@ -170,7 +170,7 @@ pub(crate) struct Descriptor {
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
     pub(crate) packet: Option<(u64, u64)>,
-    /// The word of the scratchpad that counts the elements by which its address lies further behind.
+    /// The word of the scratchpad with the number of elements that its address is moved by.
     pub(crate) offset_entry: Option<u8>,
     /// The number that its packets' headers give the receiver's descriptor.
     pub(crate) out_of_order_id: Option<u64>,
@@ -189,11 +189,11 @@ pub(crate) struct BdIteration {
     pub(crate) size: u64,
     /// Elements from one to the next.
     pub(crate) stride: u64,
-    /// Which of them is the first.
+    /// Number of the first execution.
     pub(crate) current: u64,
 }
 
-/// What a channel executes from the start.
+/// Chain that a channel executes from the start.
 #[derive(Clone, Debug)]
 pub(crate) struct BdChain {
     pub(crate) channel: ChannelAt,
@@ -242,7 +242,7 @@ pub(crate) struct FifoEnd {
     pub(crate) acquire: usize,
     /// Counts the objects that the other end may take.
     pub(crate) release: usize,
-    /// What the locks count for an object.
+    /// Units of the locks for one object.
     pub(crate) amount: u64,
 }
 
@@ -271,7 +271,7 @@ impl Design {
     /// Reads a design: the one device of the text that has a sequence, and its one sequence.
     ///
     /// # Errors
-    /// The place, the op and what is wrong; an op that is not known is refused by name.
+    /// The place, the op and the fault. An unknown op is refused by name.
     pub fn read(text: &str) -> Result<Design, SyntaxError> {
         Design::read_with(text, &ReadOptions::default())
     }
@@ -305,7 +305,7 @@ impl Design {
         all.map(|a| (a.name.as_str(), a.of.to_string(), a.bytes))
     }
 
-    /// What it is made of, in words.
+    /// Summary of its parts.
     pub fn summary(&self) -> String {
         if !self.stages.is_empty() {
             let names = self

@@ -1,4 +1,4 @@
-//! Of a hang: who waits for whom.
+//! The ring of a hang: each party that waits, and the party that it waits for.
 
 use crate::core::{CascadeWait, Code, CoreLog, CoreWait, Instruction, LockAmount};
 use crate::design::{Design, Lock};
@@ -10,7 +10,7 @@ use millrace_xdna2_words::tile::Direction;
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeMap;
 
-/// What is known of a design whose run hangs.
+/// Facts about a design whose run hangs.
 pub(crate) struct Parties<'d> {
     pub(crate) design: &'d Design,
     pub(crate) places: &'d Places,
@@ -25,7 +25,7 @@ struct WaitLink {
 }
 
 impl WaitLink {
-    /// A wait that nobody known could end.
+    /// A wait that no known party could end.
     fn alone(text: String) -> WaitLink {
         WaitLink {
             text,
@@ -313,7 +313,7 @@ impl Parties<'_> {
         leading.filter_map(source).collect()
     }
 
-    /// What is said of somebody who does not wait.
+    /// Description of a party that does not wait.
     fn idle(&self, actor: BoardActor) -> String {
         match actor {
             BoardActor::Core(tile) if self.codes.contains_key(&tile) => "has ended".to_owned(),

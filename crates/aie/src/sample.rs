@@ -1,10 +1,10 @@
-//! Data for arguments that nobody gave any.
+//! Data for arguments that were not given any.
 
 use crate::core::{CoreValue, Number};
 use crate::design::Design;
 
 impl Design {
-    /// Whether the design says what an argument holds, so that nobody is to give it.
+    /// Whether the design itself contains an argument's content, so that it need not be given.
     pub(crate) fn is_given(&self, argument: usize) -> bool {
         let argument = self.arguments.get(argument);
         argument.is_some_and(|argument| argument.given.is_some())

@@ -30,7 +30,7 @@ impl CoreCompiler<'_> {
 
     /// Values of a terminator go where they belong.
     fn give(&mut self, op: &Op, from: &[usize], to: &[usize]) -> Result<(), SyntaxError> {
-        // Results that nobody uses need no names.
+        // Unused results need no names.
         if to.is_empty() {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl CoreCompiler<'_> {
         self.give(op, &places[1..], &results)
     }
 
-    /// First, end and step of a loop, and what it carries.
+    /// First, end and step of a loop, and its carried values.
     fn bounds(&mut self, op: &Op) -> Result<Vec<usize>, SyntaxError> {
         let mut all = Vec::new();
         if op.name == "affine.for" {

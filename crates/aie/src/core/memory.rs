@@ -62,7 +62,7 @@ impl Memories<'_, '_, '_> {
                 let (first, skip, n_words) = words(address, at, from.len())?;
                 let mut content = [0u32; 64];
                 let content = &mut content[..n_words];
-                // What shares a word with the bytes stays as it is.
+                // Other bytes of the same words stay as they are.
                 if skip != 0 || !from.len().is_multiple_of(4) {
                     self.core.read(first, content).map_err(String::from)?;
                 }

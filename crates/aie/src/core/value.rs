@@ -35,7 +35,7 @@ pub(crate) struct MemoryView {
     pub(crate) number: Number,
 }
 
-/// Which memory.
+/// The memory of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     /// An address as the core sees it.
@@ -45,7 +45,7 @@ pub(crate) enum Base {
 }
 
 impl Number {
-    /// Of the elements of a type; a vector's are those of its elements.
+    /// Type of the elements of a type; a vector's is that of its elements.
     pub(crate) fn of(of: &Type) -> Option<Number> {
         Some(match of {
             Type::Integer { bits, .. } => Number::Integer(*bits),
@@ -60,7 +60,7 @@ impl Number {
         })
     }
 
-    /// Of elements in memory, where an index takes a word.
+    /// Type of elements in memory, where an index takes a word.
     pub(crate) fn in_memory(of: &Type) -> Option<Number> {
         match of {
             Type::Index => Some(Number::Integer(32)),
@@ -214,7 +214,7 @@ impl MemoryView {
         position
     }
 
-    /// Whether its elements lie one behind the other.
+    /// Whether its elements are contiguous.
     pub(crate) fn is_dense(&self) -> bool {
         let mut expected = 1;
         for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {

@@ -48,7 +48,7 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
         .into_iter()
         .map(|(name, tile)| (name, Entity::Tile(tile)));
     design.names.extend(tiles);
-    // What others refer to comes first, wherever it stands.
+    // Ops that others refer to come first, wherever they are.
     for op in &body {
         declare(&mut design, op)?;
     }
@@ -108,7 +108,7 @@ fn part(rest: &str, most: u8) -> Option<u8> {
     (1..=most).contains(&n).then_some(n)
 }
 
-/// What stands in the file beside the device, or anywhere in it.
+/// Reads an op that is outside the device, or may be anywhere in the file.
 fn file_op(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     let name = op.text("sym_name")?.to_owned();
     if op.name == "aiex.scratchpad_parameter" {
@@ -185,7 +185,7 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         "aie.buffer" => buffer(design, op),
         "aie.lock" => lock(design, op),
         "aie.shim_dma_allocation" => allocation::read(design, op),
-        // What only a DMA program uses may stand in it.
+        // Buffers and locks that only a DMA program uses may be in it.
         "aie.mem" | "aie.memtile_dma" | "aie.shim_dma" => {
             let inner = op.regions.iter().flat_map(Region::ops);
             let mut inner =
@@ -333,7 +333,7 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     }
 }
 
-/// Whether a function is what texts of 2024 have for a sequence.
+/// Whether a function is a sequence in the spelling of 2024.
 pub(super) fn is_sequence(op: &Op) -> bool {
     match op.name.as_str() {
         "aie.runtime_sequence" | "aiex.runtime_sequence" => true,
@@ -345,7 +345,7 @@ pub(super) fn is_sequence(op: &Op) -> bool {
     }
 }
 
-/// Ops that nobody has looked at are refused.
+/// Refuses ops that are not known here.
 fn known(op: &Op) -> Result<(), SyntaxError> {
     const KNOWN: [&str; 25] = [
         "aie.tile",

@@ -1,20 +1,22 @@
-//! Which device of a text is meant, and which of its sequences.
+//! Chooses a device of a text, and one of its sequences.
 
 use super::build::is_sequence;
 use crate::syntax::{Op, Region, SyntaxError};
 use std::collections::BTreeMap;
 
-/// Which part of a text is read.
+/// The part of a text to read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// The device's name, or its number from 1 on in the order of the text; else the one that has a sequence.
+    /// The device's name, or its number from 1 on in the order of the text. Otherwise it is the one that has a
+    /// sequence.
     pub device: Option<String>,
     /// The sequence's name; else the only one.
     pub sequence: Option<String>,
     /// Whether the sequence waits for a place before a task that may find its channel's queue full, as mlir-aie's
     /// passes have it do since September 2026.
     pub queue_waits: bool,
-    /// Numbers that a host gives beside memory, by their names: arguments of the sequence, words of the scratchpad.
+    /// Numbers that a host gives in addition to memory, by their names: arguments of the sequence, words of the
+    /// scratchpad.
     pub numbers: BTreeMap<String, HostNumber>,
 }
 
@@ -44,7 +46,7 @@ pub(super) struct ChosenDevice<'o> {
     pub(super) outside: Vec<&'o Op>,
     /// Names of devices of the text that have nothing.
     pub(super) empty: Vec<String>,
-    /// A device behind it that has its routes and no sequence.
+    /// A later device that has its routes and no sequence.
     pub(super) routed: Option<&'o Op>,
     pub(super) notes: Vec<String>,
 }
@@ -56,7 +58,7 @@ struct FoundDevice<'o> {
 
 impl FoundDevice<'_> {
     fn name(&self) -> &str {
-        // What mlir-aie calls a device without a name.
+        // mlir-aie's name for a device without one.
         self.op.text("sym_name").unwrap_or("main")
     }
 
@@ -164,7 +166,7 @@ fn loaded_by(op: &Op) -> Vec<&str> {
     own.into_iter().chain(inner.flat_map(loaded_by)).collect()
 }
 
-/// What is meant where options leave it open: each device that has a sequence, and each sequence.
+/// All choices that options leave open: each device that has a sequence, and each sequence.
 pub(super) fn choices(ops: &[Op], options: &ReadOptions) -> Result<Vec<ReadOptions>, SyntaxError> {
     let mut all = Vec::new();
     find(ops, &[], &mut all)?;

@@ -28,7 +28,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         .enumerate()
         .map(|(i, block)| (block.label.as_str(), i))
         .collect();
-    // A number of one block holds in those behind it.
+    // A number of one block is valid in later ones.
     let mut constants = Constants::new();
     for op in region.ops() {
         constant(op, &mut constants)?;
@@ -132,7 +132,7 @@ fn pad_value(op: &Op, tile: Tile) -> Result<Option<u32>, SyntaxError> {
     }
 }
 
-/// What a name in a tile's DMA program means.
+/// Meaning of a name in a tile's DMA program.
 fn memory_of(
     design: &Design,
     op: &Op,

@@ -17,7 +17,7 @@ struct Dimension {
     after: u64,
 }
 
-/// The fields of a descriptor that a channel executes; `next` is the number of the one behind it.
+/// The fields of a descriptor that a channel executes; `next` is the number of the next one.
 pub(super) fn fields(
     design: &Design,
     places: &Places,
@@ -73,7 +73,7 @@ pub(super) fn fields(
     Ok(fields)
 }
 
-/// What says that a descriptor sends packets, or takes those whose headers name it.
+/// Sets the fields by which a descriptor sends packets, or takes those whose headers name it.
 fn packet(of: &Descriptor, direction: Direction, fields: &mut Vec<(F, u64)>) -> Result<(), String> {
     let packet = of
         .packet

@@ -18,7 +18,8 @@ const FULL: u32 = 1 << 22;
 
 type Commands = Vec<(Location, SequenceCommand)>;
 
-/// Adds the waits that tasks of `dma_start_task` and `dma_memcpy_nd` need. What a design pushes word by word stays.
+/// Adds the waits that tasks of `dma_start_task` and `dma_memcpy_nd` need. Tasks that a design pushes word by word are
+/// left alone.
 pub(super) fn with_waits(commands: Commands) -> Commands {
     // By channel: whether each task that may be in its queue has a token.
     let mut queues: BTreeMap<ChannelAt, VecDeque<bool>> = BTreeMap::new();

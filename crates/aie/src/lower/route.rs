@@ -102,7 +102,7 @@ fn add_tokens(
             tokens.insert(tile, id);
             continue;
         }
-        // mlir-aie routes the tokens of shims by itself, and no others.
+        // mlir-aie routes only the tokens of shims.
         if tile.kind() != TileKind::Shim {
             let problem = format!(
                 "the tokens of {tile} have no way to the firmware: an `aie.packet_flow` from its TileControl : 0 to South : 0 of a shim gives them one"

@@ -1,4 +1,4 @@
-//! Routes of the text as words, and what tokens need beside them.
+//! Routes of the text as words, and the extra routes of tokens.
 
 use super::route::{TO_FIRMWARE, TOKENS};
 use crate::design::{Design, Switch, Switches};

@@ -220,7 +220,7 @@ fn pool_tile(op: &Op) -> Result<Tile, SyntaxError> {
     tile.ok_or_else(|| op.error("an NPU2 has no such tile"))
 }
 
-/// The task that executes a chain of the device: its descriptors with what the op gives in place of its arguments.
+/// The task that executes a chain of the device: its descriptors, with the op's operands in place of its arguments.
 fn of_chain(sequence: &Sequence<'_>, op: &Op) -> Result<Op, SyntaxError> {
     let name = op.text("symbol")?;
     let chain = sequence.design.named_chains.get(name);
@@ -254,7 +254,7 @@ fn of_chain(sequence: &Sequence<'_>, op: &Op) -> Result<Op, SyntaxError> {
     Ok(task)
 }
 
-/// What a name in a task means: an argument, or a buffer of a tile.
+/// Meaning of a name in a task: an argument, or a buffer of a tile.
 fn memory_of(
     sequence: &Sequence<'_>,
     op: &Op,

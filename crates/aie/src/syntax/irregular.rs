@@ -36,7 +36,7 @@ pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(),
             );
             return Err(SyntaxError::new(token.at, problem));
         }
-        // `pad` has no sign behind it in texts of 2026.
+        // `pad` has no sign after it in texts of 2026.
         if !parser.eat("=") && token.text != "pad" {
             return parser.fail(format!("expected `=`, found {}", parser.peek().name()));
         }
@@ -178,7 +178,7 @@ pub(super) fn scf_for(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Sy
     parser.dictionary(op)
 }
 
-/// `iter_args(%x = %y) -> (types)`, if it stands here.
+/// `iter_args(%x = %y) -> (types)`, if present.
 pub(super) fn carried_values(
     parser: &mut MlirParser<'_>,
     op: &mut Op,

@@ -2,7 +2,7 @@
 
 use super::{Location, SyntaxError};
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// `%name`, with `#n` of a result of several.

@@ -13,7 +13,7 @@ pub(crate) struct Op {
     pub(crate) attributes: Vec<(String, Attribute)>,
     pub(crate) regions: Vec<Region>,
     pub(crate) successors: Vec<Successor>,
-    /// Types as they stand in the text: of operands first, of results last.
+    /// Types in the order of the text: of operands first, of results last.
     pub(crate) types: Vec<Type>,
 }
 
@@ -159,7 +159,7 @@ impl Op {
             .ok_or_else(|| self.error("it has no body"))
     }
 
-    /// Refuses attributes of other names: each may change what the design does.
+    /// Refuses attributes of other names: each may change the behaviour of the design.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), SyntaxError> {
         let unknown = self
             .attributes

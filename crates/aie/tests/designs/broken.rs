@@ -1,4 +1,4 @@
-//! What is refused: place, op and reason.
+//! Refusals: place, op and reason.
 
 use crate::{core_design, text};
 use millrace_aie::Design;

@@ -1,4 +1,4 @@
-//! What a failure says of its cause.
+//! Causes that a failure names.
 
 use crate::{core_design, run_text, text};
 use millrace_aie::{Design, RunOptions, Verdict, run};
@@ -9,7 +9,7 @@ fn problem(text: &str) -> String {
     report.problem.unwrap_or_default()
 }
 
-/// A write that nobody awaits is named with its argument and its line.
+/// A write that is not awaited is named with its argument and its line.
 #[test]
 fn a_late_write_is_named() {
     let text = text("vector_add");

@@ -1,4 +1,4 @@
-//! Designs of our own in the spelling of mlir-aie's programming examples, as IRON prints them, and what makes them hang.
+//! Designs of our own in the spelling of mlir-aie's programming examples, as IRON prints them, and changes that make them hang.
 
 use crate::{run_text, text};
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};
@@ -68,7 +68,7 @@ fn product() -> (Vec<Vec<u8>>, Vec<u8>) {
     (arguments, bytes_of(&expected, i32::to_le_bytes))
 }
 
-/// Transposed in words on the way as the vector kernel has it, and in row order as the scalar one.
+/// Transposed in words on the way for the vector kernel, and in row order for the scalar one.
 #[test]
 fn a_matrix_meets_a_vector() {
     let (arguments, expected) = product();
@@ -84,7 +84,7 @@ fn a_matrix_meets_a_vector() {
     assert_ne!(output(&run_on(&mixed, &arguments)), expected);
 }
 
-/// What generators of 2026 print otherwise: objects without subviews, several files to link.
+/// Newer spellings of the generators of 2026: objects without subviews, several files to link.
 #[test]
 fn newer_spellings_run() {
     let design = text("passthrough_kernel");

@@ -3,7 +3,7 @@
 use crate::{core_design, run_text, text, words};
 use millrace_aie::{Design, HostNumber, ReadOptions, RunOptions, RunReport, Verdict, run};
 
-/// What a body of a core leaves of 1 to 16, before declarations of the file.
+/// Output of a core's body for 1 to 16, with declarations of the file before it.
 fn body(file: &str, body: &str) -> Vec<i32> {
     words(&run_text(&format!("{file}\n{}", core_design("", body))))
 }
@@ -57,7 +57,7 @@ fn affine_loops_and_expressions() {
         x + j % 3 + i
     });
     assert_eq!(body("", loops), expected);
-    // Named maps as bounds, the smaller of two, and what a loop carries.
+    // Named maps as bounds, the smaller of two, and values that a loop carries.
     let file = "#first = affine_map<(d0) -> (d0 * 2)>\n#last = affine_map<(d0) -> (d0 + 20, 16)>";
     let carried = "%zero = arith.constant 0 : i32
     affine.for %i = 0 to 16 {
@@ -90,7 +90,7 @@ fn ops_of_the_index_dialect() {
     assert_eq!(body("", ops), map(|x| if x <= 8 { 2 * (x - 1) } else { x }));
 }
 
-/// Results that nobody uses have no names in the text.
+/// Unused results have no names in the text.
 #[test]
 fn results_without_names() {
     let unnamed = "scf.while (%i = %c0) : (index) -> index {
@@ -124,7 +124,7 @@ fn alignment_is_believed() {
     assert_eq!(words(&run_text(&sequence(&aligned))), counted(1024));
 }
 
-/// Tiles may trace: nothing is recorded, and what the design computes is as without.
+/// Tiles may trace: nothing is recorded, and the design's results are the same.
 #[test]
 fn traces_change_nothing() {
     let traced = sequence(&format!(
@@ -215,7 +215,7 @@ fn the_id_of_tokens_may_be_written() {
     );
 }
 
-/// What no source documents is refused with its line, and is no verdict.
+/// Undocumented behaviour is refused with its line, and gives no verdict.
 #[test]
 fn what_is_not_documented_is_refused() {
     let text = sequence(&format!(
@@ -240,7 +240,7 @@ fn kernels_of_other_memrefs_are_not_known() {
     assert_eq!(report.unknown_kernels, ["scale_int32"]);
 }
 
-/// In place, what is written lies where it was read before. What is read behind a write at work is a race.
+/// A design in place writes over words that it read before. A read behind a write that is still at work is a race.
 #[test]
 fn a_design_may_compute_in_place() {
     let in_place = COPY.replace("%to", "%from");

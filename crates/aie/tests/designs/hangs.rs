@@ -25,7 +25,7 @@ fn cores_that_wait_for_one_another_are_a_ring() {
     }
 }
 
-/// Each change of a good design makes it hang: who is to bring what is missing stands in the ring.
+/// Each change of a good design makes it hang. The ring names the party that should bring the missing part.
 #[test]
 fn good_designs_hang_when_something_is_taken_away() {
     let rows = [
@@ -85,7 +85,7 @@ fn good_designs_hang_when_something_is_taken_away() {
     }
 }
 
-/// What nobody awaits may be written too late; what is never written hangs.
+/// An output that is not awaited may be written too late; one that is never written hangs.
 #[test]
 fn an_output_that_nobody_awaits_must_be_complete() {
     let wait = "      aiex.npu.dma_wait {symbol = @out}\n";

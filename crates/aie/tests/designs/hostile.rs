@@ -1,4 +1,4 @@
-//! Whatever a text says, it is read or refused, and a run ends.
+//! Any text is read or refused, and a run ends.
 
 use crate::text;
 use millrace_aie::{Design, RunOptions, UnsetMemory, run};
@@ -80,7 +80,7 @@ proptest! {
         survive(&words.concat());
     }
 
-    /// Bytes that are no design.
+    /// Bytes that are not a design.
     #[test]
     fn any_text(text in "[ -~\n]{0,200}") {
         survive(&text);

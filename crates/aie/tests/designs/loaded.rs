@@ -151,7 +151,7 @@ fn memory(name: &str, initial: &str) -> String {
     )
 }
 
-/// What a configuration leaves in memory the next one finds.
+/// The next configuration finds the memory as the last one left it.
 #[test]
 fn memories_stay_between_configurations() {
     let body = format!(

@@ -36,7 +36,7 @@ pub fn text(name: &str) -> String {
     std::fs::read_to_string(folder.join(format!("{name}.mlir"))).unwrap()
 }
 
-/// Runs a text on numbers from 1 on; what is only written begins as zeros.
+/// Runs a text on numbers from 1 on; arguments that are only written begin as zeros.
 pub fn run_text(text: &str) -> RunReport {
     let design = Design::read(text).unwrap_or_else(|error| panic!("{error}"));
     let footprint = design.check().unwrap_or_else(|error| panic!("{error}"));

@@ -94,7 +94,7 @@ fn a_packet_that_never_comes_hangs() {
     assert!(all.contains("never"), "{all}");
 }
 
-/// A sequence may set a descriptor that a packet has named already: what the channel does until then is not known.
+/// A sequence may set a descriptor that a packet has named already. The channel's behaviour until then is unknown.
 #[test]
 fn a_descriptor_that_is_not_set_yet_is_refused() {
     let design = Design::read(&merge([7, 5])).unwrap();

@@ -1,4 +1,4 @@
-//! Routes that a text gives, and what depends on them.
+//! Routes that a text gives, and results that depend on them.
 
 use crate::{run_text, text, words};
 use millrace_aie::{Design, ReadOptions, Verdict};
@@ -39,7 +39,7 @@ fn arbiters_decide() {
     let report = run_text(alone(&routed));
     assert_eq!(report.verdict, Verdict::PassOnOwnRoutes);
     assert_eq!(report.verdict.name(), "PASS on routes of ours");
-    // A stream by itself shares no arbiter.
+    // A circuit shares no arbiter.
     let circuit = "aie.packet_flow(2) {
       aie.packet_source<%shim, DMA : 1>
       aie.packet_dest<%core, DMA : 1>
@@ -70,14 +70,14 @@ fn with_words_left(n: usize) -> String {
         .replace(send, &awaited)
 }
 
-/// Measured on an NPU2: a packet stream into a core holds 8 words that nobody takes, and the ninth waits.
+/// Measured on an NPU2: a packet stream into a core holds 8 words that no one takes, and the ninth waits.
 #[test]
 fn eight_words_wait_in_a_packet_stream() {
     assert_eq!(run_text(&with_words_left(8)).verdict, Verdict::Pass);
     assert_eq!(run_text(&with_words_left(9)).verdict, Verdict::Hang);
 }
 
-/// Measured on an NPU2: 5 of them stand behind the arbiter at the core, and a sixth holds it.
+/// Measured on an NPU2: 5 of them are past the arbiter at the core, and a sixth holds it.
 #[test]
 fn five_words_stand_behind_an_arbiter() {
     let shared = |n| run_text(&with_shared_arbiter(&with_words_left(n))).verdict;
@@ -253,7 +253,7 @@ fn a_device_is_found_or_asked_for() {
         error.contains("there is no device @third; there are 1 @first"),
         "{error}"
     );
-    // One without a sequence is no question.
+    // One without a sequence is not ambiguous.
     let plain = "aie.device(npu2) @other {\n  %t = aie.tile(0, 0)\n}\n";
     let report = run_text(&format!("{plain}{}", named("first")));
     assert_eq!(report.verdict, Verdict::Pass);

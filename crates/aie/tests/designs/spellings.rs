@@ -3,7 +3,7 @@
 use crate::{run_text, words};
 use millrace_aie::{Design, Verdict};
 
-/// A copy of 64 words through a core: a device, what moves the words at the core, and a sequence.
+/// A copy of 64 words through a core: a device, ops that move the words at the core, and a sequence.
 fn design(device: &str, sequence: &str) -> String {
     format!(
         r#"module {{
@@ -146,7 +146,7 @@ fn the_generic_form_of_ops_runs() {
     );
 }
 
-/// What has no meaning here is refused with its line and its name, whether it stands by itself or within.
+/// An op without a meaning here is refused with its line and its name, at the top level or within another.
 #[test]
 fn what_is_not_known_is_refused_with_line_and_op() {
     let rows = [
@@ -186,7 +186,7 @@ fn what_is_not_known_is_refused_with_line_and_op() {
     }
 }
 
-/// A core whose program is an ELF file does what nobody here knows: it is no core that has ended.
+/// The behaviour of a core whose program is an ELF file is unknown: it does not count as a core that has ended.
 #[test]
 fn a_program_in_an_elf_file_is_refused() {
     let core = |body: &str| {

@@ -1,4 +1,4 @@
-//! What the examples compute.
+//! Results of the examples.
 
 use crate::{run_text, text, words};
 

@@ -9,12 +9,12 @@ use crate::syntax::{Location, Op, SyntaxError, Type};
 pub(crate) struct ScratchpadWord {
     /// The name by which the host gives it.
     pub(crate) name: String,
-    /// What it holds; `None` if nobody said.
+    /// Its content; `None` if no one gave it.
     pub(crate) bits: Option<u32>,
 }
 
 impl Design {
-    /// The host's scratchpad; zeros where nobody said what it holds, and nothing uses it.
+    /// The host's scratchpad; zeros for words without a given content, which nothing uses.
     pub(crate) fn scratchpad_words(&self) -> Vec<u32> {
         let words = self.scratchpad.iter();
         words.map(|word| word.bits.unwrap_or(0)).collect()

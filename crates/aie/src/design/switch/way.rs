@@ -70,7 +70,7 @@ fn unasked(design: &Design, switches: &Switches) -> Result<(), SyntaxError> {
 }
 
 impl Switches {
-    /// The ports by which what enters somewhere leaves the array's switches.
+    /// The ports by which words that enter at `from` leave the array's switches.
     fn ends(&self, from: TilePort, id: Option<u8>) -> Result<BTreeSet<TilePort>, String> {
         let mut ends = BTreeSet::new();
         self.follow(from, id, MOST_HOPS, &mut ends)?;
@@ -118,7 +118,7 @@ impl Switches {
                 let circuit = switch.circuits.iter().any(|row| row.0 == port);
                 for packet in packets.chain(circuit.then_some(None)) {
                     let from = TilePort { tile, port };
-                    // A way that leads nowhere is told by who sends words there.
+                    // A way that leads nowhere is reported by the sender of its words.
                     let to = self.ends(from, packet).unwrap_or_default();
                     let what = match packet {
                         Some(id) => format!("the packets {id}"),
@@ -140,7 +140,7 @@ impl Switches {
 }
 
 impl Switch {
-    /// The masters that what enters a slave leaves by. Packets pass circuits as all words do.
+    /// The masters by which words that enter a slave leave. Packets pass circuits as all words do.
     fn leads(&self, slave: SwitchPort, id: Option<u8>) -> Vec<SwitchPort> {
         let circuits = self.circuits.iter().filter(|row| row.0 == slave);
         let mut masters: Vec<SwitchPort> = circuits.map(|row| row.1).collect();
