@@ -9,24 +9,24 @@ use millrace_kernels::Cpu;
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
-/// Memory that buffers can take together unless [`SimulatedDevice::with_memory`] says otherwise. An
-/// NPU has none of its own: buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
+/// Memory that all buffers together may take, unless [`SimulatedDevice::with_memory`] sets it. An NPU has no memory:
+/// buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
 const MEMORY_BYTES: u64 = 16 << 30;
 
 /// How long a device waits for a submission before it stops it.
 ///
-/// Source: the Linux driver amdxdna, whose command timeout is 2 s unless its module is told another.
+/// Source: the Linux driver amdxdna, whose command timeout is 2 s unless a module parameter sets another.
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// An NPU2 that is not there.
 pub type VirtualDevice = SimulatedDevice<Array>;
 
-/// The array of an NPU2: what runs on a [`VirtualDevice`].
+/// The array of an NPU2, which runs programs in a [`VirtualDevice`].
 pub struct Array {
     machine: Machine,
     profile: Profile,
     cpu: Cpu,
-    /// Of every time: neither machine nor profile changes.
+    /// Provenance of every time: neither machine nor profile changes.
     provenance: Provenance,
 }
 
@@ -50,12 +50,12 @@ impl Array {
         &self.machine
     }
 
-    /// What computes the tile kernels.
+    /// The CPU that computes the tile kernels.
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
     }
 
-    /// How long a program takes, whoever executed it.
+    /// Completion of a program, with its predicted time. It does not matter who executed it.
     pub fn completion(&self, accepted: &AcceptedProgram) -> Completion {
         Completion {
             duration_ns: accepted.duration_ns,

@@ -7,14 +7,14 @@
 //!
 //! | resource | rule |
 //! |---|---|
-//! | DDR | fluid sharing among reads and writes, max-min fair over the active shim channels in proportion to what they ask for; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
+//! | DDR | fluid sharing among reads and writes, max-min fair over the active shim channels in proportion to their requests; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
 //! | shim channel | at most the attained port rate; a start-up for each task |
 //! | stream | 8 bytes a cycle; a broadcast block moves when every sink has room |
 //! | stage | a fill takes a free block, a drain a full one, in order |
 //! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
 //! | instruction stream | the command processor writes the descriptor of each shim task of a sequential launch and pushes it, one after another; points that only move their bytes along are folded into one descriptor |
 //! | grid point | points of a sequential launch are issued together, two by two, where the memory tiles have two copies: each when the one before has been read; the last writes are awaited, at the cost of a point |
-//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd, by the bytes that its lowering to words writes; of launches that share a standing configuration the tasks that earlier work does not hide |
+//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd, by the bytes that its lowering to words writes; for launches that share a loaded configuration, the tasks that earlier work does not hide |
 //!
 //! The closed forms of [`closed`] agree with it in steady state (tested).
 
@@ -54,7 +54,7 @@ pub struct Timing {
     pub program: String,
     /// One call from the host to its return.
     pub total_ns: f64,
-    /// Of that: the call itself and loading core programs.
+    /// Part of that: the call itself and loading core programs.
     pub dispatch_ns: f64,
     /// Launch by launch.
     pub launches: Vec<LaunchTiming>,
@@ -76,11 +76,11 @@ pub struct LaunchTiming {
     pub ns: f64,
     /// Grid points.
     pub points: u64,
-    /// Of those, how many were simulated; the others are equal to one that was.
+    /// How many of them were simulated; the others are equal to a simulated one.
     pub points_simulated: u64,
     /// Whether the simulation stopped early and the rest follows from the bytes moved.
     pub extrapolated: bool,
-    /// What bounds it.
+    /// Its bottleneck.
     pub bottleneck: Bottleneck,
     /// Bytes read from DDR.
     pub ddr_read_bytes: f64,
@@ -116,7 +116,7 @@ pub struct CoreCounters {
     pub calls: u64,
 }
 
-/// What went through a channel.
+/// Traffic of a channel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortCounters {
     /// The channel with its index.
@@ -144,7 +144,7 @@ pub struct TraceSpan {
     pub end_ns: f64,
 }
 
-/// What a span happened on.
+/// The place of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Track {
     /// A core, by column and row of the array.
@@ -179,7 +179,7 @@ pub enum TimingError {
         /// The kernel object.
         kernel: String,
     },
-    /// A walk that is no whole number of blocks.
+    /// A walk that is not a whole number of blocks.
     #[error(
         "launch `{launch}`: {place} moves {elements} elements, which are no whole number of blocks of {block}"
     )]
@@ -200,7 +200,7 @@ pub enum TimingError {
         launch: String,
         /// The core.
         core: String,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
     /// A planned program that another target made.
@@ -213,7 +213,7 @@ pub enum TimingError {
         launch: String,
         /// When.
         ns: f64,
-        /// Who waits for what.
+        /// Each waiting party, with the cause of its wait.
         waiting: String,
     },
 }
@@ -243,7 +243,7 @@ const STREAMED_POINTS: u64 = 8;
 /// attention does.
 const VARIED_POINTS: u64 = 512;
 
-/// Where there are more, the stretches of the grid that are extrapolated each by itself.
+/// The number of stretches of a larger grid that are extrapolated separately.
 const SEGMENTS: u64 = 32;
 
 /// Predicts the time of one dispatch.

@@ -58,7 +58,7 @@ impl Affine {
 
     /// This expression with a constant added: `+`, without the trait in scope.
     #[must_use]
-    #[allow(clippy::should_implement_trait)] // It is what the trait does, for constants.
+    #[allow(clippy::should_implement_trait)] // It does the same as the trait, for constants.
     pub fn add(mut self, constant: i64) -> Affine {
         self.constant = self.constant.wrapping_add(constant);
         self
@@ -87,7 +87,7 @@ impl From<i64> for Affine {
 }
 
 /// An n-dimensional walk over elements of a buffer: `offset`, then sizes and strides from the
-/// outermost dimension to the innermost, all in elements. What a buffer descriptor encodes.
+/// outermost dimension to the innermost, all in elements. A buffer descriptor encodes it.
 ///
 /// The walk visits `offset + Σ index_d · stride_d` for every index vector, the last dimension
 /// fastest.

@@ -15,7 +15,7 @@ pub struct Channel {
     pub dims: Vec<u32>,
     /// Type of one element.
     pub element: Element,
-    /// Shape of one block: what a core gets or puts at once.
+    /// Shape of one block, which a core gets or puts at once.
     pub block: Vec<u32>,
     /// Where blocks come from, in the bundle's indices.
     pub from: Place,

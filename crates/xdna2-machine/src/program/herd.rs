@@ -16,8 +16,7 @@ pub struct Herd {
     pub cols: u32,
     /// Rows, `y` counting them from 0.
     pub rows: u32,
-    /// L1 buffers of each core, beside those of its channel ends. They keep their content within a
-    /// launch.
+    /// L1 buffers of each core, in addition to those of its channel ends. They keep their content within a launch.
     pub locals: Vec<Local>,
     /// The program.
     pub body: Vec<Op>,
@@ -42,7 +41,7 @@ pub enum Op {
     Loop {
         /// How often.
         count: Affine,
-        /// What.
+        /// The steps.
         body: Vec<Op>,
     },
     /// Runs one of two bodies.
@@ -60,7 +59,7 @@ pub enum Op {
     Get {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: Vec<Affine>,
         /// The block's name from here on.
         block: u8,
@@ -75,7 +74,7 @@ pub enum Op {
     New {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: Vec<Affine>,
         /// The block's name from here on.
         block: u8,
@@ -85,8 +84,7 @@ pub enum Op {
         /// The block.
         block: u8,
     },
-    /// Calls a tile kernel. It is a row of the table of tile kernels, which says what operands,
-    /// dimensions and scalars it takes.
+    /// Calls a tile kernel. It is a row of the table of tile kernels, which lists its operands, dimensions and scalars.
     Call {
         /// The kernel's name, which also names its object code (`matmul_bf16_f32.peano`).
         kernel: String,
@@ -101,7 +99,7 @@ pub enum Op {
     },
 }
 
-/// What a kernel reads or writes.
+/// Operand that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A local buffer by index.

@@ -9,7 +9,7 @@ const ALIGN_BYTES: usize = 64;
 /// Lent parts begin at multiples of this; allocators give large buffers no less.
 const LENT_ALIGN_BYTES: usize = 16;
 
-/// Byte of memory that nobody has written: makes not-a-number of bf16 and of f32.
+/// Byte of memory that was never written: makes not-a-number of bf16 and of f32.
 const POISON: u8 = 0xff;
 
 /// Bytes, aligned for every element type.
@@ -66,8 +66,8 @@ impl ByteBlock {
     }
 }
 
-/// What a block holds: a buffer of its own, or a part of a slot that nobody writes while the launch
-/// runs, lent by DDR instead of copied.
+/// Content of a block: its own buffer, or a part of a slot that is not written while the launch runs. Such a part is
+/// lent by DDR instead of copied.
 #[derive(Clone, Debug)]
 pub(super) enum BlockContent<'p> {
     Own(Arc<ByteBlock>),

@@ -10,7 +10,7 @@ pub enum CoreStep<'p> {
     Begin {
         /// How often.
         count: &'p Affine,
-        /// The step behind its `End`.
+        /// The step after its `End`.
         end: usize,
     },
     /// Goes back to `begin` unless that was the last time.
@@ -33,7 +33,7 @@ pub enum CoreStep<'p> {
     Get {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: &'p [Affine],
         /// The block's name.
         block: u8,
@@ -44,7 +44,7 @@ pub enum CoreStep<'p> {
     New {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: &'p [Affine],
         /// The block's name.
         block: u8,
@@ -59,7 +59,7 @@ pub enum CoreStep<'p> {
 
 /// A call, with its kernel found.
 pub struct CallStep<'p> {
-    /// What is called.
+    /// The kernel.
     pub kernel: &'static TileKernel,
     /// Dimensions.
     pub dims: &'p [u32],
@@ -172,7 +172,7 @@ impl<'p> HerdCode<'p> {
                 self.n_calls += 1;
                 let kernel = match find(kernel, operands, herd) {
                     Ok(kernel) => kernel,
-                    // The verifier lets pass what never runs.
+                    // The verifier accepts faults in steps that never run.
                     Err(problem) => {
                         self.steps.push(CoreStep::Fault(problem));
                         return Ok(());

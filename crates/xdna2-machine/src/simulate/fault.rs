@@ -30,7 +30,7 @@ pub enum SimulationFault {
         site: Box<Site>,
         /// The grid point, where one was running.
         point: Option<Vec<u32>>,
-        /// What, with limits and what was found.
+        /// Description of the fault, with limits and found values.
         problem: String,
     },
     /// Nothing can move and not all is done.
@@ -40,7 +40,7 @@ pub enum SimulationFault {
         /// Everyone who waits.
         waiting: Vec<Waiting>,
     },
-    /// Everything has ended, and blocks are left that nobody took.
+    /// Everything has ended, and blocks are left that no actor took.
     Leftover {
         /// The launch's name.
         launch: String,
@@ -65,7 +65,7 @@ pub struct Waiting {
     pub who: String,
     /// That party, where it is a core or moves a slot.
     pub site: Site,
-    /// What it waits for: channel with index, and how many blocks have passed.
+    /// Cause of the wait: channel with index, and how many blocks have passed.
     pub what: String,
 }
 
@@ -100,7 +100,7 @@ impl SimulationFault {
         }
     }
 
-    /// What happened, without the launch's name.
+    /// Description of the fault, without the launch's name.
     pub fn reason(&self) -> String {
         let text = self.to_string();
         let launch = self.launch().map(|launch| format!("launch `{launch}`"));

@@ -81,7 +81,7 @@ impl Motion {
         self.n_blocks == 1 && self.range == (0..buffer_bytes) && self.is_contiguous()
     }
 
-    /// The bytes of the buffer that block `number` is, where they lie in order and together.
+    /// The buffer's bytes of block `number`, if they are in order and contiguous.
     pub(super) fn contiguous(&self, number: i64) -> Option<Range<usize>> {
         let nest = self.nest.as_ref()?;
         if nest.rows.0 != 1 || !nest.middle.is_empty() {

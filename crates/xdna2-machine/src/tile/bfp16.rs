@@ -1,5 +1,5 @@
-//! Products of bf16 matrices through block floating point; [`numerics`](crate::numerics) says what is
-//! known of the conversion.
+//! Products of bf16 matrices through block floating point. [`numerics`](crate::numerics) lists the known facts about
+//! the conversion.
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, truncate, widen};
 use super::{TileCall, attention};

@@ -1,5 +1,5 @@
-//! Kernels on a part of a buffer, whose place is a scalar, and in place: what the drained and the
-//! compiler-generated GEMM and the GEMV by few rows call.
+//! Kernels on a part of a buffer, whose place is a scalar, and in place. The drained GEMM, the compiler-generated GEMM
+//! and the GEMV by few rows call them.
 
 use super::math::{bf16s, bf16s_mut, f32s, f32s_mut, round, truncate, widen};
 use super::shape::{dim, work};
@@ -10,7 +10,7 @@ use millrace_npu::Element::{Bf16, F32};
 /// Rows of a matrix that are multiplied at a time.
 const ROWS_AT_A_TIME: usize = 64;
 
-/// A part must lie within its whole.
+/// Checks that a part is within its whole.
 pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
     if part.1 <= whole.1 {
         return Ok(());

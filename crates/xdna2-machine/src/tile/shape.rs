@@ -1,9 +1,9 @@
-//! What a kernel is called with, before there is data, and the checks all rows share.
+//! Arguments of a call before there is data, and the checks that all rows share.
 
 use super::TileWork;
 use millrace_npu::Element;
 
-/// Largest dimension of a tile kernel: far above what fits L1, so that products of two dimensions
+/// Largest dimension of a tile kernel: far above the size of L1, so that products of two dimensions
 /// cannot overflow.
 pub const MAX_DIM: u32 = 1 << 24;
 

@@ -1,16 +1,16 @@
 //! Names that a linker takes for calls of tile kernels.
 //!
-//! A call fixes a kernel's dimensions and constants when it is compiled, so each set of them is a function of
-//! its own: `millrace_matmul_bf16_f32__peano__d64_32_64`, with constants `…__c3f800000`.
+//! A call fixes a kernel's dimensions and constants when it is compiled, so each set of them is a separate function:
+//! `millrace_matmul_bf16_f32__peano__d64_32_64`, with constants `…__c3f800000`.
 
 use super::{TileKernel, find};
 
-/// What every name begins with.
+/// Prefix of every name.
 const PREFIX: &str = "millrace_";
-/// Between the parts of a name, none of which has it within.
+/// Separator between the parts of a name, none of which contains it.
 const BETWEEN: &str = "__";
 
-/// A tile kernel with what is fixed when it is compiled.
+/// A tile kernel with its dimensions and constants, which are fixed when it is compiled.
 #[derive(Clone)]
 pub struct KernelInstance {
     /// The row of the table.

@@ -7,15 +7,16 @@
 //! | operand | meaning | order of dimensions |
 //! |---|---|---|
 //! | block | keys or values, row by row: 5,120 bytes are `r = 2560 / d` rows of bf16 | `[r][d]` |
-//! | v | query, new key, new value, then `at` as in the [kernels of prompts](super::cached); sums of groups behind | `[heads][d]`, `[kv_heads][d]`, `[kv_heads][d]`, `[16]` |
+//! | v | query, new key, new value, then `at` as in the [kernels of prompts](super::cached); sums of groups after them | `[heads][d]`, `[kv_heads][d]`, `[kv_heads][d]`, `[16]` |
 //! | S | scores, then probabilities, f32; `keys` is a multiple of r | `[group][keys]` |
 //! | state | O, then maximum and sum of the scores of each head, f32 | `[group][d]`, `[group]`, `[group]` |
-//! | part | of each head O / sum in pieces of 32, rounded, then what rounding left; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
+//! | part | of each head O / sum in pieces of 32, rounded, then the rest of the rounding; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
 //!
 //! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows from
 //! `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a
-//! cache of R rows is the latest key before the position whose number is s modulo R. Keys are seen that there are: not before
-//! the first that counts, within the window. The new key is the first core's of its head, with the first block.
+//! cache of R rows is the latest key before the position whose number is s modulo R. Visible keys are those that exist:
+//! not before the first that counts, and within the window. The new key is the first core's of its head, with the first
+//! block.
 //! Scores, sums and O are f32, probabilities bf16.
 
 use super::attention::halves;
@@ -27,7 +28,7 @@ use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_npu::Element::{Bf16, F32, U8};
 
-/// Elements of a piece of a part: what a core of projections sends at once.
+/// Elements of a piece of a part, which a core of projections sends at once.
 const PIECE: usize = 32;
 
 /// bf16 values that add up to a maximum or a sum.
@@ -60,7 +61,7 @@ impl Sizes {
         }
     }
 
-    /// Of a call that was checked.
+    /// Sizes of a call that was checked.
     fn of_call(call: &TileCall<'_>) -> Sizes {
         Sizes::of(std::array::from_fn(|i| dim(call.dims, i)))
     }
@@ -376,7 +377,7 @@ pub(super) fn values(call: &mut TileCall<'_>) {
     }
 }
 
-/// bf16 values that add up to x: each is what the ones before it leave, rounded.
+/// bf16 values that add up to x: each is the remainder of the ones before it, rounded.
 fn terms<const N: usize>(x: f32) -> [bf16; N] {
     let mut left = x;
     std::array::from_fn(|_| {

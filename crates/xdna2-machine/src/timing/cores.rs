@@ -41,7 +41,7 @@ pub(super) enum TimingInstruction {
     Call(Box<CallCycles>),
 }
 
-/// What a call costs.
+/// Cost of a call.
 pub(super) struct CallCycles {
     pub(super) name: String,
     kernel: &'static TileKernel,

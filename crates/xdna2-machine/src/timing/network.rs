@@ -143,7 +143,7 @@ impl<'p> TimingNetwork<'p> {
         })
     }
 
-    /// Weight of a byte: what a streamed launch writes is waited for by nobody, so reads go first.
+    /// Weight of a byte: no one waits for the writes of a streamed launch, so reads go first.
     fn weight(&self, reads: bool) -> f64 {
         match (reads, self.flat.launch.order) {
             (false, GridOrder::Streamed) => WRITTEN_BEHIND,
@@ -229,8 +229,8 @@ fn wire(flat: &Flat<'_>, machine: &Machine, merge: &BlockMerge, id: usize) -> Ti
 /// Bytes of a walk's bursts, and the memory channel that all of them fall on, if it is one.
 ///
 /// Addresses are interleaved over the memory channels in pieces of `interleave_bytes`. A burst of at
-/// most one piece uses one channel; so do all bursts of a walk whose rows lie a whole number of
-/// rounds apart, unless the other copies of the transfer read the rest of each round (`spread`).
+/// most one piece uses one channel. So do all bursts of a walk whose rows are a whole number of rounds apart, unless
+/// the other copies of the transfer read the rest of each round (`spread`).
 fn bursts(
     walk: &PatternWalk,
     element_bytes: i64,

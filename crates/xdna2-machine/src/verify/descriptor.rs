@@ -3,8 +3,7 @@
 //! Descriptors count in address units (4-byte words). The innermost dimension is D0. Every
 //! dimension but the last of a tile's has a size field; the last is bounded by the length alone,
 //! and a pattern of fewer dimensions may put its outermost there. A shim task has an iteration on
-//! top. Where a size is too large for its field it is split in two factors, if a dimension is left:
-//! what a compiler does.
+//! top. A size that is too large for its field is split into two factors if a dimension is left, as a compiler does.
 
 use super::rule::{Rule, RuleFinding, group};
 use crate::Machine;
@@ -38,7 +37,7 @@ impl Dma {
 }
 
 /// Whether that walk, of elements of `size_bytes`, is one buffer descriptor of that DMA. An empty
-/// walk is no task at all.
+/// walk is not a task.
 pub(super) fn check(
     walk: &PatternWalk,
     size_bytes: u64,

@@ -53,7 +53,7 @@ pub(super) fn check<'p>(
     }
 }
 
-/// Type and size of each operand; else what is wrong with one, and the remedy.
+/// Type and size of each operand; else the fault of one, and the remedy.
 fn operand_shapes<'p>(
     inputs: usize,
     herd: &Herd,

@@ -14,7 +14,7 @@ use millrace_npu::Slot;
 /// Walks examined one by one where sizes vary from point to point.
 const MAX_WALKS: u64 = 1 << 20;
 
-/// A buffer that patterns walk, and what one block of the channel is.
+/// A buffer that patterns walk, and the channel's block.
 struct PatternBuffer {
     elements: u64,
     block: u64,

@@ -17,7 +17,7 @@ pub(super) struct LaunchNetwork<'a, 'p> {
 pub(super) struct Stuck {
     /// Channels that are waited for, those of a cycle first.
     pub channels: Vec<usize>,
-    /// Who waits for what.
+    /// Each waiting party, with the cause of its wait.
     lines: Vec<String>,
     /// Whether the lines are a cycle.
     cycle: bool,
@@ -67,7 +67,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
                 .map(|c| vec![(0, 0); c.to.len()])
                 .collect(),
         };
-        // Actors that may go on: cores, then channels. Whoever moves wakes those it touches.
+        // Actors that may go on: cores, then channels. An actor that moves wakes those it touches.
         let mut queued = vec![true; flat.cores.len() + n];
         let mut queue: std::collections::VecDeque<usize> = (0..queued.len()).collect();
         let mut woken = Vec::new();
@@ -265,7 +265,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
         }
     }
 
-    /// What a party waits for: the channel, words, and who could end the wait.
+    /// Cause of a party's wait: the channel, words, and the party that could end the wait.
     fn waits(
         &self,
         party: Party,

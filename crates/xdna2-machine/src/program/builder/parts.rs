@@ -316,7 +316,7 @@ impl TransferBuilder {
         self
     }
 
-    /// Which channel of the bundle, in `i`.
+    /// Index of the channel in the bundle, in `i`.
     pub fn at(&mut self, index: impl IntoIterator<Item = Affine>) -> &mut Self {
         self.index = index.into_iter().collect();
         self

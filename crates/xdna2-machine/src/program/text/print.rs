@@ -412,7 +412,7 @@ fn optional_list(dims: &[u32]) -> String {
     }
 }
 
-/// A name as it stands in the text.
+/// A name in the spelling of the text.
 fn name(name: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

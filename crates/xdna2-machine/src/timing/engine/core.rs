@@ -326,7 +326,7 @@ impl TimingEngine<'_, '_> {
         Ok(())
     }
 
-    /// Which of a channel's sinks a core is.
+    /// Index of a core among a channel's sinks.
     fn sink(&self, core: usize, channel: usize) -> Result<usize, TimingError> {
         let here = |port: &Port| matches!(*port, Port::Core { core: c } if c == core);
         self.net.wires[channel]

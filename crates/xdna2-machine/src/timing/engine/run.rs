@@ -1,9 +1,9 @@
-//! What a simulation counts.
+//! Counts of a simulation.
 
 use crate::program::Flat;
 use crate::timing::TraceSpan;
 
-/// What a simulation counted.
+/// Counts of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(in crate::timing) struct SimulationCounts {
     /// To the last token.
