@@ -8,7 +8,7 @@ use super::super::route::Route;
 /// next packet pass an arbiter that both share, and six hold it for ever.
 const WORDS_BEHIND_ARBITER: u64 = 5;
 
-/// Who holds an arbiter.
+/// The holder of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::board) struct ArbiterHold {
     actor: usize,
