@@ -1,8 +1,8 @@
-//! `docs/xdna2.md` says what is so: its code is the example's, which is run here; its rules, facts and
-//! refusals are those of the crate; its text-form program runs.
+//! `docs/xdna2.md` is true: its code is the example's, which is run here; its rules, facts and refusals are those of
+//! the crate; its text-form program runs.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-/// The example, which has a `main` of its own.
+/// The example, which has its own `main`.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../examples/add_rmsnorm.rs"]
 mod example;

@@ -17,13 +17,13 @@ struct Wire {
     role: Role,
 }
 
-/// A group's slots, in their order, and what identifies its program.
+/// A group's slots, in their order, and its program's identity.
 pub(super) struct GroupSlots<'g> {
     kernels: Vec<&'g LoweredKernel>,
     wires: Vec<Wire>,
     /// Names of each kernel's slots in its mapping's order.
     arg_maps: Vec<Vec<String>>,
-    /// The program's name, before others of the same name are told apart.
+    /// The program's name, before names are made unique.
     pub(super) base: String,
     /// Equal for groups that are one program.
     pub(super) signature: String,
@@ -61,7 +61,7 @@ impl<'g> GroupSlots<'g> {
             .iter()
             .flat_map(|(m, ks)| ks.iter().map(move |k| (*m, k)))
         {
-            // What the kernel computes comes from its node, or from one after it that it computes too.
+            // The kernel's results are those of its node, or of a later node that it computes too.
             let later = &kernels.graph.nodes[member..];
             let is_output = |arg: &Arg| match arg {
                 Arg::Value(value) => later.iter().any(|node| node.output == *value),
@@ -135,7 +135,7 @@ impl<'g> GroupSlots<'g> {
         });
     }
 
-    /// What each slot of the program holds in this group's call.
+    /// Contents of the program's slots in this group's call.
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let binding = |wire: &Wire| match wire.arg.clone() {
             Arg::Value(_) if wire.role == Role::Intermediate => Binding::Scratch,

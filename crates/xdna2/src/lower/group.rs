@@ -21,7 +21,7 @@ pub(super) struct NodeGroup {
     pub(super) reason: String,
 }
 
-/// What a stretch of the graph became.
+/// Result of grouping a stretch of the graph.
 #[derive(Debug)]
 pub(super) enum GroupItem {
     Group(NodeGroup),
@@ -30,7 +30,7 @@ pub(super) enum GroupItem {
         steps: Vec<HostStep>,
         reason: String,
     },
-    /// A host step that no node stands for.
+    /// A host step without a node.
     Also(HostStep),
 }
 
@@ -66,7 +66,7 @@ struct Cutter {
     across_blocks: bool,
     items: Vec<GroupItem>,
     open: Option<NodeGroup>,
-    /// What the host appends to the cache behind the open group.
+    /// Rows that the host appends to the cache after the open group.
     appended: Vec<HostStep>,
     /// Why the next group begins.
     cause: String,
@@ -188,7 +188,7 @@ fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
 }
 
 impl NodeGroup {
-    /// Whether a token's attention is in it, beside what comes before and after.
+    /// Whether a token's attention is in it, together with the layers' other kernels.
     pub(super) fn attends(&self) -> bool {
         let mut all = self.members.iter().flat_map(|(_, kernels)| kernels);
         all.any(|kernel| kernel.built.mapping == token::NAME)

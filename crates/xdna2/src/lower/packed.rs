@@ -101,7 +101,7 @@ impl Kernels<'_> {
         None
     }
 
-    /// The kernel that is modelled to be done first, loading its cores included; what cannot be timed comes last.
+    /// The kernel with the shortest modelled time, loading its cores included. Kernels that cannot be timed come last.
     fn fastest(&self, offered: Vec<LoweredKernel>) -> Option<LoweredKernel> {
         let timer = self.profile.as_ref().map(|p| Timer::new(self.machine, p));
         let ns = |kernel: &LoweredKernel| {
@@ -116,8 +116,8 @@ impl Kernels<'_> {
         first.map(|(_, kernel)| kernel)
     }
 
-    /// Operands of a kernel for these projections: the input, weights, what they are expanded to where the kernel
-    /// does so, results.
+    /// Operands of a kernel for these projections: the input, weights, expanded weights if the kernel expands them,
+    /// results.
     fn packed_args(
         &self,
         first: &Node,
@@ -140,7 +140,7 @@ impl Kernels<'_> {
         Some(args)
     }
 
-    /// The head, its vocabulary padded to what all columns share, for so many rows.
+    /// The head for so many rows, its vocabulary padded to a multiple that all columns share.
     pub(super) fn packed_head(
         &mut self,
         node: &Node,

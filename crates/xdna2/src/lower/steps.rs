@@ -189,7 +189,7 @@ impl<'a> Assembly<'a> {
         Ok(self.plan.programs.len() - 1)
     }
 
-    /// A key of its own for a call's buffers: `bo_key` in MLIR-AIR's Llama-3.2-1B example.
+    /// A unique key for a call's buffers: `bo_key` in MLIR-AIR's Llama-3.2-1B example.
     fn set(&mut self, program: &str, block: Option<usize>) -> String {
         let base = match block {
             Some(block) => format!("{program}_L{block}"),

@@ -333,7 +333,7 @@ impl Checks {
         })
     }
 
-    /// A core's buffers must fit L1 beside the stack.
+    /// A core's buffers must fit L1 together with the stack.
     pub(super) fn l1(self, bytes: u64, machine: &Machine) -> Result<(), BuildError> {
         let limit = machine.core.data_bytes - machine.stack_bytes;
         self.ensure(bytes <= limit, Rule::L1, || {

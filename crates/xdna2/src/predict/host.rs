@@ -1,4 +1,4 @@
-//! The host's part: steps between calls, and moving what crosses.
+//! The host's part: steps between calls, and moving values across.
 
 use crate::lower::{Call, Features, HostStep, Phase};
 use millrace_plan::predict::{CallNs, Crossing, HostWork};

@@ -39,7 +39,7 @@ impl Prober for Xdna2Probe {
     }
 }
 
-/// An NPU that this computer has, told from what opening its node gave.
+/// An NPU of this computer, from the result of opening its node.
 pub(super) fn hardware<N: AmdxdnaNode>(
     opened: Result<(String, N, DriverVersion), NodeFault>,
 ) -> Vec<Hardware> {
@@ -121,7 +121,7 @@ fn on_board(
     steps
 }
 
-/// The report with a profile of what was found, if all programs ran.
+/// The report with a profile of the measured constants, if all programs ran.
 fn with_profile(
     mut steps: ProbeSteps,
     (machine, profile): &(Machine, Profile),
@@ -156,7 +156,7 @@ mod tests {
         (Machine::npu2(), profile)
     }
 
-    /// The board under constants that no profile has: what is probed predicts it.
+    /// The board under constants that no profile has: the probed profile predicts it.
     #[test]
     fn a_probed_profile_predicts_the_device_that_was_probed() {
         let (machine, mut device) = model();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(told(NPU2, Some(NodeFault::NoNode)), None);
     }
 
-    /// Without a node the report says what to do, and measures nothing.
+    /// Without a node the report gives advice, and measures nothing.
     #[test]
     fn a_computer_without_a_node_is_told_what_to_do() {
         if std::path::Path::new("/dev/accel").exists() {

@@ -1,4 +1,5 @@
-//! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for all
+//! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's
+//! attention, one configuration for all variants, rings, and their bounds.
 //! variants, rings, and what bounds them.
 
 use crate::mappings::{build, case, check, find, fits, refused};
@@ -111,7 +112,7 @@ fn it_lies_as_the_paper_says() {
     assert!(report.program_bytes < 16 * 1024, "{}", report.program_bytes);
 }
 
-/// Whoever computes it, a query takes the same tiles of keys in the same order.
+/// A query takes the same tiles of keys in the same order, on any core.
 #[test]
 fn its_bits_are_those_of_broadcast_keys() {
     let machine = Machine::npu2();
@@ -172,7 +173,7 @@ fn each_chunk_sweeps_for_itself() {
         let swept = moved_bytes(&program, &[1, 2]);
         let once = 2 * (1 + l / super_chunk) * l * n_kv_heads * d;
         assert_eq!(swept, once * tiling["chunks"], "{heads}");
-        // Of the keys that a chunk sees, no more than those of its super-chunk are read in vain.
+        // The keys that a chunk reads in vain are at most those of its super-chunk.
         let seen = 2 * (1 + l / tokens) * l * n_kv_heads * d;
         assert!(swept < seen + seen / 16, "{heads}: {swept} {seen}");
     }
@@ -295,8 +296,8 @@ mod pairs {
         assert_eq!(resident::representatives(&both), [0, 0]);
     }
 
-    /// A ring holds what a cache of all rows holds of the last keys: a token sees the same of both, wherever it went round. Sums are taken in the order of
-    /// rows, so results agree as far as that lets them.
+    /// A ring holds the last keys of a cache of all rows: a token sees the same in both, wherever the ring wraps. Sums
+    /// are taken in the order of rows, so results agree only up to that order.
     #[test]
     fn a_ring_is_the_end_of_a_cache() {
         const ROW: usize = 2 * 64;

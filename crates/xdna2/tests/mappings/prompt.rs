@@ -207,7 +207,7 @@ fn a_first_pass_has_the_bits_of_later_ones() {
             .swap_remove(0)
             .1;
         assert!(first == expected, "{window}");
-        // Half the keys are another's: the rows before it stay, those behind it do not.
+        // Half the keys are another's: the rows before stay, those after do not.
         let mut other = slots.clone();
         other[1][64 * 2 * D..]
             .iter_mut()
@@ -219,8 +219,8 @@ fn a_first_pass_has_the_bits_of_later_ones() {
     }
 }
 
-/// With a window and without, a first pass is one configuration of the array, of which cores read two constants when they
-/// run (the Gemma 3 paper's FlowQKV and FlowQKV-SWA): nothing is loaded between a global and a local layer.
+/// With a window and without, a first pass is one configuration of the array; cores read two of its constants when they
+/// run (the Gemma 3 paper's FlowQKV and FlowQKV-SWA). Nothing is loaded between a global and a local layer.
 #[test]
 fn a_window_is_two_constants_of_the_same_cores() {
     let machine = Machine::npu2();
@@ -229,7 +229,7 @@ fn a_window_is_two_constants_of_the_same_cores() {
             let shape = format!("2048x2048 {heads}{window} own");
             let (mapping, shape, tiling) = case(NAME, &shape, "");
             let launches = build(mapping, &shape, &tiling, &machine).launches;
-            // What has left the first keys behind is a launch of the same configuration.
+            // Tokens that have left the first keys behind are a launch of the same configuration.
             assert_eq!(launches.len(), if window.is_empty() { 1 } else { 2 });
             assert!(
                 resident::representatives(&launches)
@@ -244,15 +244,15 @@ fn a_window_is_two_constants_of_the_same_cores() {
         let differ = of(0).iter().zip(of(1)).filter(|(a, b)| **a != *b).count();
         let n_bodies = if heads.starts_with('8') { 2 } else { 1 };
         assert_eq!(differ, 2 * n_bodies);
-        // Over a cache what an iteration reads of it is another walk: another program.
+        // Over a cache, an iteration reads it in another walk: another program.
         let (mapping, shape, tiling) = case(NAME, &format!("2048x4096 {heads}"), "");
         let cached = build(mapping, &shape, &tiling, &machine).launches.remove(0);
         assert_eq!(resident::representatives(&[all[0].clone(), cached]), [0, 1]);
     }
 }
 
-/// Nor is anything loaded for a pass without a mask: the cores of the paper's FlowQKV-NCA are FlowQKV's but for how often
-/// they loop and what they compare.
+/// Nor is anything loaded for a pass without a mask: the cores of the paper's FlowQKV-NCA are FlowQKV's, except for
+/// loop counts and the values that they compare.
 #[test]
 fn no_mask_is_two_constants_of_the_same_cores() {
     let machine = Machine::npu2();
@@ -288,7 +288,7 @@ fn without_a_mask_all_tokens_see_what_the_last_does() {
     assert!(run(&full, &full_tiling, &slots)[..ROW] != seen[..ROW]);
 }
 
-/// Rows of an image see each other, and nobody else sees what comes later: by changing one key.
+/// Rows of an image see each other, and no other row sees later ones: tested by changing one key.
 #[test]
 fn an_image_sees_itself_and_nobody_else_ahead() {
     const ROW: usize = 2 * 4 * 64;
@@ -339,8 +339,8 @@ fn what_cannot_be_built_is_refused_by_name() {
     }
 }
 
-/// What bounds a pass is the stream of keys into cores of wide heads, and the cores themselves with narrow ones: not DDR,
-/// which brings a key once for a hundred tokens and more.
+/// A pass is bound by the stream of keys into cores with wide heads, and by the cores themselves with narrow ones. It
+/// is not bound by DDR, which brings a key once for a hundred tokens and more.
 #[test]
 fn a_pass_is_bound_by_cores_and_their_streams() {
     let machine = Machine::npu2();
@@ -350,7 +350,7 @@ fn a_pass_is_bound_by_cores_and_their_streams() {
         ("2048x16384 8q/4kv d256", 6.5),
         ("2048x4096 32q/8kv d64", 3.0),
         ("2048x4608 24q/8kv d128", 4.5),
-        // Of what an iteration reads, cores see the window; and queries come past every core.
+        // Cores see only the window of an iteration's keys; and queries come past every core.
         ("2048x2576 4q/1kv d256 window 512", 3.0),
         ("2048x3088 8q/4kv d256 window 1024", 4.0),
     ] {
@@ -373,7 +373,7 @@ fn a_pass_is_bound_by_cores_and_their_streams() {
     }
 }
 
-/// Of wide heads flash attention computes scores anew for every part of the values.
+/// For wide heads, flash attention computes scores anew for every part of the values.
 #[test]
 fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
     let machine = Machine::npu2();

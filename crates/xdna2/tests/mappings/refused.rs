@@ -1,4 +1,4 @@
-//! What is refused and by which name, what is listed, other machines.
+//! Refusals and their names, listed tilings, other machines.
 
 use crate::mappings::{build, find, refused, run};
 use millrace_xdna2::mapping::{Rule, TABLE};
@@ -8,7 +8,7 @@ use millrace_xdna2_machine::Machine;
 fn what_the_array_cannot_hold_is_refused_by_name() {
     let square = "2048x2048x2048";
     for (name, shape, overrides, rule) in [
-        // N is no whole number of 4 · tile_n: silently wrong in the published builder.
+        // N is not a whole number of 4 · tile_n: silently wrong in the published builder.
         ("gemm-f32", square, "tile_n=96", Rule::Divides),
         ("gemm-f32", "2047x2048x2048", "", Rule::Divides),
         ("gemm-f32", square, "tile_n=256", Rule::L1),

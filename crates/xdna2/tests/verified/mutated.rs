@@ -1,4 +1,4 @@
-//! Whatever is changed in a program's text, nothing panics, and what is then accepted runs.
+//! For any change to a program's text, nothing panics, and an accepted program runs.
 
 use super::programs;
 use millrace_xdna2_machine::program::{Program, text};

@@ -1,4 +1,4 @@
-//! What a core of the cascade does, tile by tile of keys.
+//! Program of a core of the cascade, tile by tile of keys.
 
 use super::{CASCADE, KEYS, VALUES};
 use crate::mapping::attention::shape::AttentionDims;
@@ -149,10 +149,9 @@ impl AttentionDims {
         body
     }
 
-    /// With causal skipping, only where some key is not beyond every query: tiles of keys begin where
-    /// tiles of queries do, so that is where the first key is not beyond the first query. Blocks are
-    /// taken all the same: their broadcast serves other columns. With a window, only where the last key is
-    /// within that of the first query.
+    /// With causal skipping, runs `then` only if some key is not beyond every query. Tiles of keys begin where tiles of
+    /// queries do, so that holds if the first key is not beyond the first query. Blocks are taken all the same: their
+    /// broadcast serves other columns. With a window, runs it only if the last key is within that of the first query.
     fn unless_masked(&self, then: Vec<Op>) -> Vec<Op> {
         if !self.causal_skip {
             return then;

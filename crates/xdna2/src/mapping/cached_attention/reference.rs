@@ -15,8 +15,8 @@ struct CachedQueryState {
     o: Vec<f32>,
 }
 
-/// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image. With a ring a row has the latest key up
-/// to its own whose position is the row's number modulo so many.
+/// Keys that a query at a position sees: those up to its own from `oldest` on, and those of its image. In a ring, a row
+/// has the latest key up to the query's own whose position is the row's number modulo the number of rows.
 struct VisibleKeys {
     position: u64,
     oldest: u64,

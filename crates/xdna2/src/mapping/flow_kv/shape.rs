@@ -15,7 +15,7 @@ pub(super) struct FlowKvDims {
     pub(super) tile_kv: u64,
     /// Key-value heads at once.
     pub(super) heads: u64,
-    /// Of these, the heads of a column.
+    /// How many of these belong to one column.
     pub(super) col_heads: u64,
 }
 
@@ -64,7 +64,8 @@ impl FlowKvDims {
         1.0 / (self.of.head_dim as f32).sqrt()
     }
 
-    /// Of the fuller core of a pair: both have the buffers of both, a chunk in ping-pong, and what they share.
+    /// Bytes of the fuller core of a pair. Both have the buffers of both roles, a chunk in ping-pong, and the shared
+    /// buffers.
     fn l1_bytes(&self) -> u64 {
         let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.of.head_dim);
         let chunks = 2 * 2 * lc * d;

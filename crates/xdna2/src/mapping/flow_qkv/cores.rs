@@ -1,4 +1,4 @@
-//! What a core does: its own queries out of the chunk's, then every tile of keys and of values.
+//! Program of a core: its own queries out of the chunk's, then every tile of keys and of values.
 
 use super::shape::FlowQkvDims;
 use super::{Y, keys_of, values_of};

@@ -16,7 +16,7 @@ pub(super) struct FlowQkvDims {
     pub(super) chunks: u64,
     /// Key-value heads at once.
     pub(super) heads: u64,
-    /// Of these, the heads of a column.
+    /// How many of these belong to one column.
     pub(super) col_heads: u64,
     /// Cores of a column, the same number for each of its heads.
     pub(super) rows: u64,
@@ -46,7 +46,7 @@ const LEAST_TILES: u64 = 2;
 /// Tiles of keys that come to L2 at once at most.
 const MOST_TILES: u64 = 8;
 
-/// What the rows that a pass reaches with a window are a whole number of, with such tiles of keys.
+/// Unit of the rows that a pass reaches with a window, with such tiles of keys.
 pub(crate) fn reach_unit(tile_kv: u64) -> u64 {
     LEAST_TILES * tile_kv
 }

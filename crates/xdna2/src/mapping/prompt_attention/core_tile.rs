@@ -1,4 +1,4 @@
-//! What one core has of a prompt's attention in its L1: queries of a few tokens, a tile of keys and one of values, a state.
+//! A core's L1 for a prompt's attention: queries of a few tokens, a tile of keys and one of values, a state.
 
 use super::problem::Problem;
 use crate::mapping::cached_attention::{AT_DIGITS, lowest_common_rows};

@@ -1,4 +1,4 @@
-//! What a prompt's attention is of, whoever lays it onto the array: queries, keys, heads, and who sees whom.
+//! The problem of a prompt's attention, for all mappings: queries, keys, heads, and which tokens see which keys.
 
 use super::super::cached_attention::{self, at_bytes};
 use super::super::parts::{Checks, constant, int};
@@ -52,8 +52,8 @@ impl Problem {
         }
     }
 
-    /// A first pass in launches, of iterations of so many tokens: those whose keys begin with the pass's, and with a window those behind, which
-    /// read no more than it reaches, in whole numbers of `unit`.
+    /// A first pass in launches, of iterations of so many tokens: those whose keys begin with the pass's, and with a
+    /// window the later ones, which read only the window's reach, in whole numbers of `unit`.
     pub(in crate::mapping) fn parts(&self, tokens: u64, unit: u64) -> Vec<Problem> {
         let before = match self.own && !self.image && self.window > 0 {
             true => before(self.window, unit),
@@ -106,8 +106,8 @@ impl Problem {
         }
     }
 
-    /// Keys that an iteration of so many tokens reads, in units of so many: all, those that its tokens reach, or all up to its own. What a
-    /// window reaches is in whole numbers of `reach`.
+    /// Keys that an iteration of so many tokens reads, in units of so many: all, those that its tokens reach, or all up
+    /// to its own. A window's reach is in whole numbers of `reach`.
     pub(in crate::mapping) fn band(&self, tokens: u64, reach: u64, unit: u64) -> Affine {
         match (self.own, self.window) {
             // Along the first dimension there is one iteration then: cores have one program with a mask and without, in the window and before.
@@ -168,7 +168,7 @@ impl Problem {
         }
     }
 
-    /// What counts the tiles of tokens.
+    /// Variable that counts the tiles of tokens.
     pub(in crate::mapping) fn token_tile(&self) -> Var {
         Var::Grid(if self.full || self.rest.is_some() {
             2
@@ -183,12 +183,13 @@ impl Problem {
         key.plus(Var::Grid(0), int(self.advance(tokens)))
     }
 
-    /// A call on a tile of keys only where some of a core's `tile_tokens` tokens sees one of its `tile_kv` keys: not one that all come
-    /// before, nor one that the windows of all have left behind. `lead` is the core's first token less the tile's first key. Such a
-    /// tile would leave the state as it is. Without a window the second never holds: a core's program is the same with one
-    /// and without, but for two constants, and so it is without a mask.
+    /// A call on a tile of keys only if some of a core's `tile_tokens` tokens sees one of its `tile_kv` keys. It skips
+    /// a tile that all tokens come before, and one that the windows of all have left behind. `lead` is the core's first
+    /// token less the tile's first key. Such a tile would leave the state as it is. Without a window the second case
+    /// never holds. So a core's program is the same with a window and without, except for two constants, and also
+    /// without a mask.
     ///
-    /// Of a later pass, and with an image, that is not known before: every tile is computed.
+    /// For a later pass, and with an image, that is not known before: every tile is computed.
     pub(in crate::mapping) fn if_seen(
         &self,
         lead: Affine,
@@ -216,7 +217,7 @@ impl Problem {
         only_if(last, Condition::NotNegative, within)
     }
 
-    /// The keys are those of the tokens and what they reach, in whole numbers of `reach`; `tokens` are those of an iteration.
+    /// Checks that the keys are those of the tokens and of their reach, in whole numbers of `reach`; `tokens` are those of an iteration.
     pub(in crate::mapping) fn check_reach(
         &self,
         checks: Checks,
@@ -281,7 +282,7 @@ impl Problem {
     }
 }
 
-/// The result of tiles of so many keys, whoever computes it.
+/// The result of tiles of so many keys, on any core.
 pub(in crate::mapping) fn reference(shape: &Shape, tile_kv: u64, slots: &[Vec<u8>]) -> Vec<u8> {
     let mut slots = slots.to_vec();
     let of = Problem::new(shape);

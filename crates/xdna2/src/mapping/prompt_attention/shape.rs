@@ -113,7 +113,7 @@ impl PromptAttentionDims {
     }
 }
 
-/// Legal tilings, best first: on the most cores, with the most queries each; then two heads at once, because one
+/// Legal tilings, best first: on the most cores, with the most queries each. Two heads at once come next, because one
 /// brings all cores' queries past each of them, and more read the cache more often.
 fn plans(shape: &Shape, machine: &Machine) -> Vec<PromptAttentionDims> {
     let Some(least) = CoreTile::least(shape, machine) else {

@@ -2,12 +2,12 @@
 //! the cores, the decode projection of quantised plans.
 //!
 //! A column's weights come from its shim in one stretch, block by block; with two cores in a column its
-//! memory tile deals them out, so that 16 cores on 8 columns take what DDR gives. The vector goes from the
+//! memory tile deals them out, so that 16 cores on 8 columns take the whole rate of DDR. The vector goes from the
 //! first shim's other channel to all cores, which keep it with the sums of its groups. A core takes a
-//! block of 32 × 256 weights, dequantises and multiplies it in one call, and sends 32 results behind the
-//! last block of a row; the memory tile joins those of a column. Row blocks go to the columns in turn, so
-//! that any number of them is shared evenly. With `total` and `piece` the same in several launches their cores
-//! have one program, but for how often it loops. Several products of one vector are one launch, as in
+//! block of 32 × 256 weights, dequantises and multiplies it in one call, and sends 32 results after the last block of a
+//! row; the memory tile joins those of a column. Row blocks go to the columns in turn, so that any number of them is
+//! shared evenly. With `total` and `piece` the same in several launches their cores have one program, except for its
+//! loop counts. Several products of one vector are one launch, as in
 //! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 mod mapping;
@@ -41,7 +41,7 @@ pub(super) struct DqpDims {
     rows: Vec<u64>,
     k: u64,
     cols: u64,
-    /// Cores of a column: row blocks that lie side by side.
+    /// Cores of a column: row blocks that are side by side.
     unit: u64,
     /// Elements of the vector with those that only pad it.
     total: u64,
@@ -130,7 +130,7 @@ impl DqpDims {
         self.rows.iter().map(|&rows| self.groups(rows)).sum()
     }
 
-    /// What holds for the cores, whatever they do.
+    /// Checks that apply to the cores in every role.
     pub(super) fn check_cores(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, self.unit, machine)?;
         checks.divides(("k", self.k), ("a group of one scale", GROUP))?;
@@ -200,7 +200,7 @@ impl DqpDims {
         channels
     }
 
-    /// The memory tiles, which deal a column's blocks to its cores and join what these give.
+    /// The memory tiles, which deal a column's blocks to its cores and join the results.
     pub(super) fn stages(&self) -> Vec<Stage> {
         if self.unit == 1 {
             return Vec::new();
@@ -322,7 +322,7 @@ impl DqpDims {
     }
 }
 
-/// The tiling of a launch by itself.
+/// The tiling of a single launch.
 fn own_tiling(shape: &Shape, cols: u64) -> Tiling {
     let k = shape["k"];
     tiling(cols, padded(k), piece(&[k]))

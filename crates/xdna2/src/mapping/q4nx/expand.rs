@@ -1,12 +1,11 @@
-//! Weights from Q4NX blocks to bf16 in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as a launch of
-//! its own. They lie in the order in which a product takes them, `[n / 8][k][8]`: panels of eight rows of the matrix,
+//! Weights from Q4NX blocks to bf16 in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as a separate launch.
+//! They are stored in the order in which a product takes them, `[n / 8][k][8]`: panels of eight rows of the matrix,
 //! which are columns of B.
 //!
-//! A core of each column takes the row blocks that lie side by side, block by block in one stretch, and expands them
-//! slice by slice of columns. A slice is a run of each of its panels, of up to 4,096 bytes; the memory tile only
-//! evens out what comes and goes. Groups of row blocks go to the columns in turn, as in
-//! [`fused-dqp`](super::dqp). One core a column is enough: it reads 5 bits for every 16 that it writes, and the
-//! column's shim takes no more than eight cores give.
+//! A core of each column takes the row blocks that are side by side, block by block in one stretch, and expands them
+//! slice by slice of columns. A slice is a run of each of its panels, of up to 4,096 bytes; the memory tile only evens
+//! out the flow. Groups of row blocks go to the columns in turn, as in [`fused-dqp`](super::dqp). One core a column is
+//! enough: it reads 5 bits for every 16 that it writes, and the column's shim takes no more than eight cores give.
 
 use super::{BYTES, COLS, ROWS, across, shares, unit};
 use crate::mapping::megatile::PANEL;
@@ -37,7 +36,7 @@ pub(super) struct Expand {
     /// Rows of each matrix.
     rows: Vec<u64>,
     k: u64,
-    /// Row blocks that lie side by side.
+    /// Row blocks that are side by side.
     unit: u64,
     cols: u64,
 }
@@ -74,7 +73,7 @@ impl Expand {
         }
     }
 
-    /// Refuses what cannot be laid out.
+    /// Refuses shapes and tilings that cannot be laid out.
     pub(super) fn check(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, 1, machine)?;
         checks.divides(("k", self.k), ("the matrix unit's edge", 8))?;
@@ -134,7 +133,7 @@ impl Expand {
         }
     }
 
-    /// A column's groups of a matrix come as one stretch; each goes to its panels by a task of its own.
+    /// A column's groups of a matrix come as one stretch; each goes to its panels by a separate task.
     fn transfers(&self) -> Vec<Transfer> {
         let blocks = across(self.k) * self.unit * BYTES;
         let [n_panels, slice, _] = self.panels();

@@ -1,4 +1,4 @@
-//! What can be made to go wrong on the board.
+//! Faults that can be injected into the board.
 
 use millrace_xdna2_silicon::amdxdna::{ArrayShape, FakeFaults, NPU2};
 use millrace_xdna2_words::register::{self, BlockKind};
@@ -9,7 +9,7 @@ use millrace_xdna2_words::{TxnOperation, TxnStream};
 pub(super) struct ProbeFault {
     /// Its name.
     pub(super) name: &'static str,
-    /// What happens.
+    /// Description of the fault.
     pub(super) summary: &'static str,
     at: FaultAt,
 }
@@ -98,7 +98,7 @@ fn overflow(stream: &mut TxnStream) {
     }
 }
 
-/// Moves what is written by 64 bytes.
+/// Moves the write by 64 bytes.
 fn misplace(stream: &mut TxnStream) {
     for op in &mut stream.operations {
         if let TxnOperation::Patch {

@@ -1,11 +1,11 @@
-//! What decides the bits of attention, and the plans with the same bits.
+//! Parameters that decide the bits of attention, and the plans with the same bits.
 
 use super::{AttentionDims, down};
 use crate::mapping::{NamedNumbers, Shape};
 use millrace_xdna2_machine::Machine;
 
-/// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
-/// dimension are rounded. Tiles of queries, columns and heads at once only say who computes it.
+/// Parameters that decide the bits of a query's result: tiles of keys, their deal, and where sums over the head
+/// dimension are rounded. Tiles of queries, columns and heads at once only say which core computes it.
 #[derive(Clone, Copy)]
 pub(super) struct TileNumerics {
     pub(super) tile_kv: u64,
