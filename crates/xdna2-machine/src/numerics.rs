@@ -21,10 +21,10 @@
 //!
 //! # Where
 //! Numerics belong to the stem of a kernel's name, so the option replaces the kernels of matrix units by others
-//! ([`Numerics::apply`]). Products of matrix and vector (decode) and attention over
-//! the cache use vector units and stay as they are. Cycles do not change: published rates were measured
-//! on kernels built with the emulation, so they are those of `bfp16`; that of `bf16` borrows them and is
-//! unmeasured. Its ceiling is lower, 128 multiply-accumulates a cycle instead of 256.
+//! ([`Numerics::apply`]). Products of matrix and vector (decode) and attention over the cache use vector units and stay
+//! as they are. Cycles do not change: published rates were measured on kernels built with the emulation, so they are
+//! those of `bfp16`; that of `bf16` borrows them and is unmeasured. Its ceiling is lower, 128 multiply-accumulates a
+//! cycle instead of 256.
 
 use crate::Program;
 use crate::program::Op;

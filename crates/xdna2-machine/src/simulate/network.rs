@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Actors that one thread runs together in a round, with the wires among them: at most one core, and the actors that
-/// feed and drain only it. Blocks cross these wires at once, so that a block goes
-/// from DDR through a memory tile and a core and back in one round.
+/// feed and drain only it. Blocks cross these wires at once, so that a block goes from DDR through a memory tile and a
+/// core and back in one round.
 #[derive(Default)]
 pub(super) struct Cluster<'p> {
     pub(super) actors: Vec<Actor<'p>>,

@@ -12,12 +12,11 @@
 //! | state | O, then maximum and sum of the scores of each head, f32 | `[group][d]`, `[group]`, `[group]` |
 //! | part | of each head O / sum in pieces of 32, rounded, then the rest of the rounding; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
 //!
-//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows from
-//! `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a
-//! cache of R rows is the latest key before the position whose number is s modulo R. Visible keys are those that exist:
-//! not before the first that counts, and within the window. The new key is the first core's of its head, with the first
-//! block.
-//! Scores, sums and O are f32, probabilities bf16.
+//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows
+//! from `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a cache of R rows is the
+//! latest key before the position whose number is s modulo R. Visible keys are those that exist: not before the first
+//! that counts, and within the window. The new key is the first core's of its head, with the first block. Scores, sums
+//! and O are f32, probabilities bf16.
 
 use super::attention::halves;
 use super::cached::{AT, DIGITS, position};

@@ -33,8 +33,7 @@ pub enum Feature {
     /// the timing model finds it faster than the host.
     CachedAttention,
     /// Only the last token's row of a prompt goes through the last norm and the head. The published stack's first head
-    /// was a product of all rows (150 ms saved, by its guide). In both
-    /// modes.
+    /// was a product of all rows (150 ms saved, by its guide). In both modes.
     SingleRowHead,
     /// Attention of layers with a window on the array, in a prompt's first pass.
     Windows,

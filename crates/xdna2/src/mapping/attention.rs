@@ -29,11 +29,10 @@
 //! with earlier ones waiting. With `heads` above 1 the columns are heads of one group, which share keys, times
 //! `q_tiles` neighbouring tiles of queries. Columns then differ by less than `q_tiles` tiles of keys instead of eight.
 //! With `streamed`, an iteration does not wait for the one before: its queries and keys come while the states of that
-//! one are joined. Both only
-//! say who computes a query and when, so they change no bit. With `top_first` the top row gets the first
-//! tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
-//! rows further down have the states to join. That is another order of joining, so other bits, but again
-//! the same ones at every length: a stage without keys is now below those that have some.
+//! one are joined. Both only say who computes a query and when, so they change no bit. With `top_first` the top row
+//! gets the first tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
+//! rows further down have the states to join. That is another order of joining, so other bits, but again the same ones
+//! at every length: a stage without keys is now below those that have some.
 
 mod balance;
 mod cores;

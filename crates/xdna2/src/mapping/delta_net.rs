@@ -14,8 +14,7 @@
 //!
 //! New states and results go back by two channels of a core, which the memory tile joins. Together with the two for
 //! states down and up, two cores a column take five of its six incoming channels, and four would take nine. Sixteen
-//! cores are
-//! enough: the states' bytes take longer than their arithmetic.
+//! cores are enough: the states' bytes take longer than their arithmetic.
 //!
 //! # Bits
 //! Each element of a result is the work of one lane of one core, in the order of the key's elements: no tiling changes a bit.

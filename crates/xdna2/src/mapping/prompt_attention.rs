@@ -8,8 +8,8 @@
 //! A decode step spreads the keys; this spreads the tokens. `heads` key-value heads are treated at once, each on a
 //! rectangle of `spread · rows` cores. Every core has a separate tile of `tile_tokens` tokens, with the heads of the
 //! group as rows of it. All of them take the same keys and values, broadcast from one memory tile, to the end: nothing
-//! is joined. A key is read from DDR once for `spread · rows · tile_tokens` tokens. With
-//! queries on columns alone, as in flash attention, a core would need a second state and half the tile.
+//! is joined. A key is read from DDR once for `spread · rows · tile_tokens` tokens. With queries on columns alone, as
+//! in flash attention, a core would need a second state and half the tile.
 //!
 //! Queries and position come first, on the channels of keys and values: each core finds its own among all. Results
 //! leave by the memory tile of the core's column, `y_rows` rows at a time where L1 has no room for a whole tile's.

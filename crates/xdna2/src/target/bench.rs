@@ -54,7 +54,7 @@ struct Run {
     host_s: f64,
     /// The simulator that executed it.
     simulator: &'static str,
-    /// Where the inputs that no file gave come from.
+    /// Seed of the inputs that no file gave.
     seed: u64,
     outputs: Vec<SlotOutput>,
     #[serde(skip)]

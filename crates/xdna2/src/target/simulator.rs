@@ -9,7 +9,7 @@ use millrace_xdna2_silicon::device::program_words;
 /// Executor of programs on a virtual NPU2. Times and bytes are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArraySimulator {
-    /// Tile programs are.
+    /// Tile programs are executed.
     #[default]
     Tiles,
     /// They are lowered to words, which the board executes behind the driver's kernel in software.

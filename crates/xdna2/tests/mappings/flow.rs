@@ -1,6 +1,5 @@
 //! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's
 //! attention, one configuration for all variants, rings, and their bounds.
-//! variants, rings, and what bounds them.
 
 use crate::mappings::{build, case, check, find, fits, refused};
 use millrace_kernels::{Cpu, CpuOptions};

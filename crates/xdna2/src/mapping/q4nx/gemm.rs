@@ -5,9 +5,8 @@
 //! A core expands some columns of a block to bf16, multiplies them with a tile of A, and goes on. The expanded columns
 //! are used for all of its rows of A, so these are many. Rows of the array share the weights of their column and have
 //! separate rows of A. With `n_over_rows`, for short prompts, all cores have separate weights and the same rows of A,
-//! so that no weight is expanded twice. The rest is
-//! [`gemm-stream`](super::super::gemm_stream)'s: f32 sums, one rounding, C gathered in L2, several products
-//! a launch, no pause between tiles.
+//! so that no weight is expanded twice. The rest is [`gemm-stream`](super::super::gemm_stream)'s: f32 sums, one
+//! rounding, C gathered in L2, several products a launch, no pause between tiles.
 
 mod launch;
 mod tiling;
