@@ -1,4 +1,4 @@
-//! A file of a conversation with a few places changed, its checksums right again: an error, or a sequence that goes on.
+//! A file of a conversation with a few places changed, its checksums recomputed: an error, or a sequence that can go on.
 #![no_main]
 
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -24,7 +24,7 @@ const NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Changes up to four places of `bytes`, the first `within` of them most of the time.
+/// Changes up to four places of `bytes`, most of the time among the first `within`.
 pub fn edit_bytes(bytes: &mut Vec<u8>, within: usize, input: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..input.int_in_range(0..=4)? {
         let end = match input.ratio(7, 8)? {

@@ -69,7 +69,7 @@ impl SessionFiles {
             edits::edit_bytes(&mut contents, 4 * N_TOKENS as usize + 16, input)?;
             header["contents_bytes"] = contents.len().into();
         }
-        // Who wrote it is compared word for word: most changes are behind that.
+        // The writer's name is compared word for word, so most changes are after it.
         match input.int_in_range(0..=7u8)? {
             0 => edits::edit_json(&mut header, input)?,
             1 => {}
@@ -110,7 +110,7 @@ impl SessionFiles {
     }
 }
 
-/// The checksum of such files (IEEE 802.3), a bit at a time.
+/// The checksum of such files (IEEE 802.3), bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32| match sum & 1 {
         1 => (sum >> 1) ^ 0xedb8_8320,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use millrace_server::grammar::{GrammarTrial, TrialReply, try_grammars_with};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The argument that starts such a process.
+/// The argument that starts a trial process.
 const ARGUMENT: &str = "__try-grammar";
 
 /// Limits of a trial in the program.
@@ -53,7 +53,7 @@ fn attempt(trial: &GrammarTrial, is_given_up: &dyn Fn() -> bool) -> TrialReply {
         .stderr(Stdio::null());
     let mut child = command.spawn().expect("a process");
     let job = serde_json::to_vec(trial).expect("a job");
-    // A process that has ended early says so by its status.
+    // A process that has ended early reports that by its status.
     let _ = child.stdin.take().expect("an input").write_all(&job);
     let end = Instant::now() + TIME;
     loop {

@@ -45,7 +45,7 @@ impl fmt::Display for Location {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {}{problem}", if op.is_empty() { String::new() } else { format!("`{op}`: ") })]
 pub struct SyntaxError {
-    /// Where.
+    /// The place.
     pub at: Location,
     /// The op, where one is known.
     pub op: String,

@@ -59,7 +59,7 @@ pub(crate) enum WeightsIn {
     Nothing,
     /// Memory that the device gave out.
     Own,
-    /// Memory of others.
+    /// Memory of another owner.
     Others,
 }
 

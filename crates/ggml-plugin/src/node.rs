@@ -18,14 +18,14 @@ impl NodeDevice {
     /// The device over the CPU's kernels.
     ///
     /// # Errors
-    /// A system that does not say how much memory it has: programs place layers by that.
+    /// A system that does not report its memory size: programs place layers by it.
     pub(crate) fn open(cpu: CpuDevice) -> Result<NodeDevice, String> {
         memory().ok_or("this system does not say how much memory it has (/proc/meminfo)")?;
         Ok(NodeDevice { cpu })
     }
 }
 
-/// Bytes of memory that are free and that there are; `None` where the system does not say.
+/// Free and total bytes of memory; `None` if the system does not report them.
 fn memory() -> Option<(usize, usize)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     Some((

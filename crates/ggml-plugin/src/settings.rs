@@ -24,7 +24,7 @@ pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
 /// Settings of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PluginSettings {
-    /// Names as they were written; `None` takes the CPU's kernels alone.
+    /// Names as written; `None` selects the CPU's kernels alone.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) report: bool,
     pub(crate) map: bool,
@@ -56,10 +56,10 @@ impl fmt::Display for SettingError {
 impl std::error::Error for SettingError {}
 
 impl PluginSettings {
-    /// Reads the variables that `get` gives.
+    /// Reads the variables through `get`.
     ///
     /// # Errors
-    /// A value that is none.
+    /// An invalid value.
     pub(crate) fn read(
         get: &dyn Fn(&str) -> Option<String>,
     ) -> Result<PluginSettings, SettingError> {

@@ -7,7 +7,7 @@ use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A device that is wrong.
+/// A device with one fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mutant {
     /// The program.
@@ -31,7 +31,7 @@ pub enum Detection {
     Logits(&'static str),
     /// The session ends with an error.
     Error(String),
-    /// Only the check of every op: the slot that is named.
+    /// Only the check of every op; the string is the slot that it names.
     Ops(String),
     /// Nothing.
     Missed {

@@ -43,7 +43,7 @@ struct OpsState {
     scores: Vec<f32>,
     /// States that calls returned.
     states: Vec<delta_net::KeptState>,
-    /// Buffer sets whose static slots were looked at, with the position their tables hold for.
+    /// Buffer sets whose static slots were checked, with the position that their tables are for.
     static_seen: HashSet<(String, usize)>,
     /// Calls of this pass so far.
     n_calls: usize,
@@ -125,7 +125,7 @@ impl CallCheck<'_> {
                 return Err(NpuError::plan(&call.set, "a launch beyond its program"));
             };
             for part in 0..launch.results().len() {
-                // Parts of the head are all one node's; of several ops at once, whose result it is.
+                // Parts of the head all belong to one node; in a launch of several ops, the slot tells whose result it is.
                 let result = launch.results()[part];
                 let bound = call.bindings.get(result).and_then(Binding::value);
                 let gives = |n: &&usize| graph.nodes.get(**n).map(|n| n.output) == bound;
@@ -248,7 +248,7 @@ impl CallCheck<'_> {
         state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let element = self.slots()[slot].element;
-        // Where the two slots have other element types, the host rounded in between.
+        // If the two slots have different element types, the host rounded in between.
         let given = state.given.get(&value).filter(|(e, _)| *e == element);
         let written = || {
             let values = self.seen.written(slot)?.iter();

@@ -211,7 +211,7 @@ pub enum TimingError {
     Stuck {
         /// The launch.
         launch: String,
-        /// When.
+        /// The time.
         ns: f64,
         /// Each waiting party, with the cause of its wait.
         waiting: String,

@@ -25,8 +25,8 @@ pub use relocation::{DDR_APERTURE, relocate};
 pub use rustix::io::Errno;
 pub use sys::{LinuxNode, open_node};
 
-/// The least protocol between driver and firmware that takes a stream without a PDI (`npu4_regs.c`:
-/// AIE2_NPU_COMMAND). No call tells it: the version that GET_INFO gives is that of the firmware's release.
+/// The lowest protocol between driver and firmware that takes a stream without a PDI (`npu4_regs.c`: AIE2_NPU_COMMAND).
+/// No call reports it: the version from GET_INFO is that of the firmware's release.
 pub const PROTOCOL: (u32, u32) = (6, 15);
 /// The first kernel with `amdxdna`.
 pub const KERNEL: (u32, u32) = (6, 14);
@@ -55,7 +55,7 @@ pub struct BoInfo {
     pub xdna_addr: u64,
 }
 
-/// Version of the firmware's release, which says nothing about its [`PROTOCOL`].
+/// Version of the firmware's release, which is independent of its [`PROTOCOL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FirmwareVersion {
     /// Major number.
@@ -191,14 +191,14 @@ pub trait AmdxdnaNode {
     /// EINVAL: no such object.
     fn destroy_syncobj(&mut self, syncobj: u32) -> Result<(), Errno>;
 
-    /// EXEC_CMD of one command; `arguments` are all objects that it touches. Gives its number.
+    /// EXEC_CMD of one command; `arguments` are all objects that it touches. Returns its number.
     ///
     /// # Errors
     /// EINVAL for a bad handle or packet, ENOENT for no such context.
     fn execute(&mut self, context: u32, command: u32, arguments: &[u32]) -> Result<u64, Errno>;
 
-    /// SYNCOBJ_TIMELINE_WAIT until a time of [`now_ns`](AmdxdnaNode::now_ns). Success says that the command of that
-    /// number ended: how, its packet says. An opcode that the firmware lacks ends as it began: as new.
+    /// SYNCOBJ_TIMELINE_WAIT until a time of [`now_ns`](AmdxdnaNode::now_ns). Success means that the command of that
+    /// number ended; its packet says how. An opcode that the firmware lacks leaves the command as new.
     ///
     /// # Errors
     /// ETIME at the deadline; ENOENT for no such object.

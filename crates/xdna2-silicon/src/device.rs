@@ -13,7 +13,7 @@ use millrace_xdna2_machine::simulate::written_slots;
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use millrace_xdna2_words::board::{BoardCounters, BoardError, BoardOptions};
 
-/// An NPU2 that is not there, and reads words.
+/// A virtual NPU2 that executes words.
 pub type WordsDevice = SimulatedDevice<WordsArray>;
 
 /// The array of an NPU2 behind the driver.

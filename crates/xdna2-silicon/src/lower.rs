@@ -31,7 +31,7 @@ pub enum WordsError {
     Unsupported {
         /// The launch.
         launch: String,
-        /// Where in it.
+        /// The place in it.
         place: String,
         /// The part that has none.
         problem: String,

@@ -56,7 +56,7 @@ use std::sync::Arc;
 pub struct BoardOptions {
     /// Decides the order of actors and the noise in memory.
     pub seed: u64,
-    /// Whether words without effect are refused. A design of others may have some.
+    /// Whether words without effect are refused. Others' designs may have some.
     pub strict: bool,
     /// Rounds after which a run is stopped. In a round every actor has a turn.
     pub max_rounds: u64,
@@ -180,7 +180,7 @@ enum Turn {
 }
 
 impl<'p> Board<'p> {
-    /// An array of which nothing is known.
+    /// An array in an unknown state.
     pub fn new(options: BoardOptions) -> Board<'p> {
         Board {
             options,
@@ -322,7 +322,7 @@ impl<'p> Board<'p> {
         self.check_end()
     }
 
-    /// A turn for everybody; says whether anything was done.
+    /// A turn for every actor; returns whether anything was done.
     fn round(
         &mut self,
         stream: &TxnStream,
@@ -398,7 +398,7 @@ impl<'p> Board<'p> {
         BoardError::Standstill { waiting }
     }
 
-    /// Refuses to end while anything is under way: the next stream would meet it.
+    /// Refuses to end while anything is under way: it would disturb the next stream.
     fn check_end(&self) -> Result<(), BoardError> {
         let mut left = Vec::new();
         for state in &self.tiles {

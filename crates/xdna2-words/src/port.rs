@@ -7,7 +7,7 @@
 use crate::tile::{COLUMNS, Direction, ROWS, Tile, TileKind};
 use std::fmt;
 
-/// Ports alike.
+/// Kinds of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // Their names say all.
 pub enum Bundle {

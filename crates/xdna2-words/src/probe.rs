@@ -39,7 +39,7 @@ const ODD: u8 = 24;
 /// All programs, the plainest first.
 ///
 /// # Errors
-/// None that a test does not find: a field that is too small for its value.
+/// A field that is too small for its value; a test rules this out.
 pub fn designs() -> Result<Vec<ProbeDesign>, WriterError> {
     Ok(vec![
         copy("copy", "one block through one memory tile", 1, 1)?,
@@ -178,7 +178,7 @@ fn copy(
     draft.finish(name, summary, data.clone(), data)
 }
 
-/// Eight columns read so many blocks each, of which every eighth leaves L2: nearly all of DDR's work is to read.
+/// Eight columns read so many blocks each, of which every eighth leaves L2: nearly all of DDR's work is reading.
 fn sample(
     name: &'static str,
     summary: &'static str,
@@ -371,7 +371,7 @@ fn through_core() -> Result<ProbeDesign, WriterError> {
     draft.finish("core", summary, data.clone(), data)
 }
 
-/// Many tasks a direction: queues full, tokens awaited, descriptors written anew.
+/// Many tasks a direction: queues full, tokens awaited, descriptors rewritten.
 fn queue() -> Result<ProbeDesign, WriterError> {
     const TASKS: u64 = 48;
     let mut draft = ProbeDraft::new(1);

@@ -50,7 +50,7 @@ pub enum BlockKind {
     Other(&'static str),
 }
 
-/// A run of registers alike.
+/// A run of registers of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterBlock {
     /// Its kind.
@@ -59,7 +59,7 @@ pub struct RegisterBlock {
     pub base: u32,
     /// Bytes from one to the next.
     pub pitch: u32,
-    /// How many.
+    /// Number of registers.
     pub count: u32,
     /// Words of one.
     pub n_words: u32,
@@ -110,8 +110,8 @@ register!(
     LOCK, "lock", [(LockValue, 5, 0)]
 );
 register!(
-    /// A port out of a switch. Circuit: the configuration is the slave's index. Packets: bits 2:0 the
-    /// arbiter, 6:3 which of its four selections are taken.
+    /// A port out of a switch. Circuit: the configuration is the slave's index. Packets: bits 2:0 the arbiter, 6:3 the
+    /// mask of its four selections that are taken.
     MASTER, "master", [(Enable, 31, 31), (Packet, 30, 30), (DropHeader, 7, 7), (Configuration, 6, 0)]
 );
 register!(

@@ -32,7 +32,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// As names are written.
+    /// Name in text.
     pub fn name(self) -> &'static str {
         match self {
             Direction::S2mm => "S2MM",

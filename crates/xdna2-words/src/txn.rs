@@ -67,21 +67,21 @@ pub struct StreamOperation {
 pub enum TxnOperation {
     /// Writes a word.
     Write {
-        /// Where.
+        /// The address.
         address: u64,
         /// The value.
         value: u32,
     },
     /// Writes words to consecutive addresses.
     BlockWrite {
-        /// Where the first goes.
+        /// Address of the first word.
         address: u32,
         /// The words.
         data: Vec<u32>,
     },
     /// Writes the bits of a mask.
     MaskWrite {
-        /// Where.
+        /// The address.
         address: u64,
         /// The value.
         value: u32,
@@ -90,13 +90,13 @@ pub enum TxnOperation {
     },
     /// Waits until the bits of a mask have a value.
     MaskPoll {
-        /// Where.
+        /// The address.
         address: u64,
         /// The value that is waited for.
         value: u32,
         /// The bits that are compared.
         mask: u32,
-        /// Whether it is waited for without pause.
+        /// Whether the wait has no pauses.
         busy: bool,
     },
     /// Does nothing.
@@ -141,7 +141,7 @@ pub enum TxnOperation {
     },
     /// Copies the host's scratchpad to memory of the firmware.
     CreateScratchpad {
-        /// How it is laid out; 0 is a table of words.
+        /// Its layout; 0 is a table of words.
         usage: u8,
         /// Its bytes.
         size_bytes: u32,
@@ -283,7 +283,7 @@ impl StreamOperation {
         words.len()
     }
 
-    /// Writes the operation's words behind others.
+    /// Appends the operation's words.
     fn append(&self, to: &mut Vec<u32>) {
         let Hints {
             first,

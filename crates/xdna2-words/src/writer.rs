@@ -21,7 +21,7 @@ pub enum WriterError {
     /// A value does not fit its field.
     #[error("{tile}: {error}")]
     Field {
-        /// Where.
+        /// The tile.
         tile: Tile,
         /// The error.
         error: FieldError,
@@ -29,7 +29,7 @@ pub enum WriterError {
     /// The hardware has no such thing.
     #[error("{tile}: {problem}")]
     Hardware {
-        /// Where.
+        /// The tile.
         tile: Tile,
         /// Description of the fault.
         problem: String,

@@ -202,8 +202,7 @@ fn rocket_userspace(workers: u32) -> Tiling {
     }
 }
 
-/// Jobs of one length from so many open files, each with one in flight; the length is that of the
-/// first row.
+/// Jobs a second from so many open files, each with one job in flight. All jobs have the length of the first row's.
 fn jobs(row: &RknnFigure, alone_per_s: f64, machine: &Machine, profile: &Profile) -> Option<f64> {
     const STEP_NS: f64 = 20e3;
     const END_NS: f64 = 3e9;
@@ -230,14 +229,14 @@ fn jobs(row: &RknnFigure, alone_per_s: f64, machine: &Machine, profile: &Profile
     Some(f64::from(n_ended) * 1e9 / END_NS)
 }
 
-/// The rate of one open file, by which alone the job of those rows is known.
+/// The rate of one open file; the job's length of those rows is derived from it.
 fn alone(measured: &[RknnFigure]) -> Option<f64> {
     let mut rows = measured.iter();
     let first = rows.find(|row| row.what == RowSubject::Jobs && row.workers == 1);
     first.map(|row| row.value)
 }
 
-/// Rows that are used as they are: the job's length, and the published constant itself.
+/// Rows that serve as inputs: the job's length, and the published constant itself.
 const USED: [&str; 2] = ["C01", "S01"];
 
 fn group(name: &str, bound: RknnGroupBound, rows: &[RknnFidelityRow]) -> Option<RknnGroupStats> {

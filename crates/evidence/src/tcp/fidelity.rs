@@ -119,7 +119,7 @@ impl TcpPredictor<'_> {
         }
     }
 
-    /// Milliseconds of a token of each of so many sequences.
+    /// Milliseconds for one token of each of so many sequences.
     fn token(&self, is_large: bool, batch: u64, n_keys: u64) -> Result<f64, PlanError> {
         let time = match is_large {
             true => self

@@ -18,7 +18,7 @@ use predicted::{Cost, ImageCost, PaperPredictor};
 use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, PaperMetric, Series};
 use serde::Serialize;
 
-/// The name by which it is asked for.
+/// The name by which it is requested.
 const GEMMA3: &str = "gemma3";
 
 /// How far a row may be off, in percent.
@@ -56,7 +56,7 @@ pub(super) struct PaperReport {
     /// The mode of all predictions that are compared.
     mode: &'static str,
     profile: &'static str,
-    /// By which this project's other modes are timed.
+    /// The profile of this project's other modes.
     own_profile: &'static str,
     /// Constants of the profile that were fitted on rows of these tables and that predictions here read.
     fitted: Vec<FittedConstant>,
@@ -68,7 +68,7 @@ pub(super) struct PaperReport {
     tables: Vec<Table>,
     power: Vec<Power>,
     images: Vec<ImageRow>,
-    /// Other software's figures, for comparison: no error, since their plans are others.
+    /// Other software's figures, for comparison. They have no errors, since their plans are different.
     beside: Vec<BesideTable>,
 }
 
@@ -110,7 +110,7 @@ struct PaperRow {
     id: String,
     source: String,
     tokens: u64,
-    /// In seconds of a prompt, tokens a second of a token.
+    /// Seconds for a prompt, tokens a second for a token.
     published: f64,
     /// Launches, host, and the profile's extra time of the published stack.
     predicted: f64,
@@ -121,7 +121,7 @@ struct PaperRow {
     /// Whether a constant of the profile was fitted on it.
     fitted: bool,
     missed: bool,
-    /// By mode fast, whose weights are bf16, and the profile of ours.
+    /// Prediction for mode fast, whose weights are bf16, with our profile.
     fast: f64,
     /// Tokens a second and watt: published rate over published power, and predicted over the same.
     published_per_w: Option<f64>,
@@ -156,7 +156,7 @@ struct ImageRow {
     /// The error with launches and host alone.
     launches_percent: f64,
     missed: bool,
-    /// By mode int4 and the profile of ours.
+    /// Prediction for mode int4 with our profile.
     packed: ImageCost,
     cost: ImageCost,
 }

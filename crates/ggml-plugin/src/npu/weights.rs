@@ -18,7 +18,7 @@ pub(super) struct WeightStore {
     regions: Mutex<Vec<Range<usize>>>,
 }
 
-/// A weight on the device, once for each arrangement that its programs ask for.
+/// A weight on the device, once for each arrangement that its programs use.
 #[derive(Default)]
 pub(super) struct WeightPlacement(Mutex<Vec<(WeightArrangement, Arc<Buffer>, Scales)>>);
 

@@ -34,7 +34,7 @@ pub(crate) const MAX_DIMS: usize = 4;
 pub(crate) enum AbiLayout {
     /// Up to March 2026.
     Before2d,
-    /// Since April 2026: `set_tensor_2d` and `get_tensor_2d` behind `get_tensor`.
+    /// Since April 2026: `set_tensor_2d` and `get_tensor_2d` after `get_tensor`.
     With2d,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct Registry {
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use std::mem::offset_of;
-    // The sizes and offsets that a C compiler gives.
+    // The sizes and offsets from a C compiler.
     assert!(size_of::<AbiTensor>() == 336);
     assert!(offset_of!(AbiTensor, op) == 80 && offset_of!(AbiTensor, flags) == 148);
     assert!(offset_of!(AbiTensor, src) == 152 && offset_of!(AbiTensor, data) == 248);

@@ -12,7 +12,7 @@ pub(crate) fn words(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no words".to_owned())
 }
 
-/// Calls `f`; if it panics, says so and gives `fallback`.
+/// Calls `f`; if it panics, reports that and returns `fallback`.
 pub(crate) fn guard<R>(place: &str, fallback: R, f: impl FnOnce() -> R) -> R {
     // Data that `f` may leave half done is behind locks whose users start anew, or belongs to this call.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {

@@ -41,7 +41,7 @@ impl CpuBackend {
     /// Opens one.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// The reason why there is none.
     pub(crate) fn open(host: &Functions) -> Result<CpuBackend, String> {
         let none = "this program has no CPU backend to compute the other ops";
         let (functions, device) = device(host).ok_or(none)?;

@@ -54,7 +54,7 @@ fn plugin() -> Option<&'static Plugin> {
     })
 }
 
-/// ggml asks this first; 0 refuses.
+/// The function that ggml calls first; 0 refuses.
 #[unsafe(no_mangle)]
 extern "C" fn ggml_backend_score() -> c_int {
     guard("ggml_backend_score", 0, || plugin().map_or(0, |_| SCORE))

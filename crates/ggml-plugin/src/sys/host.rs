@@ -5,7 +5,7 @@
 use super::abi::{AbiDevice, AbiTensor, BufferTable, BufferType, InitParams, Registry};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// Where functions are looked up.
+/// Source of functions by name.
 pub(crate) trait FunctionLookup {
     /// The function's address; null where the host does not export it.
     fn find(&self, name: &CStr) -> *mut c_void;
@@ -38,10 +38,10 @@ macro_rules! functions {
         }
 
         impl $name {
-            /// Looks all of them up.
+            /// Looks up all functions.
             ///
             /// # Errors
-            /// Those that are needed and missing.
+            /// Required functions that are missing.
             pub(crate) fn find(lookup: &dyn FunctionLookup) -> Result<$name, Missing> {
                 let mut names = Vec::new();
                 $(let $field = lookup.find($symbol);

@@ -104,13 +104,13 @@ fn table<const N_2D: usize>() -> BufferTable<N_2D> {
     }
 }
 
-/// The region behind a buffer.
+/// The region of a buffer.
 fn region<'a, const N_2D: usize>(buffer: *mut c_void) -> &'a Region {
     let layout = match N_2D {
         0 => AbiLayout::Before2d,
         _ => AbiLayout::With2d,
     };
-    // SAFETY: hosts call functions of a buffer with that buffer until they free it; behind its table are its type and its context, as the
+    // SAFETY: hosts call functions of a buffer with that buffer until they free it; after its table are its type and its context, as the
     // probe saw.
     unsafe { &**buffer.cast::<*const Region>().add(table_len(layout) + 1) }
 }

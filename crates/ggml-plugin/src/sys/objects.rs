@@ -172,7 +172,7 @@ fn buffer_table() -> BufferType {
 
 // Registry.
 
-/// The plugin behind a registry.
+/// The plugin of a registry.
 fn plugin(registry: *mut Registry) -> &'static Plugin {
     // SAFETY: hosts call functions of a registry with that registry; its context is the plugin, which lives on.
     unsafe { &*(*registry).context.cast::<Plugin>() }
@@ -276,7 +276,7 @@ extern "C" fn device_buffers(device: *mut AbiDevice) -> *mut BufferType {
     (&raw const object(device).buffers).cast_mut()
 }
 
-/// Memory that the host has already, such as a mapped file, as a buffer: the CPU's own kind.
+/// Wraps memory that the host has already, such as a mapped file, in a buffer of the CPU's own kind.
 extern "C" fn device_wrap(
     device: *mut AbiDevice,
     memory: *mut c_void,

@@ -39,7 +39,7 @@ pub(crate) fn team(lookup: &dyn FunctionLookup) -> Option<Arc<dyn Team>> {
     Some(Arc::new(OpenMp { parallel }))
 }
 
-/// Whether the CPU backend says that it computes with OpenMP: the runtime may be in a process for others too.
+/// Whether the CPU backend reports that it computes with OpenMP: a process may contain the runtime for other users.
 fn is_openmp(lookup: &dyn FunctionLookup) -> bool {
     let by_name = lookup.find(c"ggml_backend_reg_by_name");
     let function = lookup.find(c"ggml_backend_reg_get_proc_address");

@@ -147,7 +147,7 @@ pub(crate) const fn table_len(layout: AbiLayout) -> usize {
     }
 }
 
-/// Makes a buffer and looks whether its type, its context and its size are where the layout has them that the host's functions speak of.
+/// Makes a buffer, and checks whether its type, its context and its size are where the layout of the host's functions puts them.
 fn layout_of_buffers(host: &Functions) -> Result<AbiLayout, LoadError> {
     let unknown = LoadError::Layout { what: "buffers" };
     let layout = match host.has_2d {

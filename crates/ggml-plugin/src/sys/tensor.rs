@@ -26,7 +26,7 @@ pub(crate) enum DataError {
     Shared,
 }
 
-/// The name of a number, or nothing where ggml gives none.
+/// The name of a number; empty if ggml has none.
 fn text<'a>(name: *const std::ffi::c_char) -> &'a str {
     if name.is_null() {
         return "";
@@ -112,7 +112,7 @@ impl<'a> HostTensor<'a> {
         &self.raw.op_params
     }
 
-    /// Whether the node is to be computed, where the host says that.
+    /// Whether the node is to be computed, if the host tells.
     pub(crate) fn is_marked(&self) -> bool {
         self.raw.flags & abi::FLAG_COMPUTE != 0
     }
@@ -134,7 +134,7 @@ impl<'a> HostTensor<'a> {
         }
     }
 
-    /// The buffer that it is in: a view may have it at the tensor that it views.
+    /// The buffer that contains it: for a view, this may be recorded at the tensor that it views.
     fn owner(&self) -> *mut std::ffi::c_void {
         match self.raw.buffer.is_null() {
             // SAFETY: views' origins are tensors of the same host.

@@ -307,7 +307,7 @@ pub(super) struct TestHost {
     pub(super) has_2d: bool,
     pub(super) version: usize,
     pub(super) marks_nodes: bool,
-    /// Whether its tensors are as the plugin knows them.
+    /// Whether its tensors have the layout that the plugin knows.
     pub(super) small_tensors: bool,
     pub(super) moved_names: bool,
     /// Whether it has a CPU backend.

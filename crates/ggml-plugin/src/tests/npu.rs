@@ -166,7 +166,7 @@ fn products_in_the_hosts_memory_are_computed_too() {
             case.check();
         }
         experts(&client);
-        // In a model weights in others' memory stay with others.
+        // Weights of a model that are in others' memory stay with others.
         let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
         case.weight.tensor.buffer = Box::leak(Box::new(0_u64)) as *mut u64 as *mut c_void;
         assert!(!client.supports(&case.out.tensor));

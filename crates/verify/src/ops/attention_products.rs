@@ -290,7 +290,7 @@ fn attention(graph: &Graph, node: usize) -> Option<&Attention> {
     }
 }
 
-/// The oldest position that a token behind `first` others sees.
+/// The oldest position that a token after `first` others sees.
 fn oldest(attention: &Attention, first: usize) -> usize {
     match attention.window {
         Some(window) if first + 1 > window => first + 1 - window,

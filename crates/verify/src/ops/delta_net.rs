@@ -49,7 +49,7 @@ fn compared(
 }
 
 impl CallCheck<'_> {
-    /// Rows, state before, state behind and result, of a launch that takes such rows.
+    /// Slots of rows, old state, new state and result of a launch that takes rows of a gated delta net.
     pub(super) fn delta_slots(&self, launch: &PlannedLaunch) -> Option<[usize; 4]> {
         let bindings = &self.seen.call.bindings;
         let of = |is: &dyn Fn(&Binding) -> bool| {
@@ -64,7 +64,7 @@ impl CallCheck<'_> {
         ])
     }
 
-    /// A launch with such slots.
+    /// Checks a launch with these slots.
     pub(super) fn delta_net(
         &self,
         number: usize,

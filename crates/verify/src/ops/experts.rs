@@ -127,7 +127,7 @@ impl CallCheck<'_> {
             (Ok(x), Ok(w)) => (x, w),
             (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
         };
-        // With one of the matrices it is a product like any other.
+        // With one of the matrices chosen, it is a plain product.
         let plain = Node {
             op: Op::Linear(Linear {
                 weight: linear.weight,

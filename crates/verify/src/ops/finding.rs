@@ -14,7 +14,7 @@ pub struct CheckSummary {
     pub worst: BTreeMap<&'static str, f64>,
     /// Ops that have no rule, and so were not looked at.
     pub unchecked: BTreeMap<&'static str, String>,
-    /// The first thing that is wrong.
+    /// The first fault.
     pub finding: Option<Finding>,
 }
 
@@ -60,7 +60,7 @@ pub enum Mismatch {
         expected: f64,
         /// The device's value.
         found: f64,
-        /// How far they may be apart.
+        /// The largest allowed distance.
         tolerance: f64,
         /// Elements beyond their tolerance.
         n_wrong: u64,
@@ -74,7 +74,7 @@ pub enum Mismatch {
         /// Bytes that differ, or numbers.
         n_wrong: usize,
     },
-    /// A value arrives otherwise than it was given.
+    /// A value that arrived differs from the one that was sent.
     Value {
         /// The first byte that differs.
         at: usize,

@@ -66,7 +66,7 @@ impl CallCheck<'_> {
         Ok(rows)
     }
 
-    /// Rows of a slot that holds a value, and their width: of experts those of a dispatch.
+    /// Number of rows of a slot that holds a value, and their width. For experts the rows are those of a dispatch.
     fn slot_rows(&self, value: ValueId, role: Role) -> [usize; 2] {
         let (graph, seen) = (self.graph(), self.seen);
         let experts = seen.call.experts;

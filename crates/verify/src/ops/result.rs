@@ -137,7 +137,7 @@ impl CallCheck<'_> {
         Ok(self.operand(slot)?.map(|weights| (weights, None)))
     }
 
-    /// Position of the first row, of attention among its keys, and the first key that is a token's.
+    /// Position of the first row (for attention, among its keys), and the first key that belongs to a token.
     fn first_position(&self, launch: &PlannedLaunch) -> (usize, usize) {
         let first = self.seen.first;
         let of_slot = |slot: &usize| match self.seen.call.bindings[*slot] {

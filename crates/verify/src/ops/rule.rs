@@ -56,7 +56,7 @@ const COLUMNS: usize = 256;
 pub(super) struct Operation<'a> {
     pub(super) node: &'a Node,
     pub(super) launch: &'a PlannedLaunch,
-    /// How the target says it computes.
+    /// Arithmetic that the target states.
     pub(super) arithmetic: Arithmetic,
     /// Contents of the slot of the weight or table.
     pub(super) parameter: Option<&'a Binding>,
@@ -64,7 +64,7 @@ pub(super) struct Operation<'a> {
     pub(super) operands: Vec<Vec<f32>>,
     /// The weight's or table's slot.
     pub(super) weights: Vec<f32>,
-    /// Size of a weight's groups and their offsets, where groups' sums are rounded apart.
+    /// Size of a weight's groups and their offsets, if groups' sums are rounded separately.
     pub(super) offsets: Option<(usize, Vec<f32>)>,
     /// Element type of the result's slot.
     pub(super) result: Element,
@@ -74,7 +74,7 @@ pub(super) struct Operation<'a> {
     pub(super) n_rows: usize,
     /// Position of the first row; of attention, among its keys.
     pub(super) first: usize,
-    /// The first of attention's keys that is a token's.
+    /// The first of attention's keys that belongs to a token.
     pub(super) oldest_key: usize,
 }
 

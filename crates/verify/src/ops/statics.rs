@@ -91,7 +91,7 @@ pub(super) fn bias(
     Ok(columns)
 }
 
-/// Where a checkpoint's row goes.
+/// Target row of a checkpoint's row.
 fn split(r: usize, head_dim: Option<usize>) -> usize {
     let Some(d) = head_dim else { return r };
     let (head, pair, part) = (r / d, r % d / 2, r % 2);

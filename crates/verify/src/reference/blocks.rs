@@ -67,7 +67,7 @@ mod tests {
         convert(&mut x);
         // Ties go to the even mantissa: half a step to none, one and a half to two.
         assert_eq!(x, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, -1.0, 0.0, 0.0]);
-        // 127.5 steps do not fit eight bits; the next exponent has them as 64.
+        // 127.5 steps do not fit eight bits; with the next exponent they are 64.
         let mut x = [255.0 / 128.0, 1.0 / 64.0, 3.0 / 64.0];
         convert(&mut x);
         assert_eq!(x, [2.0, 0.0, 2.0 / 32.0]);

@@ -15,7 +15,7 @@ use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel};
 use std::sync::Arc;
 
-/// A matrix as the slot of a launch holds it.
+/// A matrix as in the slot of a launch.
 struct WeightSlot {
     program: usize,
     launch: usize,
@@ -35,7 +35,7 @@ pub struct DeviceWeights {
 }
 
 impl DeviceWeights {
-    /// Fills the slots of such weights as the device's are filled, and has the target read them.
+    /// Fills the slots of these weights as on the device, and lets the target read them.
     ///
     /// # Errors
     /// As [`NpuModel::plan`]; a weight that does not decode or fit its slot.
@@ -69,14 +69,14 @@ impl DeviceWeights {
         Some(read.values)
     }
 
-    /// A matrix of which a token's launches round the sums of groups; `None` of all others.
+    /// A matrix whose group sums a token's launches round; `None` for all others.
     pub(crate) fn grouped(&self, weight: WeightId, [n, k]: [usize; 2]) -> Option<PackedWeight> {
         let slot = self.slots.get(weight.0)?.as_ref()?;
         self.read(slot, [n, k])
             .filter(|read| read.offsets.is_some())
     }
 
-    /// In the checkpoint's order; `None` where the target does not tell.
+    /// Reads a matrix in the checkpoint's order; `None` if the target cannot.
     fn read(&self, slot: &WeightSlot, [n, k]: [usize; 2]) -> Option<PackedWeight> {
         let launch = &self.plan.programs[slot.program].launches[slot.launch];
         let read = self
@@ -104,7 +104,7 @@ impl DeviceWeights {
         })
     }
 
-    /// Takes a slot in, if it is a weight in a layout of the target's own that the target can read.
+    /// Adds a slot, if it is a weight in a layout of the target's own that the target can read.
     fn add(&mut self, npu: &NpuModel, call: &Call, slot: usize) -> Result<(), NpuError> {
         let Binding::Weight {
             weight,

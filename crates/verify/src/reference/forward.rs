@@ -32,7 +32,7 @@ type VisitProduct<'a> = &'a mut dyn FnMut(&Node, &[&[f32]]);
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassArithmetic {
-    /// f32 throughout, weights as the checkpoint gives them.
+    /// f32 throughout, weights as in the checkpoint.
     F32,
     /// Everything that an array of bf16 has to round is rounded to nearest: weights, tables and every value of the
     /// graph; within attention the scores and probabilities; within a gated activation the function's value and the
@@ -79,7 +79,7 @@ pub fn logits(
     logits_with_experts(cpu, model, tokens, rows, how, &mut ExpertChoices::default())
 }
 
-/// The same where tokens take the experts that are given, if there are any, and every choice is noted.
+/// The same with given experts for tokens, if there are any, and a record of every choice.
 ///
 /// # Errors
 /// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
@@ -181,7 +181,7 @@ struct ForwardPass<'a> {
     products: &'a Products,
     /// Norm weights and biases, by weight.
     vectors: &'a [Vec<f32>],
-    /// Whether rows are those alone whose logits are wanted.
+    /// Whether the only rows are those whose logits are wanted.
     is_behind_norm: bool,
 }
 

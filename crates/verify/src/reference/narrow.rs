@@ -7,7 +7,7 @@ use millrace_plan::{Factor, NarrowOperands};
 
 /// The largest number of E4M3.
 const E4M3_MAX: f64 = 448.0;
-/// Its least exponent of normal numbers, and binary digits behind the point.
+/// Its smallest exponent of normal numbers, and binary digits after the point.
 const E4M3_MIN_EXPONENT: i32 = -6;
 const E4M3_DIGITS: i32 = 3;
 

@@ -27,8 +27,7 @@ pub(crate) fn step(rotated: &[f64], rule: &QuantisedRows) -> f64 {
     }
 }
 
-/// A row multiplied, block by block, by the Walsh–Hadamard matrix. Elements behind the last whole block
-/// stay.
+/// A row multiplied, block by block, by the Walsh–Hadamard matrix. Elements after the last whole block stay.
 pub(crate) fn rotated(row: &[f32], block: usize) -> Vec<f64> {
     let mut row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
     for block in row.chunks_exact_mut(block.max(1)) {

@@ -135,7 +135,7 @@ pub struct Baseline {
     experts: HashMap<usize, Vec<usize>>,
 }
 
-/// The step after the prompt is the prefill's, the others are decode's.
+/// Phase of a step: the first belongs to the prefill, the others to decode.
 fn phase(step: usize) -> Phase {
     match step {
         0 => Phase::Prefill,
@@ -173,7 +173,7 @@ impl Baseline {
     }
 }
 
-/// Has a session go along a continuation from its start; `each` gets every step as it comes and may end it. Its tokens take
+/// Runs a session along a continuation from its start; `each` gets every step as it comes and may end it. Its tokens take
 /// the experts that the model chooses in f32; where they would have taken others is counted.
 ///
 /// # Errors

@@ -40,7 +40,7 @@ pub struct PathStep {
     pub phase: Phase,
     /// How far they are off.
     pub deviation: Deviation,
-    /// Choices of the pass that have other experts than those of the model in f32, which it then took all the same.
+    /// Choices of the pass with other experts than those of the model in f32, whose experts it then used.
     pub n_other_experts: usize,
 }
 

@@ -67,7 +67,7 @@ fn every_product_of_experts_is_the_devices() {
                 }
                 assert!(all >= 2, "{what}: {all} products of experts");
                 let reasons = plan.placement.iter().map(|p| &p.reason);
-                // Tile programs of one token take no row that is shorter than the vector unit, as those of these small models are.
+                // Tile programs of one token take no row shorter than the vector unit, and these small models have such rows.
                 let floor = if (target.name(), mode) == ("xdna2", None) {
                     on_tiles += on_device;
                     0
@@ -291,7 +291,7 @@ fn later_tokens_change_no_bit_of_a_mixtures_logits() {
     }
 }
 
-/// Matrices come when they are first chosen and go when others need their room; the logits are the same.
+/// Matrices are loaded when they are first chosen and evicted when others need their room; the logits are the same.
 #[test]
 fn experts_on_the_device_are_bounded() {
     let model = open(Golden::named("qwen3moe").hf());

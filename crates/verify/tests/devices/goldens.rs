@@ -16,7 +16,7 @@ use millrace_xdna2::target::Xdna2Target;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens behind each prompt.
+/// Tokens after each prompt.
 const N_STEPS: usize = 16;
 
 /// Tokens that a pass takes of a prompt.
@@ -152,7 +152,7 @@ fn every_golden(target: &dyn Target, (turn, mode): (usize, Option<&str>), tolera
         {
             continue;
         }
-        // Both files of a fixture are the same model, which the CPU's tests hold: one is enough of it.
+        // Both files of a fixture hold the same model, as the CPU's tests check: one is enough here.
         let gguf = golden.gguf().filter(|_| sample::is_whole());
         for path in std::iter::once(golden.hf()).chain(gguf.as_deref()) {
             let start = std::time::Instant::now();

@@ -90,7 +90,7 @@ fn an_honest_device_has_nothing_wrong() {
         let n_ops: usize = plans.iter().map(on_device).sum();
         assert_eq!(found.n_ops, n_ops as u64);
         assert!(found.n_moved > 0 && found.unchecked.is_empty(), "{found:?}");
-        // A tolerance that nothing comes near would let an error pass.
+        // A tolerance far above the errors would let an error pass.
         assert!(found.worst["attn_q"] > 0.05 && found.worst["ffn_residual"] > 0.3);
     }
 }
@@ -202,7 +202,8 @@ fn a_corrupted_result_is_named() {
     }
 }
 
-/// A value on its way from call to call; and a weight that is read wrong, which is its op's error.
+/// A value changed on its way from call to call is named, and so is a weight that is read wrong, which is its op's
+/// error.
 #[test]
 fn what_is_read_wrong_is_named() {
     let model = demo();

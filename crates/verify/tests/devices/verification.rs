@@ -237,7 +237,7 @@ fn bounds_follow_matrices_in_another_format() {
     let mutation = MutationTest::new(npu, baselines).unwrap();
     let of = |mutant| (mutation.test(mutant).unwrap(), mutant.to_string());
     let chosen = sample(mutation.mutants(), 16);
-    // One in which no byte is another is a right device: the rows of a token's rotary table are alike.
+    // A mutant that changes no byte is a correct device: the rows of a token's rotary table are equal.
     let missed: Vec<_> = (chosen.iter().map(of))
         .filter(|(detection, _)| matches!(detection, Detection::Missed { changed: true }))
         .collect();

@@ -70,7 +70,7 @@ pub enum IndexRange {
     Range {
         /// The first.
         start: u32,
-        /// How many.
+        /// Number of them.
         len: u32,
     },
 }

@@ -39,7 +39,7 @@ pub struct Local {
 pub enum Op {
     /// Runs the body `count` times; its variable is the one of its nesting depth.
     Loop {
-        /// How often.
+        /// Number of turns.
         count: Affine,
         /// The steps.
         body: Vec<Op>,
@@ -48,7 +48,7 @@ pub enum Op {
     If {
         /// Compared with zero.
         value: Affine,
-        /// How.
+        /// The comparison.
         condition: Condition,
         /// Where it holds.
         then: Vec<Op>,

@@ -8,7 +8,7 @@ use millrace_npu::Element;
 pub enum CoreStep<'p> {
     /// Begins a loop, or goes to `end` if it runs not once.
     Begin {
-        /// How often.
+        /// Number of turns.
         count: &'p Affine,
         /// The step after its `End`.
         end: usize,
@@ -22,7 +22,7 @@ pub enum CoreStep<'p> {
     Unless {
         /// Compared with zero.
         value: &'p Affine,
-        /// How.
+        /// The comparison.
         condition: Condition,
         /// Where to.
         otherwise: usize,

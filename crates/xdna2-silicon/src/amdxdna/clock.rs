@@ -23,7 +23,7 @@ impl CommandClock {
         }
     }
 
-    /// Takes the time of a command by its events; there are none of one that failed.
+    /// Computes the time of a command from its events; a failed command has none.
     pub(super) fn read(&mut self, stream: &TxnStream, events: Option<&[BoardEvent]>) {
         self.last_ns = events.map(|events| {
             let mut board = BoardClock::new(stream, 0, self.rates);

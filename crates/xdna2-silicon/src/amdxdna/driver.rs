@@ -43,8 +43,8 @@ pub struct AmdxdnaDriver<N: AmdxdnaNode> {
 /// Cost of the last command that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommandCost {
-    /// From its submission to its end, in nanoseconds: its buffers and their copies are not in it. Where the node models
-    /// time, the model's.
+    /// From its submission to its end, in nanoseconds, without its buffers and their copies. If the node models time,
+    /// this is the modelled time.
     pub ns: f64,
     /// Bytes of its stream, with the addresses of its arguments in place of patches.
     pub stream_bytes: usize,
@@ -117,7 +117,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         &self.node
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     ///
     /// # Errors
     /// The first call that failed; the others were made all the same.
@@ -168,7 +168,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         ended.and(closed.map_err(DriverFault::of("GEM_CLOSE")))
     }
 
-    /// Maps an object, and says where it is: of memory of the host the address is known once it is mapped.
+    /// Maps an object, and returns where it is: the address of host memory is known once it is mapped.
     fn place(&mut self, handle: u32) -> Result<DeviceBo, DriverFault> {
         let asked = DriverFault::of("GET_BO_INFO");
         let info = self.node.bo_info(handle).map_err(&asked)?;

@@ -25,7 +25,7 @@ pub struct FakeFaults {
     pub at_call: Option<(u64, Errno)>,
     /// From the call of this number on the device is gone.
     pub gone_from: Option<u64>,
-    /// How each command ends, instead of as it should.
+    /// How each command ends, in place of its normal end.
     pub ending: Option<CommandState>,
     /// Whether commands never end.
     pub is_endless: bool,
@@ -91,7 +91,7 @@ pub struct FakeKernel<'p> {
 const HEAP_MAX_BYTES: u64 = 512 << 20;
 /// Addresses of the device begin here.
 const HEAP_AT: u64 = 0x400_0000;
-/// Addresses of the host, as a process has them.
+/// First address of the host, as in a process.
 const HOST_AT: u64 = 0x7000_0000_0000;
 /// The unit of memory of the device (`npu4_regs.c`: dev_mem_buf_shift).
 const DEV_UNIT: u64 = 1 << 15;

@@ -91,10 +91,10 @@ pub enum DriverFault {
         major = PROTOCOL.0, minor = PROTOCOL.1
     )]
     Unsupported(FirmwareVersion),
-    /// The command ended otherwise than it should.
+    /// The command ended in another state than it should.
     #[error("the command ended as {state:?}: {}", meaning(*.state))]
     Command {
-        /// How.
+        /// The state.
         state: CommandState,
     },
     /// A command went wrong, and there is no new context after it.

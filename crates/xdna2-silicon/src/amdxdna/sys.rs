@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// The kernel module.
 const MODULE: &str = "amdxdna";
-/// The name that the driver gives itself.
+/// The driver's names for itself.
 const DRIVER_NAMES: [&str; 2] = ["amdxdna_accel_driver", MODULE];
 
 /// Opens the first node of the driver. Returns its path, the node, and the version that the driver reports.

@@ -1,4 +1,4 @@
-//! Words of a descriptor as `aie.dma_bd` says them: in elements.
+//! Words of a descriptor in the terms of `aie.dma_bd`: in elements.
 
 use crate::lower::NoWords;
 use millrace_npu::Element;

@@ -13,7 +13,7 @@ pub struct KernelFunction {
     pub instance: KernelInstance,
     /// Type and number of elements of each buffer, inputs first.
     pub operands: Vec<(Element, u64)>,
-    /// 32-bit numbers behind the buffers.
+    /// 32-bit numbers after the buffers.
     pub n_scalars: usize,
 }
 

@@ -158,7 +158,7 @@ struct MemoryNumbers {
 const BANK: u8 = 24;
 
 impl MemoryNumbers {
-    /// A channel for an end of so many descriptors, in the emptier bank that has one.
+    /// A channel for an end of so many descriptors, in the emptier bank with a free one.
     fn channel(&mut self, direction: Direction, n: usize, only: Option<u8>) -> Option<u8> {
         let free = (0..6u8).filter(|number| {
             let fits = usize::from(self.banks[usize::from(number % 2)]) + n <= usize::from(BANK);
@@ -341,7 +341,7 @@ impl Places {
         }
         for (drain, parts) in pieces.drains.iter().enumerate() {
             let mut descriptors = Vec::new();
-            // One copy is sent again by the ring itself, as often as there is a full lock.
+            // A single copy is sent again by the ring itself, once for each full lock.
             let times = match addresses.len() {
                 1 => 1,
                 _ => stage.drains[drain].decl.repeat,

@@ -83,7 +83,7 @@ pub(crate) fn commands(
     Ok(commands)
 }
 
-/// Writes tasks and waits; gives the number of tasks.
+/// Writes tasks and waits; returns the number of tasks.
 pub(super) fn write(commands: &[ShimCommand], writer: &mut StreamWriter) -> Result<usize, NoWords> {
     let mut numbers = DescriptorNumbers::default();
     let mut n_tasks = 0;

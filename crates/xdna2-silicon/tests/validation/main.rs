@@ -26,7 +26,7 @@ fn case(name: &str, shape: &str, overrides: &str) -> (Program, Vec<Vec<u8>>) {
     built(name, shape, overrides).unwrap_or_else(|problem| panic!("{name} {shape}: {problem}"))
 }
 
-/// The same, or why there is none.
+/// A built program, or why there is none.
 fn built(name: &str, shape: &str, overrides: &str) -> Result<(Program, Vec<Vec<u8>>), String> {
     let mapping = mapping::find(name).ok_or("no such mapping")?;
     let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;

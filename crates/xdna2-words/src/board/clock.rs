@@ -60,7 +60,7 @@ pub struct ClockReading {
 /// A stretch of an actor's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockSpan {
-    /// Whose.
+    /// The actor.
     pub actor: BoardActor,
     /// Its work, or the cause of its wait.
     pub what: String,

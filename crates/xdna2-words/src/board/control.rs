@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 /// A tile's control port.
 #[derive(Debug, Default)]
 pub(super) struct ControlPort {
-    /// Words of a packet that is not whole yet.
+    /// Words of an incomplete packet.
     partial: Vec<u32>,
     /// Values that were read, each with the id of its packet.
     answers: VecDeque<(u8, Vec<u32>)>,
 }
 
 impl ControlPort {
-    /// Whether an answer is to be sent.
+    /// Whether an answer is waiting to be sent.
     pub(super) fn has_answer(&self) -> bool {
         !self.answers.is_empty()
     }
@@ -69,7 +69,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Sends an answer as soon as its whole way is free; says whether it did.
+    /// Sends an answer as soon as its whole way is free; returns whether it did.
     pub(super) fn step_control(&mut self, tile: usize) -> Result<bool, BoardError> {
         let at = self.tiles[tile].tile;
         self.answer(tile).map_err(|problem| {

@@ -117,8 +117,8 @@ impl CoreView<'_, '_> {
         Ok(())
     }
 
-    /// Says how many clock cycles the program took since it said so last. The board has no clock: only
-    /// [events](BoardEvent) tell it.
+    /// Reports the clock cycles of the program since its last report. The board has no clock: only [events](BoardEvent)
+    /// show them.
     pub fn spend(&mut self, cycles: u64) {
         let core = self.tile();
         if cycles > 0 {
@@ -250,8 +250,8 @@ impl From<CoreProblem> for String {
 }
 
 impl Board<'_> {
-    /// Begins the next stream with the memories of tiles as another board has them: a configuration that is loaded
-    /// sets registers anew, and leaves memories.
+    /// Begins the next stream with the tile memories of another board: loading a configuration sets registers anew, and
+    /// leaves memories.
     pub fn keep_memories_of(&mut self, other: &Board<'_>) {
         self.carried = other
             .tiles

@@ -106,8 +106,8 @@ impl DmaChannel {
         !self.queue.is_empty()
     }
 
-    /// Whether a value may be given to its control while it works: the same, or one with another id of tokens while
-    /// no task is to send any.
+    /// Whether its control may be set to a value while it works: to the same value, or to one with another id of tokens
+    /// while no task is to send any.
     pub(super) fn allows_control(&self, value: u32) -> bool {
         const CONTROLLER_ID: u32 = 0xFF00;
         let changed = self.control.map_or(u32::MAX, |control| control ^ value);
@@ -127,11 +127,11 @@ impl DmaChannel {
         route.is_some_and(|route| route.tiles.contains(&tile))
     }
 
-    /// Descriptors that it will come to.
+    /// Whether it will come to a descriptor.
     pub(super) fn reaches(&self, number: u8, next: impl Fn(u8) -> Option<u8>) -> bool {
         let current = self.execution.as_ref().map(|e| e.number);
         if self.is_out_of_order() {
-            // A packet may name any; one that is set anew between packets is not looked for.
+            // A packet may name any descriptor; one that is set anew between packets is not searched for.
             return current == Some(number);
         }
         current
@@ -201,7 +201,7 @@ impl Board<'_> {
             .map_err(|problem| self.channel_error(tile, direction, number, problem))
     }
 
-    /// Lets a channel take the lock that its descriptor begins with, if it has not yet; says whether it did.
+    /// Lets a channel take the lock that its descriptor begins with, if it has not yet; returns whether it did.
     pub(super) fn step_lock(
         &mut self,
         tile: usize,

@@ -77,7 +77,7 @@ pub enum BoardError {
     /// Something went wrong at a tile.
     #[error("{place}: {problem}")]
     Fault {
-        /// Where.
+        /// The place.
         place: String,
         /// Description of the fault.
         problem: String,
@@ -89,15 +89,15 @@ pub enum BoardError {
         actor: BoardActor,
         /// The operation of the stream, where firmware did.
         operation: Option<usize>,
-        /// Where.
+        /// The place.
         place: String,
         /// Description of the fault.
         problem: String,
     },
-    /// Two parties touched a word at once, so its value depends on who was faster.
+    /// Two parties touched a word at once, so its value depends on which was faster.
     #[error("{place}: race: {problem}")]
     Race {
-        /// Where.
+        /// The place.
         place: String,
         /// Who and which word.
         problem: String,
@@ -123,7 +123,7 @@ pub enum BoardError {
 }
 
 impl BoardError {
-    /// A problem that somebody comes to at a place.
+    /// A problem of an actor at a place.
     pub(crate) fn at(actor: BoardActor, place: String, problem: BoardProblem) -> BoardError {
         match problem {
             BoardProblem::Race(problem) => BoardError::Race { place, problem },

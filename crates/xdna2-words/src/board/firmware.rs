@@ -41,7 +41,7 @@ impl Board<'_> {
         }
     }
 
-    /// Notes the channel of a poll behind the sequence's end that has to wait.
+    /// Records the channel of a poll after the sequence's end that has to wait.
     pub(super) fn is_late(&mut self, number: usize, operation: &StreamOperation) {
         let TxnOperation::MaskPoll { address, .. } = operation.operation else {
             return;
@@ -201,7 +201,7 @@ impl Board<'_> {
     }
 }
 
-/// Bits of a register that the board gives when it is polled.
+/// Bits of a register that the board returns when it is polled.
 fn known_bits(address: u64) -> Result<u32, BoardProblem> {
     Ok(match locate(address)?.1.block.kind {
         // Done and enabled; stalls are not modelled.

@@ -12,7 +12,7 @@ use crate::writer::ChannelAt;
 /// anyone's speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowActor {
-    /// All have turns alike.
+    /// All actors have equal turns.
     #[default]
     Nobody,
     /// The sequence.
@@ -120,7 +120,7 @@ impl Board<'_> {
         Ok(moved && self.turning < MOST_TURNING)
     }
 
-    /// Turns of some. Says whether anybody did anything, and whether it was more than turning in a loop.
+    /// Turns of some actors. Returns whether any did something, and whether it was more than turning in a loop.
     fn some_turns(
         &mut self,
         order: impl Iterator<Item = Turn>,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
 pub(super) const STREAM_WORDS: usize = 8;
 
-/// Marks of who touched a word last.
+/// Marks of the last actor that touched a word.
 pub(super) type Mark = u32;
 
 /// A memory with marks.
@@ -29,21 +29,21 @@ impl Marks {
         }
     }
 
-    /// Marks a read; gives who is writing the word at the same time.
+    /// Marks a read; returns the actor that is writing the word at the same time.
     pub(super) fn read(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         self.readers[at] = mark;
         let writer = self.writers[at];
         (writer != mark && active.is(writer)).then_some(writer)
     }
 
-    /// Marks a write; gives who is writing the word at the same time. A reader that had it before is none of them:
-    /// one that could come after as well meets the writer in an order in which it is slow.
+    /// Marks a write; returns the actor that is writing the word at the same time. It ignores an earlier reader: if
+    /// that could also come later, it meets the writer in an order in which it is slow.
     pub(super) fn write_behind(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         let writer = std::mem::replace(&mut self.writers[at], mark);
         (writer != mark && active.is(writer)).then_some(writer)
     }
 
-    /// Marks a write; gives who is reading or writing the word at the same time.
+    /// Marks a write; returns the actor that is reading or writing the word at the same time.
     pub(super) fn write(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         let others = [self.writers[at], self.readers[at]];
         self.writers[at] = mark;
@@ -59,7 +59,7 @@ pub(super) struct Active {
     next: Mark,
 }
 
-/// Actors that marks can tell apart.
+/// Actors that marks can distinguish.
 const ACTORS: u32 = 1024;
 
 impl Active {
@@ -134,7 +134,7 @@ pub(super) struct TileState {
     pub(super) cascade_inbox: Option<CascadeValue>,
     pub(super) core: CoreState,
     pub(super) control_port: ControlPort,
-    /// The core's control as it reads: a program that ends takes its enabling away.
+    /// The core's control as it reads: a program that ends clears its enable bit.
     pub(super) core_control: Option<u32>,
 }
 
@@ -150,14 +150,14 @@ pub(super) enum CoreState {
     Reset,
     /// Neither.
     Stopped,
-    /// At work.
+    /// Running its program.
     Running,
     /// Its program has ended.
     Done,
 }
 
 impl TileState {
-    /// A tile of which nothing is known, its memory full of noise from a seed, or of zeros.
+    /// A tile in an unknown state, its memory full of noise from a seed, or of zeros.
     pub(super) fn new(tile: Tile, noise: u64, unset: UnsetMemory) -> TileState {
         let kind = tile.kind();
         let channels = usize::from(kind.channels());

@@ -27,16 +27,16 @@ pub enum WaitFor {
         tile: Tile,
         /// Its number.
         lock: u8,
-        /// How much is asked.
+        /// The requested amount.
         amount: u8,
-        /// Whether it is to be just that much.
+        /// Whether the lock has to hold exactly that much.
         is_equal: bool,
-        /// How much there is.
+        /// The amount that it holds.
         held: u8,
     },
     /// Words that a stream brings.
     Words {
-        /// Channels whose streams lead here, as far as they have one.
+        /// Channels whose streams lead here, if they have one.
         from: Vec<ChannelAt>,
     },
     /// Room where a stream leads.
@@ -46,7 +46,7 @@ pub enum WaitFor {
     },
     /// Arbiters that others hold.
     Arbiters {
-        /// Who.
+        /// The holders.
         held_by: Vec<BoardActor>,
     },
     /// Tokens of channels.
@@ -56,12 +56,12 @@ pub enum WaitFor {
     },
     /// A place in a channel's queue.
     Place {
-        /// Which.
+        /// The channel.
         channel: ChannelAt,
     },
     /// The end of a channel's tasks.
     Idle {
-        /// Which.
+        /// The channel.
         channel: ChannelAt,
     },
     /// A reason that its program gives; the caller of the run knows more.
@@ -71,7 +71,7 @@ pub enum WaitFor {
 /// A party that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardWait {
-    /// Who.
+    /// The party.
     pub actor: BoardActor,
     /// The descriptor at work, of a channel.
     pub descriptor: Option<u8>,

@@ -5,7 +5,7 @@ use super::{
     TxnOperation, TxnStream,
 };
 
-/// Operations whose numbers are known and whose words are not.
+/// Operations with a known number and unknown words.
 const UNKNOWN: [(u8, &str); 6] = [
     (2, "block set"),
     (9, "load program memory"),

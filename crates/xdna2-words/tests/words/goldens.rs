@@ -6,7 +6,7 @@ use millrace_xdna2_words::txn::{Hints, NPU1, StreamOperation, decode};
 use millrace_xdna2_words::{Record, StreamHeader, Tile, TxnOperation, TxnStream, WordField};
 use std::path::Path;
 
-/// The part of a golden behind `[expected]`, or a printed reason and nothing.
+/// The part of a golden after `[expected]`, or `None` with a printed reason.
 fn expected(name: &str) -> Option<String> {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),

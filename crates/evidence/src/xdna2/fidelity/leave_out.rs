@@ -39,7 +39,7 @@ pub struct LeftOut {
     pub leave_out: ErrorSizes,
     /// Whether the second median is at most one and a half times the first.
     pub pass: bool,
-    /// Where it is not: the mechanism that we think is missing.
+    /// If it does not pass: the mechanism that is probably missing.
     pub missing: Option<&'static str>,
 }
 
@@ -98,7 +98,7 @@ impl LeaveOut {
 /// Allowed ratio of the two errors.
 const RATIO: f64 = 1.5;
 
-/// Largest |ln(predicted / measured)| that counts: a few rows that no form meets must not pull.
+/// Largest |ln(predicted / measured)| that counts: a few rows that no form fits must not dominate.
 const CAP: f64 = 0.3;
 
 /// Evaluates kernels and whole models.
@@ -284,7 +284,7 @@ impl Kernels {
         Some(predicted / row.measured.value)
     }
 
-    /// The fitted constants of kernels as the profile has them.
+    /// The profile's values of the fitted constants of kernels.
     fn start(&self) -> Option<Point> {
         let mut profiles = self.profiles.iter();
         let registry = profiles.find(|p| p.name == "air-strix-registry-2026")?;

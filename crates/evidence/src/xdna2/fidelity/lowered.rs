@@ -17,8 +17,8 @@ pub(super) struct ModelRunTimes {
 }
 
 impl ModelRunTimes {
-    /// Lowers a model of that name for prompts of that length, and times its programs. One block says
-    /// it all: every block runs the same programs.
+    /// Lowers a model of that name for prompts of that length, and times its programs. One block is enough: every block
+    /// runs the same programs.
     pub(super) fn new(
         model: &str,
         length: u64,

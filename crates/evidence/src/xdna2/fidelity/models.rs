@@ -187,7 +187,7 @@ fn outlier(id: &str) -> Option<&'static str> {
     })
 }
 
-/// Why a row says nothing of the time of an NPU.
+/// Why a row does not measure an NPU.
 fn no_npu(measured: &Measurement) -> Option<&'static str> {
     let baseline = ["iGPU (baseline", "CPU (baseline"];
     if measured.phase == "power" {
@@ -237,7 +237,7 @@ impl RowPredictor<'_> {
     }
 }
 
-/// Programs of a call that hold a product with weights that were 4-bit.
+/// Programs of a call that contain a product with weights that were 4-bit.
 const BF16_OF_4_BIT: &[&str] = &["qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx"];
 
 /// Why a row of a model has no prediction.

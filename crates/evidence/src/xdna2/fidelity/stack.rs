@@ -228,7 +228,7 @@ impl<'a> Stack<'a> {
         kernel
     }
 
-    /// In the tiling that the stack has, where it is not the mapping's own.
+    /// Simulates a kernel, in the stack's tiling if that differs from the mapping's own.
     fn simulate(&self, phase: Phase, (name, shape): &StackKernel) -> Result<KernelTimes, String> {
         let mapping = mapping::find(name).ok_or("no such mapping")?;
         let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
@@ -294,7 +294,7 @@ fn parts(g: &Geometry, length: u64, program: StackProgram) -> Vec<StackKernel> {
         }
         StackProgram::FlashAttention => {
             let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
-            // Heads of 64 stay in a token's row; for those of 128 the host brings each head together.
+            // Heads of 64 stay in a token's row; those of 128 are gathered by the host, head by head.
             let layout = if hd == 64 { " seq-first" } else { "" };
             vec![(
                 "flash-attention",

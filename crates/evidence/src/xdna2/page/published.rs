@@ -15,7 +15,7 @@ pub(super) struct Modes<'p> {
     pub(super) fitted: Vec<&'p str>,
 }
 
-/// Rows that are sums over fitted ones among others.
+/// Rows that are sums with fitted rows among the terms.
 const HOLD_FITTED: [&str; 6] = ["N0135", "N0136", "N0154", "N0166", "N0174", "N0186"];
 
 impl Modes<'_> {

@@ -1,4 +1,4 @@
-//! Prompts and tokens of lowered plans, and where their time goes.
+//! Prompts and tokens of lowered plans, and the parts of their time.
 
 use super::rows::{MODE, PaperMetric, Series};
 use millrace_format::Source;
@@ -38,7 +38,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// With the stack's own.
+    /// The time with the stack's extra time.
     pub(super) fn whole_ns(&self) -> f64 {
         self.ns + self.stack_ns
     }
@@ -87,7 +87,7 @@ pub(super) struct PaperPredictor {
 }
 
 impl PaperPredictor {
-    /// A prompt of so many tokens, or a token behind as many.
+    /// Cost of a prompt of so many tokens, or of a token after as many.
     pub(super) fn cost(
         &mut self,
         series: &Series,

@@ -29,7 +29,7 @@ fn value(value: f64) -> String {
     }
 }
 
-/// With a sign; nothing is `+0.0 %`.
+/// A percentage with a sign; zero is `+0.0 %`.
 fn percent(percent: f64) -> String {
     let rounded = (percent * 10.0).round() / 10.0 + 0.0;
     format!("{rounded:+.1} %")

@@ -13,7 +13,7 @@ pub(super) struct DeltaColumns<'a> {
 }
 
 impl DeltaColumns<'_> {
-    /// Adds the head's state behind the token, in the state's order, and its results: exact values and tolerances.
+    /// Adds the head's state after the token, in the state's order, and its results: exact values and tolerances.
     pub(super) fn exact(&self, states: &mut Vec<(f64, f64)>, results: &mut Vec<(f64, f64)>) {
         let (k_dim, v_dim) = (self.net.k_dim, self.net.v_dim);
         let start = states.len();

@@ -32,7 +32,7 @@ pub(in super::super) struct AttentionRule {
     v: Vec<f32>,
     /// Position of the first query; key 0 is at position 0.
     first: usize,
-    /// The first key that is a token's.
+    /// The first key that belongs to a token.
     oldest_key: usize,
     window: Option<usize>,
     /// Elements from a key to the next, and from a head to the next.

@@ -61,7 +61,7 @@ impl ChannelClock {
         self.taken_before
     }
 
-    /// Takes words from the stream: when the last of them came.
+    /// Takes words from the stream; returns when the last of them came.
     pub(super) fn take(&mut self, mut n_words: usize) -> f64 {
         let mut last = 0.0;
         while n_words > 0 {

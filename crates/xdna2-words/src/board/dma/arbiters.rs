@@ -34,16 +34,16 @@ impl ArbiterHold {
         self.tail.is_some()
     }
 
-    /// Receivers that are to take words before the end of a packet is through.
+    /// Receivers that have to take words before the end of a packet is through.
     pub(in crate::board) fn waits_for(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
         self.tail.iter().flatten().map(|row| row.0)
     }
 }
 
 impl Board<'_> {
-    /// A packet's header comes to the next arbiter of its way, and takes it if it is free; those that it has stay
-    /// its own while it waits. One a turn: packets that need each other's arbiters meet midway. Says whether it
-    /// took one.
+    /// Moves a packet's header to the next arbiter of its way, and takes that if it is free; arbiters that it holds
+    /// stay held while it waits. It takes one a turn: packets that need each other's arbiters meet midway. Returns
+    /// whether it took one.
     pub(super) fn take_arbiter(&mut self, route: &Route, actor: usize, n_held: &mut usize) -> bool {
         let Some(of) = route.arbiters.get(*n_held) else {
             return false;
@@ -89,7 +89,7 @@ impl Board<'_> {
         last > self.tiles[tile].taken[usize::from(channel)] + WORDS_BEHIND_ARBITER
     }
 
-    /// A receiver took words: arbiters whose packets have room behind them now are free.
+    /// Frees arbiters whose packets have room after a receiver took words.
     pub(super) fn free_arbiters(&mut self, tile: usize, channel: u8) {
         if self.arbiters.is_empty() {
             return;

@@ -89,7 +89,7 @@ impl Board<'_> {
             return Err(BoardProblem::Wrong(problem));
         }
         if east == -1 && at.col == 0 && !self.options.strict {
-            // Where a driver puts a design's columns another's memory may be there.
+            // Depending on where a driver puts the columns, another design's memory may be there.
             let problem = format!("the memory tile west of {at}, outside of the design's columns");
             return Err(BoardProblem::Undefined(problem));
         }

@@ -7,7 +7,7 @@ use super::{DmaMemory, Execution};
 use crate::tile::{Direction, Tile, TileKind};
 
 impl Board<'_> {
-    /// Takes the lock, if there is one and it is not taken yet; says whether the descriptor begins with that.
+    /// Takes the lock, if there is one and it is not taken yet; returns whether the descriptor begins with that.
     pub(in crate::board) fn take_lock(
         &mut self,
         execution: &mut Execution,
@@ -39,8 +39,8 @@ impl Board<'_> {
         Ok(true)
     }
 
-    /// A descriptor without a packet whose words enter a switch that takes packets: the first of them is the header, as
-    /// one that a receiver kept and sends on.
+    /// Takes the header of a descriptor without a packet whose words enter a switch that takes packets. The header is
+    /// the first word, like one that a receiver kept and sends on.
     fn take_header(&mut self, execution: &mut Execution, mark: Mark) -> Result<(), BoardProblem> {
         if execution.walk.left < 2 {
             let problem = "a packet that is a header alone".to_owned();
@@ -247,7 +247,7 @@ impl Board<'_> {
         self.no_race(other, word)
     }
 
-    /// Refuses a word that somebody else touches at the same time.
+    /// Refuses a word that another actor touches at the same time.
     pub(in crate::board) fn no_race(
         &self,
         other: Option<Mark>,

@@ -22,7 +22,7 @@ const HIGH: u32 = 0xFFFF;
 pub(in crate::board) struct Scratchpad {
     /// The host's.
     host: Option<Vec<u32>>,
-    /// The firmware's copy, once a stream has asked for it.
+    /// The firmware's copy, once a stream has created it.
     pub(in crate::board) firmware: Option<Vec<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! Designs that move bytes as they should.
+//! Correct designs that move bytes.
 
 use super::*;
 

@@ -117,7 +117,7 @@ fn what_no_source_says_of_a_scratchpad_is_refused() {
     }
 }
 
-/// A shim's descriptor takes its block from so many bytes behind where its patch put it.
+/// A shim's descriptor takes its block from an address that a word of the host moves beyond the patched one.
 #[test]
 fn a_shims_address_moves_by_a_word_of_the_host() {
     let move_by = |word: u32| {

@@ -176,7 +176,7 @@ fn build(source: &str) -> Build {
     }
 }
 
-/// A program by name, and which of its times the unit is.
+/// A program by name, and the time that the row's unit measures.
 fn program_case(kernel: &str, metric: &str) -> Option<PredictionKind> {
     let program = match kernel.split(' ').next()? {
         "rms_gemms_rope" => StackProgram::RmsGemmsRope,
