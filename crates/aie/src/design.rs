@@ -1,7 +1,7 @@
 //! A design: tiles, buffers, locks, descriptors, flows, cores and the sequence.
 //!
-//! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks,
-//! descriptors and flows, as mlir-aie's `aie-objectFifo-stateful-transform` has them.
+//! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks, descriptors
+//! and flows, as in mlir-aie's `aie-objectFifo-stateful-transform`.
 
 mod allocation;
 mod arguments;
@@ -66,9 +66,9 @@ pub struct Design {
     pub(crate) cascades: Vec<(Tile, Tile)>,
     /// Channels of shims by the names that the sequence uses.
     pub(crate) allocations: BTreeMap<String, ShimAllocation>,
-    /// Routes that the text gives; without them streams are routed here.
+    /// Routes from the text; without them streams are routed here.
     pub(crate) switches: Option<Switches>,
-    /// Ids of the packets that tiles send their tokens in, where the text gives them.
+    /// Ids of the packets that tiles send their tokens in, if the text has them.
     pub(crate) controllers: BTreeMap<Tile, u8>,
     pub(crate) fifos: BTreeMap<String, Fifo>,
     pub(crate) cores: Vec<Core>,
@@ -115,7 +115,7 @@ pub(crate) enum Entity {
 pub(crate) struct Argument {
     pub(crate) name: String,
     pub(crate) of: MemRefType,
-    /// As many as its type has, or as transfers reach.
+    /// Bytes of its type, or more if transfers reach farther.
     pub(crate) bytes: u64,
     /// Its content, if the design gives it.
     pub(crate) given: Option<Vec<u8>>,
@@ -279,12 +279,12 @@ impl Design {
     /// Reads a design, its device and sequence by name.
     ///
     /// # Errors
-    /// As [`read`](Design::read); a name that is not there, with those that are.
+    /// As [`read`](Design::read); a name that does not exist, with a list of those that do.
     pub fn read_with(text: &str, options: &ReadOptions) -> Result<Design, SyntaxError> {
         build::design(&scratchpad::lowered(parse(text)?)?, options)
     }
 
-    /// Reads the design that options name, or, where a text has several of which none is named, all of them: each
+    /// Reads the design that options name. If a text has several and none is named, reads all of them: each
     /// device with a sequence, and each sequence.
     ///
     /// # Errors
@@ -337,8 +337,8 @@ impl Design {
         )
     }
 
-    /// Whether packet streams of the design go by routes that the text does not give. Which arbiters such
-    /// streams share decides whether some designs hang.
+    /// Whether packet streams of the design go by routes that the text lacks. The arbiters that such streams share
+    /// decide whether some designs hang.
     pub(crate) fn has_packets_on_own_routes(&self) -> bool {
         // Tokens are a word each, and firmware takes them always.
         let is_token = |flow: &&Flow| flow.from.port.bundle == Bundle::TileControl;
@@ -348,7 +348,7 @@ impl Design {
         self.switches.is_none() && n > 1 || self.stages.iter().any(DesignStage::is_on_own_routes)
     }
 
-    /// Whether its sequence gives descriptors free that it does not await.
+    /// Whether its sequence frees descriptors that it does not await.
     pub(crate) fn frees_tasks(&self) -> bool {
         fn frees(op: &Op) -> bool {
             let blocks = op.regions.iter().flat_map(|region| &region.blocks);
@@ -357,7 +357,7 @@ impl Design {
         self.sequence.iter().any(frees)
     }
 
-    /// Refuses a design of several configurations, of which somebody needs one.
+    /// Refuses a design of several configurations for a use that needs one.
     pub(crate) fn is_one(&self, what: &str) -> Result<(), SyntaxError> {
         match self.stages.first() {
             None => Ok(()),

@@ -37,13 +37,13 @@ pub struct TileUse {
     pub tile: String,
     /// Bytes of buffers and stack.
     pub memory_bytes: u32,
-    /// Bytes that there are.
+    /// Bytes of its memory.
     pub capacity_bytes: u32,
     /// Locks.
     pub n_locks: usize,
     /// Descriptors of DMA programs; those of the sequence's tasks are not among them.
     pub n_descriptors: usize,
-    /// Instructions of the core's program, as this interpreter has them.
+    /// Instructions of the core's program in this interpreter.
     pub n_instructions: usize,
 }
 

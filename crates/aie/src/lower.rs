@@ -1,4 +1,4 @@
-//! From a design to the words that set up the array and run the sequence.
+//! From a design to the words that configure the array and run the sequence.
 
 mod channels;
 mod descriptor;
@@ -54,7 +54,7 @@ fn at_op(at: Location, op: &str) -> impl Fn(WriterError) -> SyntaxError {
     move |error| SyntaxError::new(at, error.to_string()).in_op(&op)
 }
 
-/// Columns that a design needs: the last that it uses is the last there is.
+/// Columns that a design needs: up to the last that it uses.
 fn columns(design: &Design) -> u8 {
     let tiles = design.names.values().filter_map(|entity| match entity {
         crate::design::Entity::Tile(tile) => Some(tile.col + 1),
@@ -120,8 +120,8 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
 /// Buffers that a call of the host has, at most, as an xclbin of mlir-aie takes them.
 pub(crate) const MOST_BUFFERS: usize = 16;
 
-/// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros where it cannot be lowered. There may
-/// be more of them than arguments: words may patch any.
+/// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros if it cannot be lowered. There
+/// may be more buffers than arguments: words may patch any.
 pub(crate) fn argument_ends(design: &Design) -> Vec<u64> {
     let mut ends = vec![0; design.arguments.len().max(MOST_BUFFERS)];
     let commands = places::place(design).and_then(|places| sequence::commands(design, &places));
@@ -350,7 +350,7 @@ fn issue(
     Ok(())
 }
 
-/// Moves the block of a shim's descriptor by as many elements as a word of the scratchpad says.
+/// Moves the block of a shim's descriptor by the number of elements in a word of the scratchpad.
 fn moved(
     design: &Design,
     descriptor: &Descriptor,

@@ -61,8 +61,8 @@ impl Default for RunOptions {
 pub enum Verdict {
     /// All waits were met and all that shims write is written, in every order of actors that was tried.
     Pass,
-    /// The same, but packet streams went by routes that the text does not give. With the arbiters that another
-    /// router has them share the design may hang.
+    /// The same, but packet streams went by routes that the text lacks. With another router's arbiters the design may
+    /// hang.
     PassOnOwnRoutes,
     /// Nobody could move, and a wait was not met.
     Hang,
@@ -238,14 +238,14 @@ struct SeededRun<'a> {
     /// Value that acquires by equality leave.
     equal: EqualAcquire,
     options: RunOptions,
-    /// Whose cycles cores spend, if events are wanted.
+    /// Profile with the cycles of cores, if events are wanted.
     profile: Option<&'a Rc<Profile>>,
 }
 
 /// The report, the arguments after the run, and its events, if wanted.
 type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
 
-/// One order of actors with one reading of acquires by equality; says whether it came to any.
+/// One order of actors with one reading of acquires by equality; also returns whether it came to any.
 fn once(
     design: &Design,
     stages: &[DesignStage<'_>],

@@ -1,5 +1,5 @@
 //! The virtual NPU2 as a [`Device`](millrace_npu::Device): programs are verified, run functionally, and
-//! timed by the model. Times and energies say `modelled(profile)`.
+//! timed by the model. Times and energies are labelled `modelled(profile)`.
 
 use crate::profile::ErrorScope;
 use crate::program::codec::TARGET;
@@ -18,7 +18,7 @@ const MEMORY_BYTES: u64 = 16 << 30;
 /// Source: the Linux driver amdxdna, whose command timeout is 2 s unless a module parameter sets another.
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// An NPU2 that is not there.
+/// A virtual NPU2.
 pub type VirtualDevice = SimulatedDevice<Array>;
 
 /// The array of an NPU2, which runs programs in a [`VirtualDevice`].
@@ -82,7 +82,7 @@ pub fn virtual_device(machine: Machine, profile: Profile, cpu: Cpu) -> VirtualDe
     SimulatedDevice::new(Array::new(machine, profile, cpu))
 }
 
-/// Where and why a program stopped. `asked` where it was to stop early.
+/// Where and why a program stopped. `asked` is true if it was to stop early.
 fn stopped(program: &Program, fault: &SimulationFault, asked: bool) -> RunStop {
     let site = fault.site();
     let slot = site.slot.and_then(|slot| program.slots.get(slot as usize));

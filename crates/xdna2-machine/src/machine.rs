@@ -56,7 +56,7 @@ pub struct Machine {
     pub ddr_bytes_per_s: f64,
     /// Hardware contexts (loaded programs).
     pub hw_contexts: u32,
-    /// Where each value comes from, in the file's order.
+    /// Origin of each value, in the file's order.
     pub facts: Vec<Fact>,
 }
 
@@ -100,7 +100,7 @@ pub struct TileLimits {
     pub ports: Ports,
 }
 
-/// Outgoing ports of a stream switch by direction. At the array's edge there are none outwards.
+/// Outgoing ports of a stream switch by direction. At the array's edge there are no outward ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Away from the shims.
@@ -124,7 +124,7 @@ pub struct MacRates {
     pub bfp16: u32,
 }
 
-/// Machines that come with the crate.
+/// Machines in this crate.
 static BUILTIN: [Builtin<Machine>; 1] = [Builtin::new(
     "npu2",
     include_str!("../data/machines/npu2.toml"),
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// The machine of that name that comes with the crate.
+    /// The machine of that name in this crate.
     pub fn builtin(name: &str) -> Option<Machine> {
         Machine::known(name).cloned()
     }
@@ -197,12 +197,12 @@ impl Machine {
         millrace_facts::builtin(name)
     }
 
-    /// Names of the machines that come with the crate.
+    /// Names of the machines in this crate.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
         millrace_facts::names::<Machine>()
     }
 
-    /// Reads a machine from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
+    /// Reads a machine from the text of a file; `path` is for messages. [`millrace_facts`] describes the format of files.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Machine {
         self.core.data_bytes.saturating_sub(self.stack_bytes)
     }
 
-    /// Where the value of a dotted key comes from.
+    /// Origin of the value of a dotted key.
     pub fn fact(&self, key: &str) -> Option<&Fact> {
         self.facts.iter().find(|fact| fact.key == key)
     }

@@ -34,7 +34,7 @@ use std::str::FromStr;
 /// How matrix units multiply bf16 values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// As they are: exact products.
+    /// Exact products of the values as they are.
     #[default]
     Bf16,
     /// Through block floating point, as published kernels are compiled.

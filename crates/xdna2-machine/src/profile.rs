@@ -89,13 +89,13 @@ pub struct Shim {
 /// Costs of a dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dispatch {
-    /// A call from the host to its return with an empty program that is loaded.
+    /// A call from the host to its return, with an empty program that is loaded already.
     pub call_ns: f64,
     /// A byte of the instruction stream that configures the array for a launch, in a dispatch of more than one herd.
     /// Such a dispatch is an ELF that configures the array anew for every launch. The configuration of a single herd
     /// stays loaded.
     pub configure_byte_ns: f64,
-    /// Each kernel object that is linked into a core's program makes its loading longer.
+    /// Time to load each kernel object that is linked into a core's program.
     pub object_load_ns: f64,
     /// Least cost of a launch of such a dispatch, with any amount of configuration.
     pub launch_ns: f64,
@@ -118,7 +118,7 @@ impl Dispatch {
         }
     }
 
-    /// The same of a launch that is not built yet, one of several, by its cores.
+    /// The same for a launch that is not built yet, one of several, by the number of its cores.
     pub fn estimated_load_ns(&self, n_cores: u64, n_objects: u64) -> f64 {
         const SEVERAL: usize = 2;
         self.load_ns(n_cores * BYTES_A_CORE, n_objects as usize, SEVERAL)
@@ -159,7 +159,7 @@ impl Cycles {
     }
 }
 
-/// Profiles that come with the crate, the default first.
+/// Profiles in this crate, the default first.
 static BUILTIN: [Builtin<Profile>; 6] = [
     Builtin::new(
         "air-strix-2026",
@@ -227,17 +227,17 @@ impl Profile {
     /// The profile used when none is named: the one most rows were measured under.
     pub const DEFAULT: &str = "air-strix-2026";
 
-    /// The profile of that name that comes with the crate.
+    /// The profile of that name in this crate.
     pub fn builtin(name: &str) -> Option<Profile> {
         millrace_facts::builtin(name).cloned()
     }
 
-    /// Names of the profiles that come with the crate, the default first.
+    /// Names of the profiles in this crate, the default first.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
         millrace_facts::names::<Profile>()
     }
 
-    /// Reads a profile from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
+    /// Reads a profile from the text of a file; `path` is for messages. [`millrace_facts`] describes the format of files.
     ///
     /// # Errors
     /// As [`millrace_facts::from_toml`].

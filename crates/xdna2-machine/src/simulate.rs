@@ -64,7 +64,7 @@ pub struct SimulateOptions<'a> {
     pub stop_after: Option<u64>,
     /// Most bytes of L1 and L2 a launch may need.
     pub max_bytes: u64,
-    /// Called after each launch, for content that is wrong on purpose.
+    /// Callback after each launch, to corrupt content on purpose.
     pub after_launch: Option<AfterLaunch<'a>>,
 }
 
@@ -155,7 +155,7 @@ fn see<'a>(
     }
 }
 
-/// The slots of a launch: those that it writes, and those that stay as they are and can be lent.
+/// The slots of a launch: those that it writes, and those that stay unchanged and can be lent.
 struct SlotMemory<'a> {
     lent: Vec<Option<&'a [u8]>>,
     written: Vec<Option<&'a mut [u8]>>,

@@ -63,7 +63,7 @@ pub struct Timing {
     pub label: String,
     /// The same, not as text.
     pub provenance: Provenance,
-    /// Spans, when they were asked for.
+    /// Spans, if requested.
     pub trace: Vec<TraceSpan>,
 }
 
@@ -72,7 +72,7 @@ pub struct Timing {
 pub struct LaunchTiming {
     /// Name.
     pub name: String,
-    /// From its first task to its last token.
+    /// Time from its first task to its last token.
     pub ns: f64,
     /// Grid points.
     pub points: u64,
@@ -96,8 +96,8 @@ pub struct LaunchTiming {
     pub ports: Vec<PortCounters>,
 }
 
-/// Where a core's time went. The rest of the launch it was idle: before its first block, after its
-/// last, or between grid points.
+/// Where a core's time went. For the rest of the launch it was idle: before its first block, after its last, or between
+/// grid points.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CoreCounters {
     /// Herd.
@@ -249,7 +249,7 @@ const SEGMENTS: u64 = 32;
 /// Predicts the time of one dispatch.
 ///
 /// # Errors
-/// See [`TimingError`]. A program that the verifier accepts gives none but a missing kernel rate.
+/// See [`TimingError`]. For a program that the verifier accepts, only a kernel rate may be missing.
 pub fn predict(
     program: &Program,
     machine: &Machine,
@@ -419,8 +419,8 @@ fn in_segments(
     Ok((total, simulated))
 }
 
-/// The first of `n_points` grid points of a streamed launch from `start`, the rest extrapolated from
-/// how the last of them follow each other. All of them where they are not alike.
+/// Times the first of `n_points` grid points of a streamed launch from `start`, and extrapolates the rest from the
+/// intervals of the last of them. If they are not alike, it times all of them.
 fn streamed(
     network: &TimingNetwork<'_>,
     (start, n_points): (u64, u64),

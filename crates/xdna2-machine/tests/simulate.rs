@@ -1,4 +1,4 @@
-//! Programs small enough to know the answer, run through the data movement of the virtual array.
+//! Programs so small that their results are known, run through the data movement of the virtual array.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use half::bf16;

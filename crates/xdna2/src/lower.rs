@@ -105,7 +105,7 @@ pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program
 /// Why the head shares no program where a token's layers are one program: the rule's text, before the refusal.
 pub const HEAD_BESIDE_LAYERS: &str = "the head does not fit into the program of the token's layers";
 
-/// The same where every row of a prompt goes through it.
+/// The same if every row of a prompt goes through the head.
 pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one program, here over all \
     rows of the prompt (single-row-head is left out)";
 
@@ -172,7 +172,7 @@ impl LowerOptions {
         }
     }
 
-    /// For a kind of pass.
+    /// Options for a kind of pass.
     pub fn of(features: Features, kind: &PassKind) -> LowerOptions {
         LowerOptions {
             features,
@@ -182,8 +182,7 @@ impl LowerOptions {
         }
     }
 
-    /// Whether only the row whose logits are wanted goes through the last norm and the head of a
-    /// prompt.
+    /// Whether only the row whose logits are wanted goes through the last norm and the head of a prompt.
     fn is_single_row(&self) -> bool {
         self.features.has(Feature::SingleRowHead) && self.head == HeadRows::Last
     }

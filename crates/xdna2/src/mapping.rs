@@ -118,8 +118,8 @@ impl fmt::Display for Rule {
 pub enum Tolerance {
     /// Equal bit for bit: the rule fixes every operation and its order.
     Exact,
-    /// At most so many units in the last place of the output's type, or so far in absolute terms
-    /// (results near zero of cancelling terms).
+    /// At most so many units in the last place of the output's type, or so much in absolute terms (results near zero of
+    /// cancelling terms).
     Close {
         /// Units in the last place.
         ulps: u32,
@@ -151,7 +151,7 @@ pub trait Mapping: Sync {
     /// The text is not such a shape.
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError>;
 
-    /// The tiling to use when none is asked for: legal wherever any is.
+    /// The default tiling: legal if any is.
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling;
 
     /// Legal tilings worth comparing, without duplicates.
@@ -251,7 +251,7 @@ pub fn find(name: &str) -> Option<&'static dyn Mapping> {
     TABLE.iter().copied().find(|m| m.name() == name)
 }
 
-/// Bytes that a program's shim tasks bring or take of those slots, every grid point's.
+/// Bytes that a program's shim tasks move for those slots, over all grid points.
 pub fn moved_bytes(program: &Program, slots: &[usize]) -> u64 {
     let mut bytes = 0_u64;
     for launch in &program.launches {
@@ -292,8 +292,7 @@ fn coordinate(grid: &[u32], number: u64, dim: u8) -> i64 {
     0
 }
 
-/// Legal tilings of a mapping that streams weights, by their estimated time under a profile; of the
-/// others none.
+/// Legal tilings of a mapping that streams weights, by their estimated time under a profile; none for other mappings.
 pub(crate) fn ranked(
     name: &str,
     shape: &Shape,

@@ -46,7 +46,7 @@ use millrace_xdna2_machine::profile::ErrorScope;
 use millrace_xdna2_machine::timing::{self, Track};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// Prices of a machine under a profile, with somebody's host.
+/// Prices of a machine under a profile, with a kind of host.
 pub struct Prices<'a> {
     timer: Timer<'a>,
     host: HostKind,
@@ -54,7 +54,7 @@ pub struct Prices<'a> {
 }
 
 impl<'a> Prices<'a> {
-    /// Prices that know nothing yet.
+    /// Prices with nothing computed yet.
     pub fn new(machine: &'a Machine, profile: &'a Profile, host: HostKind) -> Prices<'a> {
         Prices {
             timer: Timer::new(machine, profile),
@@ -83,8 +83,8 @@ pub(crate) fn facts(machine: &Machine, profile: &Profile) -> MachineFacts {
     }
 }
 
-/// `modelled(profile, ±error)`, the error being that of whole prompts: tokens, whose own is
-/// `Profile::error_of(ErrorScope::Token)`, come out nearer.
+/// `modelled(profile, ±error)` with the error of whole prompts. Tokens have the smaller error
+/// `Profile::error_of(ErrorScope::Token)`.
 pub fn provenance(profile: &Profile, machine: &Machine) -> Provenance {
     profile.provenance(ErrorScope::Prompt, machine)
 }

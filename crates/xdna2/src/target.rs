@@ -99,7 +99,7 @@ fn names(all: impl Iterator<Item = &'static str>) -> Vec<Choice> {
     all.map(|name| Choice::new(name, "")).collect()
 }
 
-/// Whether plans of 8-bit integers are asked for.
+/// Whether plans of 8-bit integers are requested.
 pub fn is_int8(settings: &Settings) -> bool {
     settings.mode.as_deref() == Some(modes::INT8)
 }

@@ -311,7 +311,7 @@ fn every_flipped_byte_of_a_container_is_found() {
             bytes.len()
         );
     }
-    // A payload changed under a hash that fits it is the device's to judge.
+    // If a payload is changed and its hash fits, the device has to judge it.
     let payload = good.payload();
     for at in 0..payload.len() {
         let mut wrong = payload.to_vec();

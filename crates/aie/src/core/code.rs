@@ -13,7 +13,7 @@ pub(crate) enum Term {
     Slot(usize),
 }
 
-/// One thing to do. Places are slots of values.
+/// One step of a program. Operands and results are slots of values.
 #[derive(Clone, Debug)]
 pub(crate) enum Instruction {
     Constant(usize, CoreValue),
@@ -63,7 +63,7 @@ pub(crate) enum Instruction {
     CallTile(Rc<TileFunction>, Vec<usize>),
     /// Sends a vector of 512 bits down the cascade.
     PutCascade(usize, Number),
-    /// Takes so many elements from the cascade.
+    /// Takes that many elements from the cascade.
     GetCascade(usize, Number),
     End,
 }
@@ -97,7 +97,7 @@ impl Instruction {
     }
 }
 
-/// How much of a lock is asked for.
+/// Requested amount of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAmount {
     /// So much, or more.

@@ -115,7 +115,7 @@ impl CoreCompiler<'_> {
         self.design.functions.get(name)
     }
 
-    /// The slot of a name: a value of the program, or a thing of the device.
+    /// The slot of a name: a value of the program, or an object of the device.
     pub(super) fn use_name(&mut self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
         if let Some(&slot) = self.names.get(name) {
             return Ok(slot);
@@ -275,7 +275,7 @@ impl CoreCompiler<'_> {
         self.push(I::Copy(vec![(from, to)]))
     }
 
-    /// Values that an op takes and that are known while the program is compiled.
+    /// Operands of an op that are known while the program is compiled.
     fn constants(&self, op: &Op) -> Constants {
         let value = |name: &String| {
             let slot = *self.names.get(name)?;
@@ -390,7 +390,7 @@ impl CoreCompiler<'_> {
         Ok(self.code.ends.len() - 1)
     }
 
-    /// A call of a function without a body: a kernel that is known by its name, or nothing at all.
+    /// A call of a function without a body: a kernel that is known by its name, or a no-op.
     pub(super) fn kernel(&mut self, op: &Op, name: &str) -> Result<(), SyntaxError> {
         let from = self.operands(op)?;
         if let Some(result) = op.results.first() {

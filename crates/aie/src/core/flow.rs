@@ -7,7 +7,7 @@ use crate::syntax::{Attribute, Op, Region, Successor, SyntaxError};
 use std::collections::BTreeMap;
 
 impl CoreCompiler<'_> {
-    /// Compiles an op that decides where the program goes on; `false` if it is none.
+    /// Compiles a control-flow op; `false` for any other.
     pub(super) fn control(&mut self, op: &Op, to: &[usize]) -> Result<bool, SyntaxError> {
         match op.name.as_str() {
             "scf.for" | "affine.for" => self.for_loop(op)?,
@@ -53,7 +53,7 @@ impl CoreCompiler<'_> {
         names.iter().map(|name| self.bind(name)).collect()
     }
 
-    /// Where a jump that was written before leads.
+    /// Sets the target of a jump that was written before.
     pub(super) fn aim(&mut self, jump: usize, at: usize) {
         match &mut self.code.instructions[jump] {
             I::Jump(to) | I::Unless(_, to) | I::UnlessLess(_, _, to) => *to = at,

@@ -216,7 +216,7 @@ impl Kernel {
         self.takes == Takes::Product
     }
 
-    /// Whether memrefs are such as it takes; of one whose size is not fixed there is nothing to tell.
+    /// Whether memrefs fit its operands; a memref without a fixed size is accepted.
     fn fits(&self, given: &[Option<MemoryView>], is_npu1: bool) -> bool {
         let in_blocks = [MATMUL_NPU1, MATMUL_NPU2].contains(&self.summary);
         match (self.takes, given) {
@@ -239,7 +239,7 @@ fn views<'v>(arguments: &[&'v CoreValue]) -> Vec<&'v MemoryView> {
         .collect()
 }
 
-/// The elements that a kernel works on: as many as its last number says, if it is fewer than there are.
+/// The number of elements that a kernel works on: its last number, if that is fewer than there are.
 fn count(arguments: &[&CoreValue], most: i64) -> i64 {
     let last = arguments.last().and_then(|value| value.integer().ok());
     last.filter(|n| (1..most).contains(n)).unwrap_or(most)

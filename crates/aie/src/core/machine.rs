@@ -17,9 +17,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use views::{row, sub_view};
 
-/// Instructions in a turn, at most: others have theirs in between.
+/// Most instructions in a turn: others have their turns in between.
 const A_TURN: u32 = 4096;
-/// Turns in a loop without effect after which a core has shorter ones: some cores of designs that only move data turn
+/// Turns in a loop without effect after which a core has shorter ones: some cores of designs that only move data loop
 /// for ever.
 const LONG_TURNS: u32 = 1024;
 const A_SHORT_TURN: u32 = 64;
@@ -54,7 +54,7 @@ pub(crate) struct CoreRun {
     profile: Option<Rc<Profile>>,
     /// Cycles since the last report.
     cycles: u64,
-    /// Turns, one after the other, in which it did nothing that others see.
+    /// Consecutive turns without an effect that others see.
     turned: u32,
 }
 
@@ -91,7 +91,7 @@ impl CoreRun {
         run
     }
 
-    /// Tells the board how many cycles the program takes, kernels as a profile has them.
+    /// Reports the program's cycles to the board, with those of kernels from a profile.
     pub(crate) fn spend_cycles_of(&mut self, profile: Rc<Profile>) {
         self.profile = Some(profile);
     }
@@ -193,7 +193,7 @@ impl CoreProgram for CoreRun {
             .copied()
             .unwrap_or_default();
         self.log.borrow_mut().at = place;
-        // A race keeps its first word, by which the board knows it.
+        // A race keeps its first word, by which the board recognises it.
         step.map_err(|problem| match problem.strip_prefix("race: ") {
             Some(race) => format!("race: {race} ({place})"),
             None => format!("{place}: {problem}"),

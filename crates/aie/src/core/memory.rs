@@ -12,7 +12,7 @@ pub(crate) struct Memories<'a, 'b, 'p> {
     pub(crate) own: &'a mut Vec<Vec<u8>>,
 }
 
-/// Bytes of the program's own; gives their number.
+/// Allocates bytes of the program's own; returns the block's number.
 pub(crate) fn allocate(own: &mut Vec<Vec<u8>>, bytes: usize) -> Result<usize, String> {
     let held: usize = own.iter().map(Vec::len).sum();
     if held.saturating_add(bytes) > MOST_OWN_BYTES || own.len() > 4096 {

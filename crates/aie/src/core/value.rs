@@ -78,7 +78,7 @@ impl Number {
         }
     }
 
-    /// A whole number as so many bits hold it.
+    /// A whole number wrapped to so many bits.
     pub(crate) fn wrap(self, value: i64) -> i64 {
         match self {
             Number::Integer(bits @ 1..=63) => value << (64 - bits) >> (64 - bits),
@@ -94,8 +94,8 @@ impl Number {
         }
     }
 
-    /// A result, rounded as the type rounds. Sums, products and quotients of two numbers of up to 32 bits
-    /// are right so: 64 bits hold more than twice their digits.
+    /// A result, rounded to the type. This is correct for sums, products and quotients of two numbers of up to 32 bits:
+    /// 64 bits hold more than twice their digits.
     pub(crate) fn round(self, value: f64) -> f64 {
         match self {
             Number::Bf16 => half::bf16::from_f64(value).into(),

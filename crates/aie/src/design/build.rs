@@ -9,10 +9,10 @@ use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{COLUMNS, TileKind};
 
-/// Bytes of a core's stack where the design does not say, as in mlir-aie.
+/// Default bytes of a core's stack, as in mlir-aie.
 const STACK_BYTES: i64 = 1024;
 
-/// Bytes of a global, at most: it is for memories of tiles.
+/// Most bytes of a global: it is for memories of tiles.
 const MOST_GLOBAL_BYTES: u64 = 1 << 20;
 /// Streams of a design, at most: the router tries them again and again.
 const MOST_STREAMS: usize = 512;
@@ -99,7 +99,7 @@ fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// Columns of the part of an array that the rest of a device's name says: `_1col`, or nothing for all.
+/// Columns of the part of an array from the rest of a device's name: `_1col`, or nothing for all.
 fn part(rest: &str, most: u8) -> Option<u8> {
     if rest.is_empty() {
         return Some(COLUMNS);
@@ -232,7 +232,7 @@ fn name(design: &mut Design, op: &Op, entity: Entity) -> Result<(), SyntaxError>
     Ok(())
 }
 
-/// The name that a thing has in reports.
+/// The name of an object in reports.
 fn shown(op: &Op, otherwise: &str, number: usize) -> String {
     match (op.get("sym_name"), op.results.first()) {
         (Some(Attribute::Symbol(name) | Attribute::Text(name)), _) => name.clone(),
@@ -367,7 +367,7 @@ fn known(op: &Op) -> Result<(), SyntaxError> {
         "aie.core",
         "aie.switchbox",
         "aie.shim_mux",
-        // It says where wires are that every array has.
+        // It describes wires that every array has.
         "aie.wire",
         "aie.logical_tile",
         "aie.trace",

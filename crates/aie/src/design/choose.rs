@@ -30,7 +30,7 @@ pub enum HostNumber {
 }
 
 impl HostNumber {
-    /// The whole number that it is.
+    /// Its value as a whole number, if it is one.
     pub(crate) fn whole(self) -> Option<i64> {
         match self {
             HostNumber::Whole(value) => Some(value),
@@ -66,7 +66,7 @@ impl FoundDevice<'_> {
         self.op.regions.iter().flat_map(Region::ops).any(is)
     }
 
-    /// Whether it is routes and tiles, as a router writes them behind the design that it was given.
+    /// Whether it consists of routes and tiles, which a router writes after the design that it was given.
     fn is_routes_of(&self, other: &FoundDevice<'_>) -> bool {
         let device = |of: &FoundDevice<'_>| of.op.text("device").map(str::to_owned).ok();
         self.has(|op| op.name == "aie.switchbox")
@@ -75,7 +75,7 @@ impl FoundDevice<'_> {
     }
 }
 
-/// The device that is meant.
+/// Selects the device.
 pub(super) fn device<'o>(
     ops: &'o [Op],
     options: &ReadOptions,
@@ -180,7 +180,7 @@ pub(super) fn choices(ops: &[Op], options: &ReadOptions) -> Result<Vec<ReadOptio
         let sequences: Vec<&Op> = body.filter(|op| is_sequence(op)).collect();
         let device = match devices.len() {
             1 => options.device.clone(),
-            // Names may be alike; numbers are not.
+            // Names may be equal; numbers are not.
             _ => Some((i + 1).to_string()),
         };
         let names: Vec<Option<String>> = match (&options.sequence, &sequences[..]) {
@@ -201,7 +201,7 @@ fn name_of(sequence: &Op) -> String {
     sequence.text("sym_name").unwrap_or("sequence").to_owned()
 }
 
-/// The number of the device that is meant.
+/// The number of the selected device.
 fn chosen(
     ops: &[Op],
     all: &[FoundDevice<'_>],
@@ -254,7 +254,7 @@ fn chosen(
     }
 }
 
-/// The sequence that is meant; `None` where there is none.
+/// The selected sequence; `None` if there is none.
 pub(super) fn sequence<'o>(
     body: &[&'o Op],
     options: &ReadOptions,

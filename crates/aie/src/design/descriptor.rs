@@ -110,7 +110,7 @@ pub(crate) fn block(
 /// Action on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAction {
-    /// As much or more is waited for.
+    /// Waits for at least that much.
     Acquire,
     /// Just that much is waited for.
     AcquireEqual,
@@ -352,8 +352,8 @@ fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {
     }
 }
 
-/// Makes descriptors such as headers of packets name, and gives how many packets a task of them counts: those of
-/// `rounds`, each as many as the descriptors' iterations have.
+/// Makes descriptors that headers of packets name, and returns how many packets a task of them counts: those of
+/// `rounds`, each as many as the descriptors' iterations.
 pub(crate) fn by_headers<'d>(
     op: &Op,
     descriptors: impl Iterator<Item = &'d mut Descriptor>,
@@ -376,7 +376,7 @@ pub(crate) fn by_headers<'d>(
 }
 
 impl Descriptor {
-    /// The byte behind the last that it moves, of all its executions.
+    /// The byte after the last that it moves, over all its executions.
     pub(crate) fn end_bytes(&self) -> u64 {
         let iteration = self.iteration.map(|of| (of.size, of.stride));
         let last = (self.dimensions.iter().copied().chain(iteration))

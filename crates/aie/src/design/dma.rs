@@ -99,7 +99,7 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
     Ok(())
 }
 
-/// Lets headers of packets name the descriptors of a chain; gives how many packets there are in so many rounds.
+/// Lets headers of packets name the descriptors of a chain; returns the number of packets in so many rounds.
 fn out_of_order(
     design: &mut Design,
     op: &Op,
@@ -158,7 +158,7 @@ struct Labels<'r> {
 }
 
 impl Labels<'_> {
-    /// The descriptors from a block on; gives the first.
+    /// The descriptors from a block on; returns the first.
     fn descriptors(
         self,
         design: &mut Design,

@@ -261,7 +261,7 @@ impl FifoLowering<'_> {
         let sends = channel.direction == Direction::Mm2s;
         let padding: &[(u64, u64)] = if sends { &fifo.padding } else { &[] };
         let element_bytes = fifo.of.element_bytes();
-        // An object is received once, and counts for as often as it is sent.
+        // An object is received once, and counts as many times as it is sent.
         let (times, amount) = if sends {
             (pool.repeat, 1)
         } else {
@@ -344,7 +344,7 @@ impl FifoLowering<'_> {
             .push(end);
     }
 
-    /// The sequence knows a shim's channel by the FIFO's name.
+    /// Records a shim's channel by the FIFO's name for the sequence.
     fn name(&mut self, fifo: &FifoOp<'_>, channel: ChannelAt) {
         let new = ShimAllocation {
             channel,

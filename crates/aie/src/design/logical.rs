@@ -57,7 +57,7 @@ fn take(taken: &mut BTreeMap<Tile, ColumnUse>, tile: Tile, asks: [u32; 2]) {
     }
 }
 
-/// Channels that object FIFOs ask of a tile: those that send, those that receive.
+/// Channels that object FIFOs need of a tile: those that send, those that receive.
 fn channels(body: &[&Op], tile: &Op) -> [u32; 2] {
     let Some(name) = tile.results.first() else {
         return [0, 0];

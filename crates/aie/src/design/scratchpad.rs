@@ -41,7 +41,7 @@ struct CoreNeeds {
     locks: Vec<String>,
 }
 
-/// Puts operations of firmware, buffers and locks in the place of parameters; a text without any is as it was.
+/// Replaces parameters by operations of firmware, buffers and locks; a text without any is unchanged.
 pub(super) fn lowered(mut ops: Vec<Op>) -> Result<Vec<Op>, SyntaxError> {
     let parameters = Parameters::of(&ops)?;
     for op in &mut ops {
@@ -96,7 +96,7 @@ impl Parameters {
         found.ok_or_else(|| op.error(format!("there is no `{PARAMETER}` @{name}")))
     }
 
-    /// Rewrites devices, and says of declarations which word they are.
+    /// Rewrites devices, and adds its word to each declaration.
     fn rewrite(&self, op: &mut Op) -> Result<(), SyntaxError> {
         match op.name.as_str() {
             PARAMETER => {
@@ -289,7 +289,7 @@ fn buffer_name(parameter: &str, tile: &str) -> String {
     format!("parameter {parameter} of %{tile}")
 }
 
-/// The type of a parameter, which firmware can give.
+/// The type of a parameter, if firmware can pass it.
 fn kind(op: &Op, is_offset: bool) -> Result<Type, SyntaxError> {
     let of = op.types.first().cloned();
     let of = of.ok_or_else(|| op.error("it has no type"))?;

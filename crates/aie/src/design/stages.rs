@@ -222,7 +222,7 @@ impl<'o> StageReader<'o> {
         })
     }
 
-    /// Remembers a part of an argument; `false` if the op gives none.
+    /// Records a part of an argument; `false` if the op defines none.
     fn view(&mut self, op: &Op) -> Result<bool, SyntaxError> {
         let is_view = matches!(
             op.name.as_str(),
@@ -276,7 +276,7 @@ fn run_types(op: &Op) -> Result<Vec<&Type>, SyntaxError> {
     Ok(runs.flat_map(|run| &run.types).collect())
 }
 
-/// A configuration that is loaded in mid-sequence sends none.
+/// Refuses control packets of a configuration that is loaded in mid-sequence.
 fn no_control_packets(sequence: &[Op]) -> Result<(), SyntaxError> {
     let packet = sequence.iter().find(|op| op.name == "aiex.control_packet");
     packet.map_or(Ok(()), |packet| {

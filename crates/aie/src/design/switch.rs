@@ -1,4 +1,4 @@
-//! Routes that a text gives: switches and multiplexers port by port.
+//! Routes from a text: switches and multiplexers port by port.
 
 mod way;
 
@@ -21,7 +21,7 @@ pub(crate) struct Switches {
 /// A tile's switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switch {
-    /// From slave to master.
+    /// Slave and master of each circuit.
     pub(crate) circuits: Vec<(SwitchPort, SwitchPort)>,
     pub(crate) masters: Vec<PacketMaster>,
     /// Rules in the order of their slots.

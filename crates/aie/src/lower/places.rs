@@ -6,13 +6,13 @@ use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::TileKind;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where everything is; by position in the design.
+/// Places of everything, by position in the design.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     /// Bytes in the tile's memory.
     pub(crate) addresses: Vec<u32>,
     pub(crate) locks: Vec<u8>,
-    /// Those that no channel comes to have the number 255.
+    /// Those that no channel reaches have the number 255.
     pub(crate) descriptors: Vec<u8>,
 }
 

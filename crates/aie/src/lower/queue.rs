@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Tasks of a queue.
 const DEPTH: usize = 4;
-/// The bit of a channel's status that says that its queue is full.
+/// The bit of a channel's status for a full queue.
 const FULL: u32 = 1 << 22;
 
 type Commands = Vec<(Location, SequenceCommand)>;
@@ -34,7 +34,7 @@ pub(super) fn with_waits(commands: Commands) -> Commands {
                 }
                 queue.push_back(task.token);
             }
-            // A token says that its task has ended, and all before it.
+            // A token shows that its task has ended, and all before it.
             SequenceCommand::Await(channel) => {
                 let queue = queues.entry(*channel).or_default();
                 if let Some(ended) = queue.iter().position(|&token| token) {

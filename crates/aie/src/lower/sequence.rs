@@ -43,7 +43,7 @@ pub(super) enum SequenceCommand {
 }
 
 impl SequenceCommand {
-    /// The channel that it gives work.
+    /// The channel that it starts work on.
     pub(super) fn channel(&self) -> Option<ChannelAt> {
         match self {
             SequenceCommand::Push { channel, .. } => Some(*channel),
@@ -224,7 +224,7 @@ impl Sequence<'_> {
             "aiex.npu.blockwrite" => self.block_write(op),
             "aiex.npu.rtp_write" => self.rtp_write(op),
             "aiex.npu.writebd" => self.write_descriptor(op),
-            // Nobody here wants the array meanwhile.
+            // There is no other user of the array here.
             "aiex.npu.preempt" => op.only(&["level"]),
             "aiex.npu.address_patch" => self.patch(op),
             "aiex.npu.push_queue" => self.push_queue(op),
@@ -326,7 +326,7 @@ impl Sequence<'_> {
             stride: strides[0],
             current: 0,
         });
-        // A stride of a dimension of one element says nothing.
+        // The stride of a dimension of one element has no meaning.
         let dimensions = sizes[1..]
             .iter()
             .zip(&strides[1..])

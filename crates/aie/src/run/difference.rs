@@ -1,4 +1,4 @@
-//! Where two runs differ.
+//! Differences between two runs.
 
 use super::shown;
 use crate::design::Design;

@@ -7,7 +7,7 @@ use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeSet;
 
-/// Words that all these orders move together, at most: large designs have fewer of them.
+/// Most words that all these orders move together: large designs have fewer orders.
 const MOST_WORDS: u64 = 1 << 26;
 /// Orders that every design has, however large.
 const FEWEST: usize = 3;

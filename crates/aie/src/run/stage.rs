@@ -15,7 +15,7 @@ pub(super) struct DesignStage<'d> {
     pub(super) design: &'d Design,
     pub(super) lowered: DesignProgram,
     pub(super) codes: Vec<(Tile, Rc<Code>)>,
-    /// By argument of it: which part of whose argument it is.
+    /// By argument of the configuration: the part of the design's argument that it is.
     pub(super) parts: Vec<ArgumentPart>,
 }
 

@@ -31,7 +31,7 @@ impl<'r> TriedOrders<'r> {
         }
     }
 
-    /// Tries one more; gives the report if something went wrong.
+    /// Tries one more order; returns the report if something went wrong.
     pub(super) fn one(
         &mut self,
         run: SeededRun<'_>,

@@ -146,7 +146,7 @@ impl MlirParser<'_> {
         Ok(Attribute::Array(map.results.iter().map(result).collect()))
     }
 
-    /// A map and the values that it is taken of: its results.
+    /// A map applied to values: its results.
     fn affine_call(&mut self) -> Result<Vec<AffineExpression>, SyntaxError> {
         let map = self.affine_map()?;
         let mut values = self.list("(", ")", Self::value)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// An attribute's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Attribute {
-    /// It is there, and that is all.
+    /// Present, without a value.
     Unit,
     Bool(bool),
     Integer(i64),

@@ -5,7 +5,7 @@ use super::op::Op;
 use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
-/// A part of a form. Names are those of the attributes that it gives.
+/// A part of a form. Names are those of the attributes that it defines.
 pub(super) enum FormPart {
     /// A sign or word.
     Sign(&'static str),
@@ -35,7 +35,7 @@ pub(super) enum FormPart {
     Fields,
     /// Attributes in braces, if present.
     Dictionary,
-    /// Words with `<…>` that say nothing about values.
+    /// Words with `<…>` that have no effect on values.
     Flags,
     Type,
     /// Types with commas, in brackets or not.
@@ -48,9 +48,9 @@ pub(super) enum FormPart {
     /// Regions in square brackets.
     Regions,
     Successor,
-    /// More.
+    /// Further parts.
     Parts(&'static [FormPart]),
-    /// More, behind a sign.
+    /// Optional parts after a sign.
     Maybe(&'static str, &'static [FormPart]),
     /// An irregular form.
     Own(fn(&mut MlirParser<'_>, &mut Op) -> Result<(), SyntaxError>),
@@ -155,7 +155,7 @@ fn list(parser: &mut MlirParser<'_>, open: &str, close: &str) -> Result<Attribut
     )?))
 }
 
-/// `(%a, 4, <…> : i32, i32)`: types say nothing more.
+/// `(%a, 4, <…> : i32, i32)`: types are redundant.
 fn items(parser: &mut MlirParser<'_>) -> Result<Attribute, SyntaxError> {
     let all = parser.list("(", ")", |parser| {
         let value = parser.attribute()?;

@@ -5,8 +5,8 @@ use super::op::Op;
 use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
-/// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with
-/// `offset = … len = … sizes = […] strides = […]` behind the type.
+/// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with `offset = … len = … sizes = […]
+/// strides = […]` after the type.
 pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     op.operands.push(parser.value()?);
@@ -308,7 +308,7 @@ pub(super) fn alignment(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), 
     Ok(())
 }
 
-/// `name = value name = value`, as an op without brackets has them.
+/// `name = value name = value`, as in an op without brackets.
 pub(super) fn settings(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     while parser.peek().kind == TokenKind::Word && parser.ahead(1).text == "=" {
         let (name, value) = parser.field()?;

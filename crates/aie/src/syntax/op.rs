@@ -1,4 +1,4 @@
-//! Ops, as either form of the text gives them.
+//! Ops, from either form of the text.
 
 use super::{Attribute, Location, SyntaxError, Type};
 
@@ -17,7 +17,7 @@ pub(crate) struct Op {
     pub(crate) types: Vec<Type>,
 }
 
-/// Where a terminator goes.
+/// Target of a terminator.
 #[derive(Clone, Debug)]
 pub(crate) struct Successor {
     pub(crate) label: String,
@@ -98,7 +98,7 @@ impl Op {
             .ok_or_else(|| self.error(format!("`{name}` is no whole number")))
     }
 
-    /// A whole number, with the value where there is none.
+    /// A whole number, or the given value if it is absent.
     pub(crate) fn integer_or(&self, name: &str, otherwise: i64) -> Result<i64, SyntaxError> {
         match self.get(name) {
             None => Ok(otherwise),
@@ -106,13 +106,13 @@ impl Op {
         }
     }
 
-    /// A number of a type that holds it.
+    /// A number in a type that can hold it.
     pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, SyntaxError> {
         let value = self.integer(name)?;
         T::try_from(value).map_err(|_| self.error(format!("`{name}` of {value} is out of range")))
     }
 
-    /// The same, with the value where there is none.
+    /// The same, or the given value if it is absent.
     pub(crate) fn number_or<T: TryFrom<i64>>(
         &self,
         name: &str,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Bytes of a text, at most.
 const MOST_BYTES: usize = 32 << 20;
-/// Regions and lists within one another, at most.
+/// Deepest nesting of regions and lists.
 const MOST_DEPTH: u32 = 100;
 
 /// The ops at the top of a text.
@@ -85,7 +85,7 @@ impl<'t> MlirParser<'t> {
         }
     }
 
-    /// The name behind a sigil.
+    /// The name after a sigil.
     pub(super) fn name(&mut self, kind: TokenKind, what: &str) -> Result<String, SyntaxError> {
         let token = self.peek();
         if token.kind != kind || token.text.len() < 2 {

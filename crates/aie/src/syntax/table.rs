@@ -1,4 +1,4 @@
-//! The forms of all ops that are known here, after mlir-aie's and MLIR's `assemblyFormat`s.
+//! The forms of all known ops, after mlir-aie's and MLIR's `assemblyFormat`s.
 
 use super::form::FormPart::{
     self, Any, Dictionary, Fields, Flags, FunctionType, Indices, Integer, Items, Maybe,
@@ -30,7 +30,7 @@ const TERNARY: &[FormPart] = &[
     Sign(":"),
     Types,
 ];
-/// From a type to another.
+/// A type, then another that it is converted to.
 const CAST: &[FormPart] = &[
     Operand,
     Flags,
@@ -54,7 +54,7 @@ const COMPARE: &[FormPart] = &[
 /// Contents of a tile: a region, then attributes.
 const OF_TILE: &[FormPart] = &[Sign("("), Operand, Sign(")"), Region, Dictionary];
 const SEQUENCE: &[FormPart] = &[MaybeSymbol("sym_name"), RegionWithArguments, Dictionary];
-/// Ops of the sequence that say all in attributes.
+/// Ops of the sequence with attributes only.
 const COMMAND: &[FormPart] = &[Items("items"), Dictionary, Maybe(":", &[Types])];
 const TASK: &[FormPart] = &[Sign("("), Operand, Sign(")"), Dictionary];
 const PORT: &[FormPart] = &[
@@ -350,7 +350,7 @@ pub(super) fn unknown(name: &str) -> String {
     }
 }
 
-/// The form of an op; `None` for one that is not known here.
+/// The form of an op; `None` for an unknown one.
 pub(super) fn form(name: &str) -> Option<&'static [FormPart]> {
     FORMS.iter().find(|row| row.0 == name).map(|row| row.1)
 }

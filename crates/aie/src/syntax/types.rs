@@ -29,7 +29,7 @@ pub(crate) struct MemRefType {
     pub(crate) element: Type,
 }
 
-/// Types within one another, at most.
+/// Deepest nesting of types.
 const MOST_DEPTH: u32 = 4;
 /// Elements of a memref or vector, at most.
 const MOST_ELEMENTS: u64 = 1 << 32;

@@ -51,7 +51,7 @@ impl Spans {
         }
     }
 
-    /// A stretch of work. Work of one name that goes on is one span.
+    /// Adds a stretch of work. Contiguous work of one name is one span.
     fn work(&mut self, actor: BoardActor, name: &str, start: f64, end: f64) {
         let track = self.track(actor);
         let (start, end) = (start.round() as u64, end.round() as u64);

@@ -71,7 +71,7 @@ fn differing_bytes_name_the_first_element() {
     );
 }
 
-/// Two senders of one packet flow: whose block comes first depends on who is faster, and that is allowed on demand.
+/// Two senders of one packet flow: the order of their blocks depends on speed, and an option allows that.
 #[test]
 fn blocks_of_merged_streams_may_come_in_any_order() {
     let sender = |tile: &str, value: u32| {

@@ -42,7 +42,7 @@ fn by_tasks(ways: &str) -> String {
     )
 }
 
-/// Tokens of a core need a way that the design gives; then they have the id that the tile has.
+/// Tokens of a core need a way from the design; then they have the tile's id.
 #[test]
 fn tokens_of_cores_go_where_the_design_says() {
     let way = |id: u32, tile: &str| {
@@ -68,7 +68,7 @@ fn tokens_of_cores_go_where_the_design_says() {
     );
 }
 
-/// A packet writes a lock, another reads memory, whose words come back in a packet of the id that was asked.
+/// A packet writes a lock. Another reads memory, whose words come back in a packet of the requested id.
 fn by_control(words: &[u32]) -> String {
     let list: Vec<String> = words.iter().map(u32::to_string).collect();
     let list = list.join(", ");

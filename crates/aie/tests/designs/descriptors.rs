@@ -83,7 +83,7 @@ fn transfers_repeat_and_move_on() {
     assert_eq!(apart, (0..1024).map(|i| at(i) + 1).collect::<Vec<i32>>());
 }
 
-/// A task's outermost of four dimensions is an iteration, which `repeat_count` goes through.
+/// The outermost of a task's four dimensions is an iteration, which `repeat_count` steps through.
 #[test]
 fn tasks_iterate() {
     let whole = "aie.dma_bd(%x : memref<256xi32>, 0, 256, [<size = 1, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 256, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      }";

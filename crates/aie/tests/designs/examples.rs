@@ -116,7 +116,7 @@ fn newer_spellings_run() {
     assert_eq!(output(&run_on(&newer, &arguments)), line);
 }
 
-/// A slip that a user makes, in each of the three: none of them passes.
+/// A typical user error, in each of the three examples: none of them passes.
 #[test]
 fn slips_hang() {
     let rows = [
@@ -146,7 +146,7 @@ fn slips_hang() {
             "[<size = 2, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 128, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      } {repeat_count = 1 : i32}",
             "[<size = 1, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 128, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      }",
         ),
-        // One core of two takes its part of the vector and gives none back.
+        // One core of two takes its part of the vector and releases none.
         (
             "matrix_vector",
             "          aie.objectfifo.release @inA1(Consume, 1)\n          aie.objectfifo.release @inB(Consume, 1)\n",

@@ -33,7 +33,7 @@ fn a_join_has_a_pair_of_locks_for_each_part() {
     assert_eq!(tile(&design, "core (0, 2)"), (2 * 16 * 4, 2, 2));
 }
 
-/// Neighbours share a pool; others have one each, and DMA between them.
+/// Neighbours share a pool; others have one each, with DMA between them.
 #[test]
 fn neighbours_share_memory() {
     let fifo = |rest: &str| {

@@ -186,7 +186,7 @@ fn the_oldest_name_of_a_device() {
     assert_eq!(words(&run_text(&old)), counted(1024));
 }
 
-/// A channel's control may be written at work: an id of tokens that is there already, or one that no task needs.
+/// A channel's control may be written while it works: with the present id of tokens, or one that no task needs.
 #[test]
 fn the_id_of_tokens_may_be_written() {
     let with = |tile: &str, id: u32| {
@@ -204,7 +204,7 @@ fn the_id_of_tokens_may_be_written() {
     let tile =
         "%shim_0_0 = aie.tile(0, 0) {controller_id = #aie.packet_info<pkt_type = 0, pkt_id = 3>}";
     assert_eq!(with(tile, 3).verdict, Verdict::Pass);
-    // A token that is under way would have the one id or the other.
+    // A token under way could have either id.
     let other = with(tile, 4);
     assert_eq!(other.verdict, Verdict::Fail);
     assert!(
@@ -230,7 +230,7 @@ fn what_is_not_documented_is_refused() {
     );
 }
 
-/// A kernel by whose name others are known, and which takes other memrefs, moves data.
+/// A kernel with a known name and other memrefs moves data only.
 #[test]
 fn kernels_of_other_memrefs_are_not_known() {
     let call = "func.call @scale_int32(%in, %out) : (memref<16xi32>, memref<16xi32>) -> ()";
@@ -289,7 +289,7 @@ fn a_sequence_reaches_into_memory() {
     assert_eq!(words(&run_text(design)), [-1, mixed, -1, -1]);
 }
 
-/// More bytes than an argument's type has, as hosts give them.
+/// Arguments may have more bytes than their type.
 #[test]
 fn arguments_are_as_long_as_transfers_reach() {
     let short = text("passthrough").replace("memref<1024xi32>", "memref<16xi32>");
@@ -340,7 +340,7 @@ fn a_sequence_may_wait_for_places() {
     assert_eq!(words(&waited)[..960], counted(960));
 }
 
-/// Cores of designs that only move data may turn in an empty loop for ever.
+/// Cores of designs that only move data may loop for ever.
 #[test]
 fn a_core_may_turn_for_ever() {
     let core = "%idle = aie.tile(0, 2)

@@ -1,4 +1,4 @@
-//! Acquires by equality, and who takes a lock that several wait for.
+//! Acquires by equality, and the party that takes a lock that several wait for.
 
 use crate::{run_text, words};
 use millrace_aie::{Design, RunOptions, Verdict, run};
@@ -103,8 +103,8 @@ fn cores_wait_for_equality() {
     assert!(lines.contains("waits for just 2 of go"), "{lines}");
 }
 
-/// Two channels take one of a lock of two for each block, a third gives two back. A channel that is slow has asked for its
-/// own by then: another does not take it twice.
+/// Two channels take one unit of a lock of two for each block, a third gives two back. A slow channel has requested its
+/// unit by then: another does not take it twice.
 #[test]
 fn a_slow_channel_has_its_lock() {
     let text = "aie.device(npu2) {

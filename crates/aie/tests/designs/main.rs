@@ -62,8 +62,8 @@ pub fn words(report: &RunReport) -> Vec<i32> {
         .collect()
 }
 
-/// A design of a core that takes one block of 16 words from argument 0 and gives one to argument 1: its
-/// body between the two, on `%in` and `%out`, after declarations at the device.
+/// A design of a core that takes one block of 16 words from argument 0 and sends one to argument 1. Its body is between
+/// the two, on `%in` and `%out`, after declarations at the device.
 pub fn core_design(device: &str, body: &str) -> String {
     typed_core_design("i32", device, body)
 }

@@ -330,7 +330,7 @@ fn what_goes_wrong_in_a_program_is_told_with_its_place() {
     }
 }
 
-/// Views that reach beyond, or repeat an element without end, and numbers as large as they go.
+/// Views out of bounds or with endless repetition, and the largest numbers.
 #[test]
 fn views_and_numbers_are_bounded() {
     let most = i64::MAX;

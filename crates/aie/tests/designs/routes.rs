@@ -20,7 +20,7 @@ fn refused(text: &str) -> String {
     read.expect_err("refused").to_string()
 }
 
-/// The same text: arbiters apart it passes, shared it hangs, without routes it passes on ours alone.
+/// One text: with separate arbiters it passes, with shared ones it hangs, without routes it passes on ours alone.
 #[test]
 fn arbiters_decide() {
     let routed = text("routed");
@@ -51,7 +51,7 @@ fn arbiters_decide() {
     assert_eq!(run_text(&one).verdict, Verdict::Pass);
 }
 
-/// Routes that no flow asks for are those of another text.
+/// Routes that no flow names contradict the text.
 #[test]
 fn routes_without_a_flow_are_refused() {
     let routed = text("routed");
@@ -61,7 +61,7 @@ fn routes_without_a_flow_are_refused() {
     assert!(error.contains("no flow of the design does"), "{error}");
 }
 
-/// `n` words of @a that the core does not take before @b has come, which is sent when @a is away.
+/// `n` words of @a that the core does not take before @b has come; @b is sent after @a.
 fn with_words_left(n: usize) -> String {
     let send = "aiex.npu.dma_memcpy_nd(%from_b";
     let awaited = format!("aiex.npu.dma_wait {{symbol = @a}}\n      {send}");
@@ -83,7 +83,7 @@ fn five_words_stand_behind_an_arbiter() {
     let shared = |n| run_text(&with_shared_arbiter(&with_words_left(n))).verdict;
     assert_eq!(shared(5), Verdict::Pass);
     assert_eq!(shared(6), Verdict::Hang);
-    // Streams that follow one another from one channel are held up alike.
+    // Consecutive streams from one channel are held up in the same way.
     let one_channel = |n| {
         with_words_left(n)
             .replace("@b(%shim, MM2S, 1", "@b(%shim, MM2S, 0")
@@ -95,7 +95,7 @@ fn five_words_stand_behind_an_arbiter() {
     );
 }
 
-/// A design that is routed already, in one device.
+/// A design with its routes, in one device.
 #[test]
 fn one_device_may_have_design_and_routes() {
     let routed = text("routed");
@@ -300,7 +300,7 @@ fn a_sequence_is_found_or_asked_for() {
     );
 }
 
-/// A shim's name may say the packets that its tasks send; a task may say others.
+/// A shim's name may define the packets that its tasks send; a task may define others.
 #[test]
 fn packets_of_an_allocation_are_sent() {
     let routed = text("routed");

@@ -53,7 +53,7 @@ fn a_core_multiplies_by_a_word_and_a_descriptor_begins_at_one() {
     assert_eq!(outputs(&begun, &numbers), expected(4, 2));
 }
 
-/// A parameter of a type that is narrower than a word.
+/// A parameter of a type narrower than a word.
 #[test]
 fn narrow_parameters_keep_their_sign_and_their_point() {
     let narrow = |of: &str, op: &str, extended: &str| {
@@ -84,7 +84,7 @@ fn narrow_parameters_keep_their_sign_and_their_point() {
     assert_eq!(outputs(&point, &numbers), expected);
 }
 
-/// A core waits for its parameters; a sequence that never gives them hangs there.
+/// A core waits for its parameters; a sequence that never sets them hangs there.
 #[test]
 fn a_core_whose_parameters_never_come_hangs() {
     let never = text("scratchpad")

@@ -277,7 +277,7 @@ fn objects_are_sent_again() {
     }
 }
 
-/// A core gives on an object that leaves twice: it takes and gives two of the locks.
+/// A core forwards an object that leaves twice: it takes and gives two units of the locks.
 #[test]
 fn a_core_gives_on_what_is_sent_again() {
     let body = "scf.for %i = %c0 to %c16 step %c1 {

@@ -1,4 +1,4 @@
-//! Hangs that depend on who is slow.
+//! Hangs that depend on the speed of an actor.
 
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};
 

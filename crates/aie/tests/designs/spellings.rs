@@ -137,7 +137,7 @@ fn the_generic_form_of_ops_runs() {
   "aie.end"() : () -> ()
 }) : () -> ()"#;
     assert_eq!(words(&run_text(text)), counted());
-    // An enumeration as its number says nothing by which it could be known.
+    // An enumeration given as its number cannot be identified.
     let numbered = Design::read(&text.replace("device = npu2", "device = 8 : i32"));
     let error = numbered.expect_err("a number").to_string();
     assert!(
@@ -198,7 +198,7 @@ fn a_program_in_an_elf_file_is_refused() {
     let error = read("").expect_err("no program").to_string();
     let expected = "`aie.core`: its program is in core_0_2.elf, which is not read here";
     assert!(error.contains(expected), "{error}");
-    // With ops it is read as they say.
+    // With ops, the core is read from them.
     let body = "%c0 = arith.constant 0 : index";
     assert!(read(body).is_ok(), "{:?}", read(body).err());
 }
@@ -282,7 +282,7 @@ fn packet_flows_of_two_ids_share_a_channel() {
 }"#;
     let expected: Vec<i32> = (9..=16).chain(1..=8).collect();
     assert_eq!(words(&run_text(text)), expected);
-    // Without its second packet it waits, and says for whom.
+    // Without its second packet it waits, and names the sender.
     let report = run_text(&text.replace("    aiex.dma_start_task(%second)\n", ""));
     assert_eq!(report.verdict, Verdict::Hang);
     let ring = report.ring.join("\n");

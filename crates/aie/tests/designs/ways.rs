@@ -299,7 +299,7 @@ fn a_write_that_nobody_awaits_fails() {
     );
 }
 
-/// Tokens carry the id of their tile; a flow of another id brings none of them.
+/// Tokens carry the id of their tile; a flow of another id carries none of them.
 #[test]
 fn tokens_have_the_ids_of_their_tiles() {
     let of = |id: u32| {

@@ -53,13 +53,13 @@ impl Profile {
         self.constants.iter().any(|c| c.is(Origin::Set))
     }
 
-    /// Whether errors found under this profile hold for that machine: not for a changed one.
+    /// Whether errors found under this profile hold for that machine; they do not for a changed one.
     pub fn is_measured_on(&self, machine: &Machine) -> bool {
         Machine::known(&machine.name).is_some_and(|known| known == machine)
     }
 
-    /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
-    /// ±error)`. A machine that is not one of those that were measured has no error either.
+    /// Provenance of a time predicted under this profile on that machine: `modelled(profile, ±error)`. There is no
+    /// error for a machine that was not measured either.
     pub fn provenance(&self, scope: ErrorScope, machine: &Machine) -> Provenance {
         let error = self
             .error_of(scope)

@@ -64,8 +64,8 @@ impl Affine {
         self
     }
 
-    /// The value where `value_of` gives each variable's; wraps on overflow (the verifier bounds
-    /// every expression before anything runs).
+    /// The value, with each variable's from `value_of`; wraps on overflow (the verifier bounds every expression before
+    /// anything runs).
     pub fn eval(&self, value_of: impl Fn(Var) -> i64) -> i64 {
         self.terms
             .iter()
@@ -74,7 +74,7 @@ impl Affine {
             })
     }
 
-    /// The constant, when there is no variable.
+    /// The constant, if there is no variable.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
@@ -119,7 +119,7 @@ impl Pattern {
         }
     }
 
-    /// Number of elements visited where `value_of` gives each variable's value.
+    /// Number of elements visited, with each variable's value from `value_of`.
     pub fn n_elements(&self, value_of: impl Fn(Var) -> i64 + Copy) -> i64 {
         self.dims
             .iter()

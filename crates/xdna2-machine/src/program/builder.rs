@@ -222,12 +222,12 @@ impl LaunchBuilder {
         self.launch.order = order;
     }
 
-    /// A channel or a bundle of them.
+    /// Adds a channel or a bundle of channels.
     pub fn channel(&mut self, name: &str) -> &mut ChannelBuilder {
         last(&mut self.channels, ChannelBuilder::new(name))
     }
 
-    /// A stage or a bundle of them.
+    /// Adds a stage or a bundle of stages.
     pub fn stage(&mut self, name: &str) -> &mut StageBuilder {
         last(&mut self.stages, StageBuilder::new(name))
     }

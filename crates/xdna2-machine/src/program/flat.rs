@@ -15,8 +15,8 @@ use std::collections::HashMap;
 /// size of any array, and far below a number that would exhaust memory.
 pub const MAX_COPIES: usize = 16_384;
 
-/// A launch with every bundle expanded and every name resolved. The order of everything is that of
-/// the declarations, then of the indices (last dimension fastest), so it is deterministic.
+/// A launch with every bundle expanded and every name resolved. Everything is in the order of the declarations, then of
+/// the indices (last dimension fastest), so it is deterministic.
 #[derive(Clone, Debug)]
 pub struct Flat<'p> {
     /// The launch.
@@ -44,9 +44,9 @@ pub struct FlatChannel<'p> {
     pub index: Vec<u32>,
     /// The declaration.
     pub decl: &'p Channel,
-    /// Where blocks come from.
+    /// Source of blocks.
     pub from: Port,
-    /// Where they go, columns before rows; more than one is a broadcast.
+    /// Sinks of blocks, columns before rows; more than one is a broadcast.
     pub to: Vec<Port>,
 }
 

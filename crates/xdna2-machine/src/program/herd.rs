@@ -50,9 +50,9 @@ pub enum Op {
         value: Affine,
         /// The comparison.
         condition: Condition,
-        /// Where it holds.
+        /// Steps if it holds.
         then: Vec<Op>,
-        /// Where not.
+        /// Steps if it does not.
         otherwise: Vec<Op>,
     },
     /// Waits for a full block of an incoming channel and borrows it (acquire to consume).
@@ -90,7 +90,7 @@ pub enum Op {
         kernel: String,
         /// Dimensions fixed at compile time (`[m, n, k]`, `[rows, cols]`, …).
         dims: Vec<u32>,
-        /// Buffers, inputs first, as the kernel's row says.
+        /// Buffers, inputs first, in the order of the kernel's row.
         operands: Vec<Operand>,
         /// Scalars computed by the core (positions for masks, counts).
         scalars: Vec<Affine>,
@@ -122,7 +122,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds for that value.
+    /// Whether it holds for a value.
     pub fn holds(self, value: i64) -> bool {
         match self {
             Condition::Zero => value == 0,

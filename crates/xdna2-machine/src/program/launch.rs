@@ -34,8 +34,7 @@ pub enum GridOrder {
     /// awaited (MLIR-AIR's launches).
     #[default]
     Sequential,
-    /// Tasks of the next point are queued behind those of this one; nothing is awaited but the
-    /// last.
+    /// Tasks of the next point are queued behind those of this one; only the last are awaited.
     Streamed,
 }
 

@@ -79,7 +79,7 @@ pub enum StitchError {
         /// The part that writes it.
         writer: usize,
     },
-    /// An asked-for output that no part writes.
+    /// A requested output that no part writes.
     #[error("`{0}` is asked for as an output, but no part writes it")]
     NotWritten(String),
     /// Two launches with one name.
@@ -94,7 +94,7 @@ pub enum StitchError {
         launch: String,
         /// The slot's number.
         slot: usize,
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
 }

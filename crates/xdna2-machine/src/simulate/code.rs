@@ -6,7 +6,7 @@ use millrace_npu::Element;
 
 /// One step.
 pub enum CoreStep<'p> {
-    /// Begins a loop, or goes to `end` if it runs not once.
+    /// Begins a loop, or goes to `end` if the count is zero.
     Begin {
         /// Number of turns.
         count: &'p Affine,
@@ -24,7 +24,7 @@ pub enum CoreStep<'p> {
         value: &'p Affine,
         /// The comparison.
         condition: Condition,
-        /// Where to.
+        /// The target.
         otherwise: usize,
     },
     /// Goes there.
@@ -90,7 +90,7 @@ impl<'p> HerdCode<'p> {
     /// The steps of a herd's body.
     ///
     /// # Errors
-    /// None today; a call that makes no sense is a step that says so.
+    /// None today; an invalid call becomes a step that reports the fault.
     pub fn new(herd: &'p Herd) -> Result<HerdCode<'p>, String> {
         let mut code = HerdCode {
             steps: Vec::new(),
@@ -220,7 +220,7 @@ impl<'p> HerdCode<'p> {
     }
 }
 
-/// The kernel of a call, and that its operands are as many as it takes and exist.
+/// The kernel of a call; checks the number of its operands, and that they exist.
 fn find(name: &str, operands: &[Operand], herd: &Herd) -> Result<&'static TileKernel, String> {
     let kernel = tile::find(name).ok_or_else(|| format!("there is no tile kernel `{name}`"))?;
     let expected = kernel.inputs + kernel.outputs;

@@ -31,7 +31,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// At neither core nor slot, nor any grid point.
+    /// A problem outside cores, slots and grid points.
     pub(super) fn at(place: String, problem: impl Into<String>) -> Trouble {
         Trouble {
             place,

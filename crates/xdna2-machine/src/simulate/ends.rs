@@ -10,12 +10,12 @@ use std::sync::Arc;
 /// take, and this bounds how much of that is requested at once.
 const IN_FLIGHT_BYTES: u64 = 4 << 20;
 
-/// Blocks of a channel that a DMA sink asks for at once, at most.
+/// Most blocks of a channel that a DMA sink requests at once.
 pub(super) fn max_in_flight(block_bytes: u64) -> usize {
     (IN_FLIGHT_BYTES / block_bytes.max(1)).clamp(1, 256) as usize
 }
 
-/// Where blocks begin.
+/// The source end of a channel.
 #[derive(Debug)]
 pub(super) struct Sender<'p> {
     pub(super) channel: usize,
@@ -115,7 +115,7 @@ impl<'p> Sender<'p> {
     }
 }
 
-/// Where blocks end.
+/// A sink end of a channel.
 #[derive(Debug)]
 pub(super) struct Receiver<'p> {
     pub(super) channel: usize,

@@ -26,7 +26,7 @@ pub enum SimulationFault {
         launch: String,
         /// The core, stage, transfer or channel.
         place: String,
-        /// That place, where it is a core or moves a slot.
+        /// That place, if it is a core or moves a slot.
         site: Box<Site>,
         /// The grid point, where one was running.
         point: Option<Vec<u32>>,
@@ -37,7 +37,7 @@ pub enum SimulationFault {
     Deadlock {
         /// The launch's name.
         launch: String,
-        /// Everyone who waits.
+        /// All parties that wait.
         waiting: Vec<Waiting>,
     },
     /// Everything has ended, and blocks are left that no actor took.
@@ -53,7 +53,7 @@ pub enum SimulationFault {
         launch: String,
         /// The limit.
         max_units: u64,
-        /// Everyone who had not ended.
+        /// All parties that had not ended.
         running: Vec<Waiting>,
     },
 }
@@ -63,7 +63,7 @@ pub enum SimulationFault {
 pub struct Waiting {
     /// The core, stage end or transfer.
     pub who: String,
-    /// That party, where it is a core or moves a slot.
+    /// That party, if it is a core or moves a slot.
     pub site: Site,
     /// Cause of the wait: channel with index, and how many blocks have passed.
     pub what: String,
@@ -85,7 +85,7 @@ impl SimulationFault {
         }
     }
 
-    /// The first core and the first slot that it is about.
+    /// The first core and the first slot of the fault.
     pub fn site(&self) -> Site {
         let parties = match self {
             SimulationFault::Flat(_) | SimulationFault::Buffers(_) => &[][..],

@@ -175,7 +175,7 @@ pub(super) fn scores(call: &mut TileCall<'_>) {
     add_scores(call, sums);
 }
 
-/// The same on top of the S there is.
+/// The same, added to the present S.
 pub(super) fn scores_add(call: &mut TileCall<'_>) {
     let sums = bf16s(call.outputs[0]).iter().map(|&s| widen(s)).collect();
     add_scores(call, sums);

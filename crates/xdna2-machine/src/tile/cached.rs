@@ -190,8 +190,8 @@ pub(super) fn query_of(i: usize) -> usize {
     i / 8 % SLICE
 }
 
-/// A block of the stream's size that holds queries in the place of keys and the position in the
-/// place of values. The scalar, drawn into range, is the first query that it gives.
+/// Takes queries from a block of the stream's size that holds queries in the place of keys and the position in the
+/// place of values. The scalar, clamped to the range, is the first query that is taken.
 pub(super) fn take(call: &mut TileCall<'_>) {
     let n_keys = (call.dims[1] * call.dims[2]) as usize;
     let (queries, at) = bf16s(call.inputs[0]).split_at(n_keys);
@@ -279,7 +279,7 @@ struct Mask {
 }
 
 impl Mask {
-    /// With the position as that input.
+    /// The mask from the position, which is that input.
     fn of(call: &TileCall<'_>, at: usize) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);

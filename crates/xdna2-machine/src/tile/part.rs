@@ -21,8 +21,8 @@ pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String
     ))
 }
 
-/// Where a part of `n` of `total` begins: the scalar, drawn into range. A program that passes one
-/// beyond computes the wrong part, as on the hardware.
+/// Start of a part of `n` of `total`: the scalar, clamped to the range. A program that passes a larger one computes the
+/// wrong part, as on the hardware.
 pub(super) fn start(call: &TileCall<'_>, n: usize, total: usize) -> usize {
     let scalar = usize::try_from(call.scalars[0]).unwrap_or(0);
     scalar.min(total - n)
@@ -83,7 +83,7 @@ pub(super) fn matvec(call: &mut TileCall<'_>) {
     let first = start(call, m, total);
     let (w, x) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let y = &mut bf16s_mut(call.outputs[0])[first..][..m];
-    // Rows do not know of each other, and calls are many and small: no memory is asked for.
+    // Rows are independent, and calls are many and small: nothing is allocated.
     let mut sums = [0.0; ROWS_AT_A_TIME];
     for (i, y) in y.chunks_mut(ROWS_AT_A_TIME).enumerate() {
         let w = &w[i * ROWS_AT_A_TIME * x.len()..][..y.len() * x.len()];

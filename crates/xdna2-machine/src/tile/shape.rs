@@ -82,7 +82,7 @@ pub(super) fn multiple_of_8(names: &[&str], dims: &[u64]) -> Result<(), String> 
     Ok(())
 }
 
-/// Dimension `i`, 0 where there is none.
+/// Dimension `i`, or 0 if it is missing.
 pub(super) fn dim(dims: &[u32], i: usize) -> u64 {
     dims.get(i).copied().map_or(0, u64::from)
 }

@@ -35,7 +35,7 @@ impl KernelInstance {
         format!("{PREFIX}{}", parts.join(BETWEEN))
     }
 
-    /// The kernel that a name says; `None` for any other name.
+    /// The kernel of a name; `None` for any other name.
     pub fn of_symbol(symbol: &str) -> Option<KernelInstance> {
         let parts: Vec<&str> = symbol.strip_prefix(PREFIX)?.split(BETWEEN).collect();
         // The longest name that the table has: numbers follow it.
@@ -57,7 +57,7 @@ impl KernelInstance {
             let numbers = numbers.split('_').map(|n| u32::from_str_radix(n, radix));
             *to = numbers.collect::<Result<_, _>>().ok()?;
         }
-        // One spelling a kernel: a linker compares names as they are.
+        // Each kernel has one spelling: a linker compares names as they are.
         (instance.symbol() == symbol).then_some(instance)
     }
 }

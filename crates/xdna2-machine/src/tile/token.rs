@@ -93,7 +93,7 @@ impl Sizes {
         BYTES as usize / (2 * self.head_dim)
     }
 
-    /// Where the new key begins in v.
+    /// Start of the new key in v.
     fn key(&self) -> usize {
         self.n_heads * self.head_dim
     }
@@ -272,7 +272,7 @@ fn query<'v>(s: &Sizes, v: &'v [bf16], kv_head: usize, head: usize) -> &'v [bf16
     &v[at..at + s.head_dim]
 }
 
-/// Scalars: which of the core's blocks it is, from which first one, x, y, the window (0 for none), the cache's rows.
+/// Scalars: the core's block, the first block, x, y, the window (0 for none), the cache's rows.
 pub(super) fn scores(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let [_, first, x, y, window, n_rows] = std::array::from_fn(|i| call.scalars[i]);
@@ -309,7 +309,7 @@ fn exponent_scale(constants: &[u32]) -> f32 {
     (f64::from(f32::from_bits(constants[0])) * std::f64::consts::LOG2_E) as f32
 }
 
-/// Scalars: blocks that scores came of, the first of them, x, y.
+/// Scalars: number of blocks with scores, the first of them, x, y.
 pub(super) fn soften(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let scale = exponent_scale(call.constants);
@@ -356,7 +356,7 @@ pub(super) fn soften(call: &mut TileCall<'_>) {
     }
 }
 
-/// Scalar: which of the core's blocks it is.
+/// Scalar: the core's block.
 pub(super) fn values(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let block = index(call.scalars[0], s.keys / s.rows());
@@ -368,7 +368,7 @@ pub(super) fn values(call: &mut TileCall<'_>) {
     for (o, p) in heads.take(s.group()) {
         let p = &p[block * s.rows()..][..s.rows()];
         for (p, row) in p.iter().zip(rows.chunks_exact(s.head_dim)) {
-            // A row that is not seen may hold anything, and adds nothing.
+            // An unseen row may hold anything, and adds nothing.
             if *p > 0.0 {
                 o.iter_mut().zip(row).for_each(|(o, v)| *o += p * widen(*v));
             }
@@ -399,7 +399,7 @@ pub(super) fn give(call: &mut TileCall<'_>) {
         let inverse = 1.0 / sums[head];
         let o = &o[head * s.head_dim + piece / 2 * PIECE..];
         for (y, o) in y.iter_mut().zip(o) {
-            // A core that sees no key has nothing to give.
+            // A core that sees no key sends zeros.
             let whole = if sums[head] > 0.0 { o * inverse } else { 0.0 };
             *y = terms::<2>(whole)[piece % 2];
         }

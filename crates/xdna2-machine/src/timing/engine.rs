@@ -50,7 +50,7 @@ struct QueueEntry {
 /// Work that a grid point still waits for.
 #[derive(Clone, Copy, Default)]
 struct Open {
-    /// Tasks, and those of them that read.
+    /// Number of tasks, and of those that read.
     tasks: usize,
     reads: usize,
     cores: usize,
@@ -424,7 +424,7 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         self.run.extrapolated = true;
     }
 
-    /// Nothing can happen any more: names who waits, the first few.
+    /// Nothing can happen any more: names the first few waiting parties.
     fn stuck(&self) -> TimingError {
         let flat = self.net.flat;
         let mut waiting: Vec<String> = (0..self.cores.len())

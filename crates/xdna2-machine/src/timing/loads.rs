@@ -50,7 +50,7 @@ pub fn loads_ns(
     Ok(loads)
 }
 
-/// Configuring the array for a launch, in a dispatch of so many herds.
+/// Time to configure the array for a launch, in a dispatch of so many herds.
 fn load_ns(
     launch: &Launch,
     n_herds: usize,
@@ -67,7 +67,7 @@ fn n_written(group: &[Launch]) -> Vec<usize> {
     let same = resident::representatives(group);
     let mut there: Vec<Vec<Option<i64>>> = vec![Vec::new(); group.len()];
     let mut n_written = vec![0; group.len()];
-    // The second time they are as a dispatch finds them that is not the first.
+    // The second round starts from the constants that an earlier dispatch has left.
     for at in (0..group.len()).chain(0..group.len()) {
         let read = resident::read_parameters(&group[at]);
         let there = &mut there[same[at]];

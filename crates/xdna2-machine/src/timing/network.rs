@@ -9,17 +9,16 @@ use crate::program::{
 };
 use crate::{Machine, Profile};
 
-/// Weight of a byte that a streamed launch writes beside one that is read: memory controllers serve
-/// reads first and hold writes back. Chosen, not measured: the megatile rows ask for it
-/// (`docs/timing-model.md`).
+/// Weight of a byte that a streamed launch writes, relative to one that is read: memory controllers serve reads first
+/// and hold writes back. Chosen, not measured: the megatile rows need it (`docs/timing-model.md`).
 const WRITTEN_BEHIND: f64 = 1.0 / 16.0;
 
 /// How a channel's blocks travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
-    /// From DDR.
+    /// Reads DDR.
     Read,
-    /// To DDR.
+    /// Writes DDR.
     Write,
     /// Between tiles, in the wire's own time.
     Tiles,

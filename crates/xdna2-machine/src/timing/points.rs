@@ -6,9 +6,9 @@ use std::collections::HashMap;
 
 /// Groups of grid points that are issued together. Groups that differ only in the places of their bytes are one entry.
 pub(super) struct PointGroup {
-    /// The points of the first of them.
+    /// The points of the first group.
     pub(super) points: Vec<Vec<u32>>,
-    /// How many there are.
+    /// The number of equal groups.
     pub(super) count: u64,
 }
 
@@ -115,7 +115,7 @@ fn points_of(launch: &Launch, tile: &[u32], together: &[u32]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Expressions with the grid in them that decide how much is moved or computed, or by whom.
+/// Expressions of the grid that decide how much is moved or computed, or by which actor.
 fn grid_sizes(launch: &Launch) -> Vec<Affine> {
     let mut found = Vec::new();
     for transfer in &launch.transfers {

@@ -52,7 +52,7 @@ enum FlatInstruction<'p> {
     End {
         begin: usize,
     },
-    /// Goes on, or to `otherwise` where the condition does not hold.
+    /// Goes on, or to `otherwise` if the condition does not hold.
     If {
         value: &'p Affine,
         condition: Condition,

@@ -12,7 +12,7 @@ use crate::program::{
 };
 use millrace_npu::Role;
 
-/// Units of all slots that are examined; slots of more are passed over, which the report says.
+/// Most units of all slots that are examined. Slots beyond that are passed over, and the report lists them.
 const MAX_UNITS: u64 = 1 << 25;
 /// Units visited by all transfers of a program, and tasks.
 const MAX_VISITS: u64 = 1 << 27;
@@ -238,7 +238,7 @@ impl<'p> Coverage<'p> {
         found
     }
 
-    /// Refuses output slots that are not written whole. Says nothing once work ran out.
+    /// Refuses output slots that are not written whole. Reports nothing once the budget is spent.
     pub(super) fn finish(&mut self, findings: &mut Findings) {
         if self.budget == 0 {
             return;

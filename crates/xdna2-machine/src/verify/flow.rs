@@ -302,7 +302,7 @@ fn stages(
     Ok(())
 }
 
-/// Blocks of a stage that its fills bring, given the blocks of their channels.
+/// Number of a stage's blocks that its fills bring, from the blocks of their channels.
 fn stage_blocks(
     flat: &Flat<'_>,
     id: usize,

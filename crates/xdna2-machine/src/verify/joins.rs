@@ -241,8 +241,8 @@ impl<'a, 'p> Joins<'a, 'p> {
         Ok(cost)
     }
 
-    /// Descriptors and locks of the pieces. A drain repeats for as many descriptors as it has
-    /// copies to go through, or, with one copy, with those it has.
+    /// Descriptors and locks of the pieces. With several copies, a drain has its descriptors again for each repeat;
+    /// with one copy, it executes the same ones again.
     fn cost(&self, stage: &FlatStage<'p>, pieces: &Pieces) -> Result<StageCost, RuleFinding> {
         let copies = u64::from(stage.decl.copies);
         let limit = u64::from(self.cutter.machine.lock_value_max);

@@ -156,7 +156,7 @@ struct Ranges<'a> {
 }
 
 impl Ranges<'_> {
-    /// Smallest and largest value; beyond [`MAX_VALUE`] it is no longer exact.
+    /// Smallest and largest value; beyond [`MAX_VALUE`] they are not exact.
     fn of(&self, affine: &Affine) -> (i128, i128) {
         let (mut low, mut high) = (i128::from(affine.constant), i128::from(affine.constant));
         for &(var, factor) in &affine.terms {

@@ -1,5 +1,5 @@
-//! Every pattern of a launch at every point it is walked: within its buffer, a whole number of
-//! blocks, and one buffer descriptor each.
+//! Every pattern of a launch, at every point where it is walked: it is within its buffer, a whole number of blocks, and
+//! one buffer descriptor.
 
 use super::descriptor::{self, Dma};
 use super::rule::{Findings, Rule, RuleFinding, group};

@@ -169,7 +169,7 @@ impl Findings {
         });
     }
 
-    /// The refusals, once there are any.
+    /// Returns the refusals if there are any.
     pub(super) fn stop(&mut self) -> Result<(), Vec<Refusal>> {
         if self.list.is_empty() {
             Ok(())
@@ -179,7 +179,7 @@ impl Findings {
     }
 }
 
-/// A number with its thousands apart: `71 680`.
+/// A number with separated thousands: `71 680`.
 pub(super) fn group(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,9 +1,9 @@
-//! The run without data: who can go on goes on, until all have finished or none can.
+//! The run without data: actors that can go on do so, until all have finished or none can.
 
 use super::cores::{ChannelAction, ChannelEvent, core_words};
 use crate::program::{ChannelLink, Flat, Port};
 
-/// A launch's actors with the blocks they are to move at one grid point.
+/// A launch's actors with the blocks that they have to move at one grid point.
 pub(super) struct LaunchNetwork<'a, 'p> {
     flat: &'a Flat<'p>,
     traces: &'a [Vec<ChannelEvent>],
@@ -229,7 +229,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
         }
     }
 
-    /// Who waits for whom, from the first blocked core on, until someone comes up again.
+    /// The chain of waits from the first blocked core on, until a party comes up again.
     fn stuck(&self, state: &RunState, depths: &[u64]) -> Stuck {
         let cores = 0..self.flat.cores.len();
         let start = cores

@@ -34,7 +34,7 @@ pub enum BoardEvent {
         /// Its new value.
         value: u8,
     },
-    /// Somebody took so much of a lock.
+    /// An actor took so much of a lock.
     Acquired {
         /// The actor.
         actor: BoardActor,
@@ -45,7 +45,7 @@ pub enum BoardEvent {
         /// The amount.
         amount: u8,
     },
-    /// Somebody gave so much to a lock.
+    /// An actor gave so much to a lock.
     Released {
         /// The actor.
         actor: BoardActor,

@@ -52,9 +52,9 @@ impl<'g> GroupSlots<'g> {
         wired
     }
 
-    /// Slots in the order of their first use; of a launch first the activations, then its
-    /// parameters, then its result. RoPE tables are listed together at the first that is used
-    /// (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of the first program).
+    /// Slots in the order of their first use. A launch has first its activations, then its parameters, then its result.
+    /// RoPE tables are listed together at the first that is used (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of
+    /// the first program).
     fn list(&mut self, group: &NodeGroup, kernels: &Kernels<'_>) {
         for (member, kernel) in group
             .members

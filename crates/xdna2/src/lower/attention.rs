@@ -13,8 +13,8 @@ use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv, prompt_attent
 use millrace_graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::Machine;
 
-/// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
-/// 128 in smaller tiles.
+/// Widest heads whose values flash attention holds all at once. For wider ones it computes scores anew for every 64,
+/// beyond 128 in smaller tiles.
 const WIDEST_OF_FLASH: usize = 64;
 
 /// Least number of keys that a plan is made for.
@@ -286,7 +286,7 @@ impl Kernels<'_> {
         Some(kernel)
     }
 
-    /// On the cores of the token's projections, over the cache and the token itself.
+    /// Attention on the cores of the token's projections, over the cache and the token itself.
     fn resident_attention(
         &mut self,
         number: usize,

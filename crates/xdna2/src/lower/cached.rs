@@ -7,7 +7,7 @@ use crate::mapping::{self, Shape, flow_kv, flow_qkv};
 use millrace_graph::Attention;
 use millrace_xdna2_machine::Machine;
 
-/// The mapping for a token, or where that for many takes no such heads.
+/// The mapping for a token. It also serves many tokens if the mapping for those does not take such heads.
 const CACHED: &str = "cached-attention";
 
 /// A kernel that attends over a cache, and the keys that it reads.
@@ -63,7 +63,7 @@ pub(super) fn fitted(
     })
 }
 
-/// The kernel of many tokens, where it takes such heads and that number.
+/// The kernel of many tokens, if it takes such heads and that number.
 fn for_a_prompt(
     a: &Attention,
     n_tokens: u64,

@@ -73,7 +73,7 @@ impl fmt::Display for DeltaTimes {
 }
 
 impl Kernels<'_> {
-    /// The op's kernel, if the array takes it and is faster, or is to take it anyway.
+    /// The op's kernel, if the array takes it and is faster, or has to take it anyway.
     pub(super) fn delta_net(
         &mut self,
         number: usize,

@@ -37,7 +37,7 @@ pub enum Feature {
     SingleRowHead,
     /// Attention of layers with a window on the array, in a prompt's first pass.
     Windows,
-    /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
+    /// In decode with packed weights, all launches of a program are one configuration of the array, which stays loaded.
     Resident,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
     /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Int4`] and [`Mode::FastFlowLm`] alone.
@@ -45,8 +45,8 @@ pub enum Feature {
     /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as in the
     /// Gemma 3 paper. Otherwise the product's own cores expand them. In [`Mode::FastFlowLm`] alone.
     ExpandedWeights,
-    /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
-    /// are the same. [`Feature::ExpandedWeights`] goes before it.
+    /// With packed weights, each projection uses the one of these two ways that the timing model finds faster. Numbers
+    /// are the same. [`Feature::ExpandedWeights`] takes precedence.
     FasterExpansion,
     /// A token's attention as in the Gemma 3 paper (§3.2.2), on the array even if that is slower. It has a pair of
     /// cores for each key-value head, one with the keys and one with the values. A layer with a window has a ring of
@@ -55,12 +55,12 @@ pub enum Feature {
     /// A prompt's attention as in the Gemma 3 paper (§3.1.3): chunks of queries side by side, each with separate keys.
     /// In [`Mode::FastFlowLm`] alone.
     FlowQkv,
-    /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): all
-    /// blocks of the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs
-    /// to [`Mode::Int4`] alone.
+    /// A token's attention on the cores of its projections, which stay loaded ([`Feature::Resident`]): all blocks of
+    /// the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs to
+    /// [`Mode::Int4`] alone.
     ResidentAttention,
-    /// A token's gated delta nets on the array whether or not that is faster; without it where the timing model finds it faster
-    /// than the host. In [`Mode::FastFlowLm`] alone.
+    /// A token's gated delta nets on the array even if that is slower. Without the feature they are there if the timing
+    /// model finds it faster than the host. In [`Mode::FastFlowLm`] alone.
     DeltaNets,
 }
 
@@ -223,7 +223,7 @@ impl Features {
         }
     }
 
-    /// With one more.
+    /// These features and one more.
     #[must_use]
     pub fn with(self, feature: Feature) -> Features {
         Features {
@@ -232,7 +232,7 @@ impl Features {
         }
     }
 
-    /// With one less.
+    /// These features without one.
     #[must_use]
     pub fn without(self, feature: Feature) -> Features {
         Features {
@@ -246,13 +246,12 @@ impl Features {
         self.set & other.set == other.set
     }
 
-    /// Whether it is in.
+    /// Whether a feature is in the set.
     pub fn has(self, feature: Feature) -> bool {
         self.set & (1 << feature as u8) != 0
     }
 
-    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) said
-    /// otherwise.
+    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) set another way.
     pub fn numerics(self) -> Numerics {
         self.numerics
     }

@@ -43,7 +43,7 @@ impl Kernels<'_> {
         })
     }
 
-    /// A launch for all parts where tilings are to be fast and a mapping takes it, else one for each.
+    /// One launch for all parts if tilings are to be fast and a mapping takes it, else one for each.
     fn products(
         &mut self,
         node: &Node,

@@ -95,18 +95,18 @@ pub(super) struct Kernels<'a> {
     pub(super) experts: HashMap<usize, ExpertCall>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
-    /// The head's kernels where every row of a prompt goes through it.
+    /// The head's kernels if every row of a prompt goes through it.
     pub(super) full_head: Option<Vec<LoweredKernel>>,
     /// Keys that a token's attention on its projections' cores reads, where every layer's can be there.
     pub(super) resident_keys: Option<u64>,
-    /// Whether no cores were found for one of them.
+    /// Whether no cores were found for one of the layers.
     pub(super) resident_fails: bool,
-    /// Where they are there, why the last norm and the head are not, too.
+    /// If they are there, why the last norm and the head are not.
     pub(super) head_apart: Option<String>,
     built: HashMap<String, Result<Rc<KernelBuild>, String>>,
 }
 
-/// Tilings tried for a problem before it is given to the host.
+/// Tilings tried for a problem before it is left to the host.
 const MAX_TRIES: usize = 24;
 
 /// Rows of a head's partition come in multiples of 8 iterations of 8 columns with 8 rows each: the

@@ -148,7 +148,7 @@ fn label<'n>(
 fn value(value: ValueId, group: &NodeGroup, kernels: &Kernels<'_>) -> String {
     let graph = kernels.graph;
     let inside = group.producer(kernels, value);
-    // Hidden states come from the embedding or from a block: their names must not tell.
+    // Hidden states come from the embedding or from a block: their names must not show which.
     if inside.is_none() && graph.hidden.contains(&value) {
         let mut members = group.members.iter().map(|&(n, _)| &graph.nodes[n]);
         let first = members.find(|n| n.inputs.contains(&value));

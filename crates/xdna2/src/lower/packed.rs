@@ -9,7 +9,7 @@ use crate::predict::Timer;
 use millrace_graph::{Node, WeightId};
 use millrace_plan::WeightArrangement;
 
-/// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.
+/// Unit of a packed head's rows: a pair of row blocks for each column of the array.
 const HEAD_ROWS: usize = 512;
 
 /// Row blocks side by side of a layout that this target names so; `None` where it names none.
@@ -28,7 +28,7 @@ fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
 enum Expand {
     /// Within the product.
     Within,
-    /// In DDR, where that can be.
+    /// In DDR, if possible.
     Before,
     /// Whichever is faster.
     Faster,
@@ -44,7 +44,7 @@ impl Expand {
     }
 }
 
-/// The mappings for that many rows of the input, the wanted one first, and the problem as they name it.
+/// The mappings for that many rows of the input, the wanted one first, and the problem's shape for them.
 fn problem(n_rows: u64, k: u64, parts: &[u64], expand: Expand) -> (&'static [&'static str], Shape) {
     let of_rows = || shape(&[("m", n_rows), ("k", k)], GEMM_PARTS, parts);
     match (n_rows, expand) {

@@ -43,7 +43,7 @@ pub(super) fn columns(
     Err(problem)
 }
 
-/// Whether it does on so many.
+/// Whether the group fits on so many columns.
 fn fits(
     group: &NodeGroup,
     kernels: &Kernels<'_>,
@@ -61,8 +61,7 @@ fn fits(
     verify(&placed, machine).map(|_| ()).map_err(refused)
 }
 
-/// The group with kernels that can share a configuration, projections on so many columns; `None` where one
-/// cannot.
+/// The group with kernels that can share a configuration, projections on so many columns; `None` if a kernel cannot.
 pub(super) fn rebuilt(group: &NodeGroup, kernels: &Kernels<'_>, cols: u64) -> Option<NodeGroup> {
     let cores = Cores::of(group, cols, kernels.machine)?;
     let one = |kernel: &LoweredKernel| -> Option<LoweredKernel> {
@@ -228,7 +227,7 @@ fn stand_like(launch: &mut Launch, moved: &Launch) {
 }
 
 impl Free {
-    /// The shim channels of a launch that stays where it is.
+    /// Takes the shim channels of a launch that stays in place.
     fn take(&mut self, launch: &Launch) -> Result<(), FlatError> {
         for channel in &Flat::new(launch)?.channels {
             if let Port::Shim { col } = channel.from {

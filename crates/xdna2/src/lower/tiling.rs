@@ -4,8 +4,8 @@ use super::{Feature, Features, Phase};
 use crate::mapping::{self, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// In order of preference, the published stack's or fast ones, as the features say; the first that fits the shape
-/// and the machine is taken, and where none does, the mapping's default.
+/// Tilings in order of preference, the published stack's or fast ones, by the features. The first that fits the shape
+/// and the machine is used; if none does, the mapping's default.
 pub(super) fn preferred(
     features: Features,
     phase: Phase,

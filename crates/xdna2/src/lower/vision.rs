@@ -126,7 +126,7 @@ fn attention_program(
         ("window", 0),
     ]);
     let attention = prompt_attention::without_mask(&attention);
-    // Where none fits, the last one says why.
+    // If none fits, the last one's reason is given.
     let prompts = features.prompts();
     let machine = kernels.machine;
     let fits = prompts.iter().find(|p| (p.fits)(&attention, machine));

@@ -160,7 +160,7 @@ impl AttentionDims {
         let values_tile = [dv / 8, tile / 8, 8, 8];
         let own_col = || i(0, 1) + int(self.col0(head));
         let name = |part: &str| format!("{part}{head}");
-        // The last row gives its result to the memory tile below it.
+        // The last row sends its result to the memory tile below it.
         let last = core(at(own_col()), at(constant(0)));
         let result = stream(
             &name("y"),
@@ -181,7 +181,7 @@ impl AttentionDims {
         [deep(result, 1), out]
     }
 
-    /// From the row above to each row but the top one.
+    /// The cascade from the row above to each row except the top one.
     fn cascade(&self, name: &str, col: Affine) -> Channel {
         let from = core(at(col.clone()), at(i(1, 1) + 1));
         let to = core(at(col), at(i(1, 1)));

@@ -67,7 +67,7 @@ pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
     position.to_le_bytes()
 }
 
-/// The output slot where one core after the other takes tiles of so many keys, however many queries it has. The cache may be a ring.
+/// The output slot if one core takes tiles of so many keys one after the other, for any number of queries. The cache may be a ring.
 pub(super) fn reference_in_one_part(
     shape: &Shape,
     tile_kv: u64,
@@ -323,7 +323,7 @@ impl Mapping for CachedAttention {
         })
     }
 
-    /// With a position from the seed.
+    /// Inputs with a position from the seed.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = CachedAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         random_inputs(shape, seed, |random| {

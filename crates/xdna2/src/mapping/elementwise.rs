@@ -309,7 +309,7 @@ impl Mapping for Elementwise {
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
-        // Most cores first, then wide herds: a column brings its own shim.
+        // Most cores first, then wide herds: each column adds a shim.
         let mut best = Self::tiling(2, 1, 1);
         let mut most = 0;
         for rows in 1..=u64::from(machine.rows) {

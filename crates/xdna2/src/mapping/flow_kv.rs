@@ -230,7 +230,7 @@ impl Mapping for FlowKv {
         })
     }
 
-    /// With a position from the seed that sees more than half of the rows; where a window's are all there are, one that went round them.
+    /// Inputs with a position from the seed that sees more than half of the rows. In a ring, the position is beyond the first lap.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = FlowKvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let is_ring = p.of.window > 0 && p.of.n_keys == p.of.max_tokens;

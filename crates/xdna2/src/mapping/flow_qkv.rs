@@ -294,7 +294,7 @@ impl Mapping for FlowQkv {
         })
     }
 
-    /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
+    /// Inputs with a position from the seed. For one seed in two, a window's rows begin before the sequence.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = FlowQkvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (reach_unit(p.core.tile_kv), p.core.at_elements());

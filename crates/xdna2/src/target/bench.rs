@@ -27,7 +27,7 @@ pub(super) struct Xdna2Bench;
 /// Result of computing a kernel.
 #[derive(Serialize)]
 struct KernelResult {
-    /// Time on this computer, which says nothing about the NPU.
+    /// Time on this computer, which is unrelated to the NPU's.
     host_s: f64,
     /// The simulator that executed it.
     simulator: &'static str,
@@ -50,7 +50,7 @@ struct KernelResult {
 /// Result of a program without a reference.
 #[derive(Serialize)]
 struct Run {
-    /// Time on this computer, which says nothing about the NPU.
+    /// Time on this computer, which is unrelated to the NPU's.
     host_s: f64,
     /// The simulator that executed it.
     simulator: &'static str,
@@ -368,7 +368,7 @@ impl KernelCase {
         Ok(computed)
     }
 
-    /// Runs a program of somebody's own.
+    /// Runs a user's own program.
     fn run(&self, request: &KernelRequest, cpu: &Cpu) -> Result<Run, BenchError> {
         let KernelSubject::Program {
             inputs, outputs, ..

@@ -157,7 +157,7 @@ struct PackedRows<'a> {
 }
 
 impl PackedRows<'_> {
-    /// The checkpoint's row that is a row of the block; `None` beyond the matrix.
+    /// The checkpoint's row for a row of the block; `None` beyond the matrix.
     fn source(&self, row: usize) -> Option<usize> {
         let layout = WeightLayout::Own {
             id: WeightArrangement(0),

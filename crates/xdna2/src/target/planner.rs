@@ -95,7 +95,7 @@ impl Xdna2 {
         virtual_device(self.machine.clone(), self.profile.clone(), cpu)
     }
 
-    /// Keys that the plan of the token behind `first` others is made for, if the array attends.
+    /// Number of keys of the plan for the token after `first` others, if the array attends.
     fn keys_of_a_token(&self, first: u64) -> u64 {
         let n_keys = first.saturating_add(1);
         if self.features.has(Feature::ResidentAttention) {

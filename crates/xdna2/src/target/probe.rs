@@ -68,7 +68,7 @@ pub(super) fn hardware<N: AmdxdnaNode>(
     }]
 }
 
-/// Why no model runs on an NPU2 that is there.
+/// Why no model runs on an NPU2 of this computer.
 const NO_CORE_CODE: &str = "models need code for the cores, which no compiler here makes; \
      `millrace probe --device xdna2` tries the rest of the array";
 
@@ -128,7 +128,7 @@ fn with_profile(
     place: &str,
 ) -> ProbeReport {
     if let Some(constants) = steps.constants() {
-        // A file starts from a profile that everybody has.
+        // A file starts from a built-in profile.
         let base = Profile::builtin(&profile.name).or_else(|| Profile::builtin(Profile::DEFAULT));
         let base = base.unwrap_or_default();
         let probed = (machine.clone(), constants.applied(&base));
@@ -182,7 +182,7 @@ mod tests {
         close(probed.shim.port_gb_per_s, 7.5, 2.0);
         close(probed.ddr.read_gb_per_s, 38.0, 2.0);
         close(probed.ddr.total_gb_per_s, 46.0, 2.0);
-        // Programs of the probe, and kernels that it knows nothing of.
+        // Programs of the probe, and kernels that it does not measure.
         let stated = probed.errors.of(ErrorScope::Kernel);
         assert!(stated > 0.0 && stated < 3.0, "{stated}");
         let times = |model| on_board(model, None, "").taken().to_vec();
@@ -200,7 +200,7 @@ mod tests {
             let program = mapping.build(&shape, &tiling, &device.0).unwrap();
             let ns = |of: &Profile| timing::predict(&program, &device.0, of).unwrap().total_ns;
             close(ns(&probed.1), ns(&device.1), stated.max(1.0));
-            // The profile that it starts from says something else.
+            // The profile that it starts from predicts something else.
             assert!((ns(&model().1) / ns(&device.1) - 1.0).abs() > 0.1, "{name}");
         }
     }

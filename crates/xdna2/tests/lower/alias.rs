@@ -52,7 +52,7 @@ fn simulate(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String>
             }
         }
     }
-    // Those of one token, however many rows there are.
+    // The logits of one token, for any number of rows.
     run.has(graph.logits, HostRows::Last, "the caller")
 }
 

@@ -118,7 +118,7 @@ fn a_later_chunk_of_a_prompt_sees_the_cache() {
             "{reason}"
         );
     }
-    // A bucket holds its own tokens at least; a cache that is too small is the host's.
+    // A bucket holds at least its own tokens; a cache that is too small is left to the host.
     assert!(
         attention(&graph, &lower(512, 64, 8192))[0]
             .1

@@ -30,8 +30,7 @@ use std::path::Path;
 
 const MODES: [Mode; 2] = [Mode::MlirAir, Mode::Fast];
 
-/// A mode's options with a program for every half of a block and a launch for every projection, as
-/// the example has them.
+/// A mode's options with a program for every half of a block and a launch for every projection, as in the example.
 fn plain(mode: Mode, n_tokens: u64) -> LowerOptions {
     let features = Features::of(mode)
         .without(Feature::MergedBlocks)
@@ -333,7 +332,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
 fn every_geometry_lowers_to_programs_the_verifier_accepts() {
     let machine = Machine::npu2();
     for (i, geometry) in ModelGeometry::all().enumerate() {
-        // One of the two forms in turn, unless both are asked for.
+        // One of the two forms in turn, unless both are requested.
         for source in sample::part([Source::Gguf, Source::HuggingFace], 2, i) {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [

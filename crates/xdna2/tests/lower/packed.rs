@@ -305,7 +305,7 @@ fn a_tokens_kernels_stand_side_by_side() {
             let products = (0..launches.len()).filter(|&at| launches[at].herds[0].cols > 1);
             let kinds: BTreeSet<usize> = products.map(|at| same[at]).collect();
             assert!(kinds.len() <= 1, "{name}: {kinds:?}");
-            // They are where no other kernel is, which the verifier holds.
+            // They are where no other kernel is, as the verifier checks.
             let mut moved = program_of(planned).unwrap().clone();
             if let Some(launch) = moved.launches.iter_mut().find(|l| l.herds[0].cols == 1) {
                 (launch.herds[0].col, launch.herds[0].row) = (0, 0);

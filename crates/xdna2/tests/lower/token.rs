@@ -1,4 +1,4 @@
-//! A token whose attention is on the cores of its projections: few programs, and when it is not.
+//! A token whose attention is on the cores of its projections: few programs, and the cases where it is not.
 
 use crate::lower::{graph, llama_1b};
 use millrace_graph::{Graph, Op, RmsNorm};
@@ -27,7 +27,7 @@ fn attends_on_host(plan: &Plan) -> usize {
     plan.steps.iter().filter(attends).count()
 }
 
-/// Where the head is, and why.
+/// Place of the head, and the reason.
 fn head<'p>(graph: &Graph, plan: &'p Plan) -> (&'p Placement, &'p PlannedProgram) {
     let is_head = |p: &&Placement| graph.logits == Some(graph.nodes[p.node].output);
     let placement = plan.placement.iter().find(is_head).expect("a head");

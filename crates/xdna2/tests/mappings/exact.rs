@@ -10,7 +10,7 @@ fn gemm_on_every_output_path() {
     for name in GEMMS {
         check(name, "128x96x128", "tile_k_l2=32");
         check(name, "64x64x192", "");
-        // The least there is, one core.
+        // The smallest case, one core.
         check(name, "8x8x8", "");
         // Odd numbers of tiles in every dimension, odd herds.
         check(

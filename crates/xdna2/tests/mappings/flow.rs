@@ -79,14 +79,14 @@ fn every_grouping() {
     }
 }
 
-/// Rows that so many tokens reach: in whole pairs of tiles.
+/// Number of rows that so many tokens reach: in whole pairs of tiles.
 fn reached(new: u64, heads: &str, window: u64) -> u64 {
     let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
     let unit = 2 * tiling["tile_kv"];
     new + (window + unit - 2).next_multiple_of(unit)
 }
 
-/// Four chunks of Gemma3-4B on two columns each, two adjacent cores a head of keys, whose keys and values come on a DMA channel each.
+/// Four chunks of Gemma3-4B on two columns each, with two adjacent cores a head of keys. Keys and values come on a DMA channel each.
 #[test]
 fn it_lies_as_the_paper_says() {
     let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/4kv d256 own", "");
@@ -152,7 +152,7 @@ fn three_variants_are_one_configuration() {
             let differ = own.iter().zip(&other).filter(|(a, b)| a != b).count();
             assert_eq!(differ, 2 * n_bodies, "{heads}");
         }
-        // With other heads it is another one.
+        // Other heads have another one.
         let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/8kv d128 own", "");
         let other = build(mapping, &shape, &tiling, &machine).launches.remove(0);
         assert_eq!(resident::representatives(&[all[0].clone(), other]), [0, 1]);
@@ -344,7 +344,7 @@ mod pairs {
                     "{position}: {found} {expected}"
                 );
             }
-            // A key that is seen moves it, one that is not does not: the row after the last seen one.
+            // A visible key changes it, an invisible one does not: the row after the last seen one.
             let mut changed = short.clone();
             changed[1][position % RING * ROW + 1] ^= 0x40;
             assert!(run(&text, &changed) != found, "{position}");

@@ -3,7 +3,7 @@
 use crate::mappings::{case, check, execute, find, refused};
 use millrace_xdna2::mapping::Rule;
 
-/// With equal tiling, B given as `[n, k]` changes no bit, at the edges of f32 neither.
+/// With equal tiling, B as `[n, k]` changes no bit, even at the edges of f32.
 #[test]
 fn gemm_of_the_transpose_gives_the_same_bits() {
     for (name, of_transpose) in [

@@ -96,7 +96,7 @@ fn every_grouping() {
     }
 }
 
-/// Rows that so many tokens range, and the keys of a tile.
+/// Number of rows that so many tokens reach, and the keys of a tile.
 fn reached(new: u64, heads: &str, window: u64) -> u64 {
     let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
     new + (window + tiling["tile_kv"] - 2).next_multiple_of(tiling["tile_kv"])
@@ -120,7 +120,7 @@ fn windows_are_those_of_the_whole_cache() {
         for first in [0, 3, window as usize - 1, 200, MAX - new as usize] {
             slots[3] = bytes(&millrace_plan::position_slot(first as u32, 64));
             let expected = mapping.reference(&whole, &tiling, &slots).swap_remove(0).1;
-            // The rows that are reached, and nothing that others could take for numbers of theirs.
+            // Only the rows that are reached, and zeros outside the cache.
             let start = range.start(first);
             let rows = |cache: &[u8]| -> Vec<u8> {
                 let row = |head: usize, row: i64| match usize::try_from(start + row) {
@@ -146,7 +146,8 @@ fn windows_are_those_of_the_whole_cache() {
     }
 }
 
-/// The number of keys read, that of queries at once, who has them, and where a pass begins change no bit.
+/// The number of keys read, the number of queries at once, the core that has them, and the beginning of a pass change
+/// no bit.
 #[test]
 fn bits_do_not_depend_on_lengths() {
     const ROW: usize = 2 * 4 * 64;
@@ -283,7 +284,7 @@ fn without_a_mask_all_tokens_see_what_the_last_does() {
     let seen = run(&full, &full_tiling, &slots);
     assert!(seen[127 * ROW..] == masked[127 * ROW..]);
     assert!(seen[..ROW] != masked[..ROW]);
-    // A key that comes after it moves the first token's result.
+    // A later key changes the first token's result.
     slots[1][100 * 2 * 2 * 64] ^= 0x80;
     assert!(run(&full, &full_tiling, &slots)[..ROW] != seen[..ROW]);
 }
@@ -404,7 +405,7 @@ fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
     }
 }
 
-/// Nor does the mapping for a token do any number of them faster.
+/// Nor does the mapping for a token process any number of them faster.
 #[test]
 fn many_tokens_are_no_slower_than_by_the_mapping_for_one() {
     let machine = Machine::npu2();

@@ -219,7 +219,7 @@ fn absurd_tilings_are_refused() {
             for value in [0, u64::MAX / 3, u64::MAX] {
                 let wrong = tiling.clone().with(name, value);
                 let built = mapping.build(&shape, &wrong, &machine);
-                // One flag takes any number but 1 as "no"; others are 0 or 1.
+                // One flag treats any number except 1 as "no"; others are 0 or 1.
                 let flag = [
                     "n_over_cols",
                     "n_over_rows",

@@ -64,7 +64,7 @@ fn any_position() {
     let windowed = |n: u32| run_at(&format!("{shape} window {n}"), (500, 0));
     assert!(windowed(501) == run_at(shape, (500, 0)));
     assert!(windowed(500) != run_at(shape, (500, 0)));
-    // Far behind the first lap of a ring.
+    // Far beyond the first lap of a ring.
     let ring = |n: u32| format!("1x640 8q/2kv d64 of 640 window {n}");
     assert!(run_at(&ring(600), (7_000, 0)) != run_at(&ring(500), (7_000, 0)));
     assert!(run_at(&ring(600), (7_000, 6_900)) != run_at(&ring(600), (7_000, 0)));

@@ -333,8 +333,8 @@ fn a_billion_weights_fit_a_gigabyte() {
     assert!(bf16.total_bytes > 2 * memory.total_bytes, "{bf16:?}");
 }
 
-/// Programs of resident launches load their cores where another program ran before, and then no more: a token that is
-/// one program follows itself.
+/// Programs of resident launches load their cores only after another program ran: a token that is one program follows
+/// itself.
 #[test]
 fn a_token_loads_cores_where_programs_change() {
     let graph = graph("gemma-tiny");

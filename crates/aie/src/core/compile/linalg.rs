@@ -12,9 +12,9 @@ use crate::syntax::{AffineExpression, Attribute, MemRefType, Op, SyntaxError, Ty
 enum ElementStep<'o> {
     /// Ops of its body.
     Body(&'o Op),
-    /// The input as it is.
+    /// The input unchanged.
     Copy,
-    /// Two inputs, by whole numbers or such with a point.
+    /// An op on two inputs, by its names for integers and for floats.
     Two(&'static str, &'static str),
     /// The product of two inputs, added to the present value.
     MultiplyAdd,
@@ -217,7 +217,7 @@ fn maps(op: &Op) -> Result<Vec<ElementMap>, SyntaxError> {
     maps.ok_or_else(|| op.error("`indexing_maps` has what is no map"))
 }
 
-/// How far each loop goes: as far as the dimension that it alone counts.
+/// Size of each loop: that of the dimension that it alone indexes.
 fn sizes(op: &Op, maps: &[ElementMap]) -> Result<Vec<u64>, SyntaxError> {
     let n = match op.get("iterator_types") {
         Some(Attribute::Array(all)) => all.len(),

@@ -17,7 +17,7 @@ pub(crate) enum CascadeWait {
 }
 
 impl CascadeWait {
-    /// In words.
+    /// Description.
     pub(crate) fn name(self) -> &'static str {
         match self {
             CascadeWait::Room => "waits for room in the cascade",

@@ -7,7 +7,7 @@ use crate::syntax::{Location, Op, SyntaxError, Type};
 /// A word of the host's scratchpad.
 #[derive(Clone, Debug)]
 pub(crate) struct ScratchpadWord {
-    /// The name by which the host gives it.
+    /// The name that the host uses for it.
     pub(crate) name: String,
     /// Its content; `None` if no one gave it.
     pub(crate) bits: Option<u32>,
@@ -42,7 +42,7 @@ impl Design {
     }
 }
 
-/// The words that a host gives, of parameters that a text declares and of others by their numbers.
+/// Words from the host's numbers: of parameters that a text declares, and of others by their index.
 pub(in crate::design) fn words(
     outside: &[&Op],
     options: &ReadOptions,

@@ -1,4 +1,4 @@
-//! Where streams go by the routes of a text.
+//! Destinations of streams by the routes of a text.
 
 use super::{Switch, Switches};
 use crate::design::{Design, Flow};
@@ -8,7 +8,7 @@ use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::tile::Direction;
 use std::collections::BTreeSet;
 
-/// Tiles that a way may pass before it is called a ring.
+/// Tiles that a way may pass before it counts as a ring.
 const MOST_HOPS: usize = 256;
 
 /// Flows that the design has must end where the routes lead; a design without flows has those of the routes.
@@ -49,7 +49,7 @@ pub(super) fn compare(design: &mut Design, switches: &Switches) -> Result<(), Sy
     unasked(design, switches)
 }
 
-/// Refuses routes from a DMA channel that no flow asks for: the text says two things.
+/// Refuses routes from a DMA channel that no flow names: the text contradicts itself.
 fn unasked(design: &Design, switches: &Switches) -> Result<(), SyntaxError> {
     for route in switches.flows() {
         let is_asked = design.flows.iter().any(|flow| {

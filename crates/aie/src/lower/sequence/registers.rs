@@ -240,7 +240,7 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// Zeros in a tile's memory: so many words from a byte on.
+    /// Writes zeros to a tile's memory: so many words from a byte on.
     pub(super) fn clear(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let tile = self.design.tile(op, op.operand(0)?)?;
         let (byte, n_words): (u32, u32) = (op.number("address")?, op.number("n_words")?);
@@ -325,7 +325,7 @@ impl Sequence<'_> {
         Ok(plain)
     }
 
-    /// A descriptor field by field: numbers as the register has them.
+    /// A descriptor field by field, with numbers in the register's encoding.
     pub(super) fn write_descriptor(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let fields = WRITE_DESCRIPTOR.iter().map(|row| row.0);
         let known: Vec<&str> = fields

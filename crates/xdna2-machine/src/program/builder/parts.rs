@@ -46,13 +46,13 @@ impl ChannelBuilder {
         self
     }
 
-    /// Where blocks come from.
+    /// Sets the source of blocks.
     pub fn from(&mut self, place: Place) -> &mut Self {
         self.ends[0] = Some(place);
         self
     }
 
-    /// Where they go.
+    /// Sets the sink of blocks.
     pub fn to(&mut self, place: Place) -> &mut Self {
         self.ends[1] = Some(place);
         self

@@ -24,7 +24,7 @@ pub enum FlatDefect {
     /// Two of a kind have the same name.
     #[error("the name is used twice")]
     Twice,
-    /// A reference to something that does not exist: kind, number, how many there are.
+    /// A reference to something that does not exist: kind, index, number of that kind.
     #[error("{0} {1} does not exist: there are {2}")]
     NoSuch(&'static str, usize, usize),
     /// An index outside a bundle.

@@ -240,7 +240,7 @@ impl<'t> ProgramParser<'t> {
         self.list(("[", "]"), |p| p.number("a size"))
     }
 
-    /// Sizes that may be left out where there are none.
+    /// Sizes, which may be left out if there are none.
     pub(super) fn optional_sizes(&mut self) -> Result<Vec<u32>, ParseError> {
         match self.token {
             Token::Mark("[") => self.sizes(),

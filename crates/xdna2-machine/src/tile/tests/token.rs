@@ -131,7 +131,7 @@ impl TokenProblem {
                 let recent = self.window == 0 || key + self.window > self.position;
                 key < self.position && key >= self.oldest && recent
             };
-            // The last keys, one behind the other in a ring.
+            // The last keys, one after the other in a ring.
             let cached = |key: usize, of: usize| {
                 &self.cache[of][(kv_head * N_KEYS + key % N_KEYS) * D..][..D]
             };
@@ -175,7 +175,7 @@ fn problem(position: usize, oldest: usize, window: usize) -> TokenProblem {
     }
 }
 
-/// From a cache without a token, where cores have nothing to give, to a full one.
+/// From an empty cache, where cores have nothing to send, to a full one.
 #[test]
 fn the_parts_of_cores_are_attention() {
     for (position, oldest, window) in [

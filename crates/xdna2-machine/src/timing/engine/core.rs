@@ -14,13 +14,13 @@ enum Wait {
     /// Between grid points.
     #[default]
     Idle,
-    /// For nothing.
+    /// It does not wait.
     No,
-    /// For a full block of a channel.
+    /// It waits for a full block of a channel.
     In(usize),
-    /// For an empty block of a channel.
+    /// It waits for an empty block of a channel.
     Out(usize),
-    /// For a call's end.
+    /// It waits for a call's end.
     Call,
 }
 

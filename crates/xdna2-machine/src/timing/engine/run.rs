@@ -6,7 +6,7 @@ use crate::timing::TraceSpan;
 /// Counts of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(in crate::timing) struct SimulationCounts {
-    /// To the last token.
+    /// Time to the last token.
     pub(in crate::timing) ns: f64,
     pub(in crate::timing) cores: Vec<CoreTime>,
     /// Bytes and busy time by channel.

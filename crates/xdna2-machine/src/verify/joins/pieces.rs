@@ -1,4 +1,4 @@
-//! Where the fills and drains of a block meet.
+//! Pieces where the fills and drains of a block meet.
 
 use super::super::descriptor::{self, Dma};
 use super::super::flow::{end_blocks, shim_counts, transport_varies};
@@ -209,7 +209,7 @@ impl Owners {
         Owners(vec![None; usize::try_from(n).unwrap_or(0)])
     }
 
-    /// Gives the walk's elements to an end; says whose one of them was, and which.
+    /// Assigns the walk's elements to an end. If an element had an owner already, returns that owner and the element.
     fn mark(&mut self, walk: &PatternWalk, end: usize) -> Option<(usize, u64)> {
         let own = u16::try_from(end).ok();
         for (start, len) in walk.runs() {

@@ -13,8 +13,8 @@ use std::fmt;
 pub struct AttentionTimes {
     /// Keys read on the array.
     pub n_keys: u64,
-    /// On the array: the program with its dispatch, the host's part of a call, and writing the rows
-    /// that are new to the cache, or all that a window reaches.
+    /// On the array: the program with its dispatch, the host's part of a call, and writing the cache's new rows, or all
+    /// rows within a window's reach.
     pub array_ns: f64,
     /// On the host: every token reads the keys and values that it sees, at the rate that one thread
     /// was seen to copy (`host.write_gb_per_s`), and nothing else.

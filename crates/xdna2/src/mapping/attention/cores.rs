@@ -50,7 +50,7 @@ impl AttentionDims {
         }
     }
 
-    /// Where the stage has a tile of keys in this round of the deal.
+    /// Runs `then` if the stage has a tile of keys in this round of the deal.
     fn if_dealt(&self, then: Vec<Op>) -> Op {
         let n_tiles = self.n_keys / self.tile_kv;
         Op::If {
@@ -73,7 +73,7 @@ impl AttentionDims {
         repeat(self.heads * self.q_blocks(), body)
     }
 
-    /// Copies the column's tile out of a block that holds it.
+    /// Copies the column's tile out of a block that contains it.
     fn if_own(&self, to: Operand, of: u64) -> Op {
         let (tile, block_q) = (self.tile_q, self.tile_kv);
         let only_if = |value: Affine, condition: Condition, then: Op| Op::If {

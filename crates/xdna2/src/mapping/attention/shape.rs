@@ -31,7 +31,7 @@ pub(super) struct AttentionDims {
     pub(super) q_tiles: u64,
     /// Stages that tiles of keys are dealt to.
     dealt: u64,
-    /// Those of them that get any: a stage without keys adds nothing and has no cores.
+    /// Number of stages that get keys: a stage without keys adds nothing and has no cores.
     pub(super) stages: u64,
     /// Heads of an iteration with a stream of keys each.
     pub(super) unroll: u64,

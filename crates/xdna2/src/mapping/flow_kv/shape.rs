@@ -129,7 +129,7 @@ fn chunks(shape: &Shape) -> Vec<u64> {
     chunks
 }
 
-/// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` where none fits a core.
+/// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` if none fits a core.
 pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
     let fits = |&lc: &u64| {
         let tiled = FlowKvDims::new(shape, &least(lc));
@@ -151,7 +151,7 @@ fn least(tile_kv: u64) -> Tiling {
     NamedNumbers::new(&[("tile_kv", tile_kv), ("heads", 1), ("col_heads", 1)])
 }
 
-/// Legal tilings, best first: the chunk that all lengths have, then others; the most heads at once, two to a column.
+/// Legal tilings, best first: the chunk of all lengths, then others; the most heads at once, two to a column.
 fn plans(shape: &Shape, machine: &Machine) -> Vec<FlowKvDims> {
     let wanted = tile_kv(shape, machine);
     let mut plans = Vec::new();

@@ -47,7 +47,7 @@ pub(super) struct DqpDims {
     total: u64,
     /// Elements of the vector that a core takes at once.
     piece: u64,
-    /// Where the cores attend, too, in other launches.
+    /// Heads, if the cores attend, too, in other launches.
     heads: Option<Heads>,
     /// Whether a column has its groups of a product in one stretch.
     stretches: bool,
@@ -68,7 +68,7 @@ pub(crate) fn padded(k: u64) -> u64 {
     across(k) * COLS
 }
 
-/// The longest piece that is a whole part of vectors of all these lengths.
+/// The longest piece that divides vectors of all these lengths.
 pub(crate) fn piece(lengths: &[u64]) -> u64 {
     let common = lengths.iter().copied().fold(0, gcd);
     largest_divisor(common, PIECE_MAX, GROUP)
@@ -291,7 +291,7 @@ impl DqpDims {
         );
         let here = || vec![x(), y()];
         let blocks = repeat(self.across(), vec![get(W, here(), 0), project, free(0)]);
-        // Groups are dealt in turn: the column has one more as long as there are any.
+        // Groups are dealt in turn: the column has one more while there are any.
         let dealt = Affine::of(Var::Loop(0), int(self.cols)).plus(Var::X, 1);
         let tile = Op::If {
             value: dealt + -int(self.n_groups()),

@@ -63,8 +63,8 @@ impl Expand {
         self.rows.iter().map(|rows| rows / group).collect()
     }
 
-    /// Columns that are expanded at once: as many as divide k and a block. A shim's descriptor counts 1,023 words,
-    /// fewer than such runs of a whole block have, so it takes slices by its iteration, which counts to 64.
+    /// Columns that are expanded at once: as many as divide k and a block. A shim's descriptor counts 1,023 words, and
+    /// such runs of a whole block are longer. So it takes slices by its iteration, which counts to 64.
     fn slice(&self) -> u64 {
         let slice = 1 << self.k.trailing_zeros().min(COLS.trailing_zeros());
         match slice {
@@ -170,7 +170,7 @@ impl Expand {
             blocks.push(repeat(1, self.one_block(rest / slice)));
         }
         let n_groups: u64 = self.groups().iter().sum();
-        // Groups are dealt in turn: the column has one more as long as there are any.
+        // Groups are dealt in turn: the column has one more while there are any.
         let dealt = Affine::of(Var::Loop(0), int(self.cols)).plus(Var::X, 1);
         let group = Op::If {
             value: dealt + -int(n_groups),

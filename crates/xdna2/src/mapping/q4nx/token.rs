@@ -59,7 +59,7 @@ fn most_chunks(shape: &Shape) -> u64 {
 /// Shape and tiling as plain numbers.
 struct TokenAttentionDims {
     heads: Heads,
-    /// The cores, as a projection has them.
+    /// The cores, as in a projection.
     cores: DqpDims,
     n_keys: u64,
     max_tokens: u64,
@@ -394,7 +394,7 @@ impl Mapping for TokenAttention {
         })
     }
 
-    /// With a position from the seed, in the later half of the keys that are read.
+    /// Inputs with a position from the seed, in the later half of the keys that are read.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let tiling = self.default_tiling(shape, &Machine::npu2());
         let p = TokenAttentionDims::new(shape, &tiling);

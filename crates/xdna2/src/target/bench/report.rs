@@ -274,7 +274,7 @@ impl BenchReport<'_> {
     }
 }
 
-/// Where a program was executed, where that is not the default.
+/// The simulator that executed a program, if that is not the default.
 fn executed(simulator: &ArraySimulator) -> &'static str {
     match simulator {
         ArraySimulator::Tiles => "",

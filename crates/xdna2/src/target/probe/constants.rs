@@ -17,7 +17,7 @@ pub(super) struct ProbeTime {
     pub(super) read_bytes: usize,
     /// Bytes that they write.
     pub(super) written_bytes: usize,
-    /// From the command to its end.
+    /// Time from the command to its end.
     pub(super) ns: f64,
 }
 
@@ -84,7 +84,7 @@ impl ProbeConstants {
         ]
     }
 
-    /// Keys of a profile, values, and how each is come by.
+    /// Keys of a profile, values, and the origin of each.
     fn constants(&self) -> [(&'static str, f64, &'static str); 5] {
         [
             (

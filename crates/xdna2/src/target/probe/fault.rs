@@ -14,7 +14,7 @@ pub(super) struct ProbeFault {
     at: FaultAt,
 }
 
-/// Where the fault is.
+/// Place of the fault.
 enum FaultAt {
     /// A stream is changed.
     Stream(fn(&mut TxnStream)),
@@ -23,14 +23,14 @@ enum FaultAt {
 }
 
 impl ProbeFault {
-    /// Changes a stream, if that is where the fault is.
+    /// Changes a stream, if the fault is there.
     pub(super) fn in_stream(&self, stream: &mut TxnStream) {
         if let FaultAt::Stream(change) = self.at {
             change(stream);
         }
     }
 
-    /// The kernel that has the fault, if that is where it is.
+    /// The kernel with the fault, if the fault is there.
     pub(super) fn of_kernel(&self) -> FakeFaults {
         let mut faults = FakeFaults::default();
         if let FaultAt::Kernel(change) = self.at {

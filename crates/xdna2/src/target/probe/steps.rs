@@ -17,7 +17,7 @@ const LARGE_BYTES: usize = 256 << 10;
 /// A report that grows.
 pub(super) struct ProbeSteps {
     report: ProbeReport,
-    /// Where times come from.
+    /// Provenance of the times.
     times: Provenance,
     /// Time of each program.
     taken: Vec<ProbeTime>,
@@ -39,7 +39,7 @@ impl ProbeSteps {
         }
     }
 
-    /// The constants that the programs' times give, if all of them ran.
+    /// The constants from the programs' times, if all of them ran.
     pub(super) fn constants(&self) -> Option<ProbeConstants> {
         ProbeConstants::new(&self.taken)
     }

@@ -59,7 +59,7 @@ pub(super) fn canonical(shape: &Shape, machine: &Machine) -> Option<TileNumerics
 }
 
 impl TileNumerics {
-    /// With tiles of so many queries, on so many columns, for so many heads.
+    /// The dimensions with tiles of so many queries, on so many columns, for so many heads.
     pub(super) fn tiled(
         self,
         shape: &Shape,
@@ -83,8 +83,8 @@ impl TileNumerics {
         AttentionDims::new(shape, &tiling)
     }
 
-    /// Legal plans with two heads before such with one, wide ones first; for head dimensions beyond
-    /// 128 with one head first.
+    /// Legal plans with two heads before those with one, wide ones first; for head dimensions beyond 128, those with
+    /// one head first.
     pub(super) fn plans(self, shape: &Shape, machine: &Machine) -> Vec<AttentionDims> {
         let cols = u64::from(machine.cols);
         let unrolls = match shape["head_dim"] {

@@ -5,8 +5,7 @@ use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// Descriptors of a memory tile for sending a held block of A: of the 24 that a channel reaches, others
-/// need four.
+/// Descriptors of a memory tile for sending a held block of A: a channel reaches 24, of which others need four.
 const HELD_DESCRIPTORS: u64 = 20;
 
 impl Q4nxGemmDims {

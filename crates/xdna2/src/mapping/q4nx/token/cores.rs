@@ -30,7 +30,7 @@ pub(in crate::mapping::q4nx) struct Heads {
 /// Constants of a launch that attends; zeros in a projection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::mapping::q4nx) struct Attend {
-    /// Blocks of keys of a core, and of values; the first of them.
+    /// Number of a core's blocks of keys, and of values; the first of them.
     pub(super) rounds: u64,
     pub(super) first: u64,
     pub(super) window: u64,

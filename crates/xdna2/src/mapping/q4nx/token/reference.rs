@@ -11,7 +11,7 @@ struct HeadState {
     o: Vec<f32>,
 }
 
-/// Where maxima begin.
+/// Initial value of maxima.
 const LOWEST: f32 = f32::from_bits(0xff7f_0000);
 
 fn exp2(x: f32) -> f32 {
