@@ -1,8 +1,8 @@
 //! The device `Millrace`: the CPU's kernels on the host's own memory.
 //!
-//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared or remembered between calls,
-//! and nothing goes stale when the host reuses an address for other weights. The host is asked to put them into memory of huge
-//! pages, in place of the mapped file: single tokens are read faster from there.
+//! Kernels read blocks as files have them, so weights stay where the host put them. Nothing is prepared or remembered
+//! between calls, and nothing goes stale when the host reuses an address for other weights. The host is asked to put
+//! them into memory of huge pages, in place of the mapped file: single tokens are read faster from there.
 
 use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
 use crate::gate::Gate;

@@ -1,6 +1,6 @@
 //! Tile kernels: the computations of a core in one call, with shapes, cost and numerics.
 //!
-//! [`TABLE`] has a row for each kernel *object*. A name with a dot is a variant of object code: it computes the same as
+//! [`TABLE`] has a row for each kernel *object*. A name with a dot is a variant of object code. It computes the same as
 //! the others of its stem (or says how it differs), and a profile has separate cycles for it. Operands are inputs, then
 //! outputs; an operand that is read and written is an output.
 //!

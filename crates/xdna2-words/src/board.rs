@@ -1,7 +1,7 @@
 //! A register-level NPU2 that executes a transaction stream.
 //!
 //! Registers, descriptors and switches behave as the words say. A stream's words go through the switches as configured,
-//! a few at a time, and wait where there is no room. The state of the array before a stream is void: a register that is
+//! a few at a time, and wait where there is no room. The state of the array before a stream is void. A register that is
 //! used and was not set by the stream is a fault, and memory is full of noise. Behaviour that no source documents is
 //! refused ([`BoardError`] says so), not guessed.
 //!

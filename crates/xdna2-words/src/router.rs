@@ -1,8 +1,8 @@
 //! Ways of streams, port by port.
 //!
-//! Negotiated congestion as in PathFinder (McMurchie and Ebeling, 1995), over master ports: each drives one
-//! source to the nearest sink first; contested ports become dearer from round to round. Packets share wires with one
-//! another, never with a circuit.
+//! Negotiated congestion as in PathFinder (McMurchie and Ebeling, 1995), over master ports: each drives one wire. A
+//! stream grows a tree from its source to the nearest sink first. Contested ports become dearer from round to round.
+//! Packets share wires with one another, never with a circuit.
 
 use crate::port::{self, Bundle, SwitchPort};
 use crate::tile::Tile;

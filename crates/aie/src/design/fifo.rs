@@ -1,8 +1,8 @@
 //! Object FIFOs, replaced by buffers, locks, descriptors and flows.
 //!
-//! Depths, lock pairs and places of buffers are those of mlir-aie's `aie-objectFifo-stateful-transform`:
-//! two neighbouring cores share one pool; otherwise each side has its own, and DMA moves objects between
-//! them. A core's own pool holds one object more than it acquires at once.
+//! Depths, lock pairs and places of buffers are those of mlir-aie's `aie-objectFifo-stateful-transform`. Two
+//! neighbouring cores share one pool. Otherwise each side has its own, and DMA moves objects between them. A core's own
+//! pool holds one object more than it acquires at once.
 
 mod op;
 

@@ -1,7 +1,7 @@
 //! Streams to control ports that a sequence uses and the text lacks.
 //!
-//! mlir-aie adds them on request (`--generate-ctrl-pkt-overlay`): packets of a column's shim go to the control
-//! ports of the column's tiles, each by the tile's id; those of rows 0 to 2 come from channel 0, the others from channel 1.
+//! mlir-aie adds them on request (`--generate-ctrl-pkt-overlay`). Packets of a column's shim go to the control ports of
+//! the column's tiles, each by the tile's id. Those of rows 0 to 2 come from channel 0, the others from channel 1.
 
 use super::descriptor::packet_of;
 use super::{Design, Flow};

@@ -47,10 +47,10 @@ pub enum Extra {
 }
 
 /// The models. Dimensions are those of the [synthetic models](synth::ModelGeometry) of the same name. For models that
-/// cannot be made up they come from the `config.json` that each publisher put with its weights.
-/// `head_rows` of Llama-3.2, Llama-3.1-8B, Gemma3-4B, Qwen3-8B and Qwen2.5-7B follow from the packed
-/// sizes in mlir-air `llms/bench/decode_geometry.py` (checked in the tests where the rows are public);
-/// for the others it is the vocabulary.
+/// cannot be made up they come from the `config.json` that each publisher put with its weights. `head_rows` of
+/// Llama-3.2, Llama-3.1-8B, Gemma3-4B, Qwen3-8B and Qwen2.5-7B follow from the packed sizes in mlir-air
+/// `llms/bench/decode_geometry.py` (checked in the tests where the rows are public). For the others it is the
+/// vocabulary.
 pub fn models() -> &'static [Geometry] {
     static MODELS: LazyLock<Vec<Geometry>> = LazyLock::new(|| {
         let synthetic = SYNTHETIC.iter();

@@ -125,7 +125,7 @@ fn to_bf16(x: f32) -> u16 {
 }
 
 /// Expected content of the slot of a table. A cosine that is halfway between two numbers of bf16 may be rounded to
-/// either: where `found` is as near to the exact number as f32 can resolve, `found` is expected.
+/// either. Where `found` is as near to the exact number as f32 can resolve, `found` is expected.
 pub(super) fn table(rope: &Rope, rows: TableRows, first: usize, found: &[f64]) -> Vec<f32> {
     /// Error of a cosine in f32 and of its product with the factor, beyond which no tie is seen.
     const SLACK: f64 = 1.0 / (1_u64 << 21) as f64;

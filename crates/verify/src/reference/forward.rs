@@ -35,8 +35,8 @@ pub enum PassArithmetic {
     /// f32 throughout, weights as in the checkpoint.
     F32,
     /// Everything that an array of bf16 has to round is rounded to nearest: weights, tables and every value of the
-    /// graph; within attention the scores and probabilities; within a gated activation the function's value and the
-    /// products. Sums are f32.
+    /// graph. Within attention these are also the scores and probabilities, and within a gated activation the
+    /// function's value and the products. Sums are f32.
     Bf16,
 }
 

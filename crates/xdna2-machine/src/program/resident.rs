@@ -1,4 +1,4 @@
-//! Launches whose configurations are on the array side by side: it is configured once for all of them, and only shim
+//! Launches whose configurations are on the array side by side. It is configured once for all of them, and only shim
 //! tasks and a few constants differ from one to the next.
 //!
 //! A launch that is `resident` shares the configuration of the one before it: they form a *group*, up to the first

@@ -224,7 +224,7 @@ impl Nest {
     }
 }
 
-/// Moves to the next index vector; `false` after the last, when all begins anew.
+/// Moves to the next index vector; `false` after the last, when it starts again from the first.
 fn step(counters: &mut [i64], dims: &[(i64, i64)], at: &mut i64) -> bool {
     for (counter, &(size, stride)) in counters.iter_mut().zip(dims).rev() {
         *counter += 1;

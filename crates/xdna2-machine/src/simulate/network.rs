@@ -209,7 +209,7 @@ impl<'p> ActorNetwork<'p> {
         }
     }
 
-    /// Everyone who has not ended, in the middle of a run.
+    /// All parties that have not ended, in the middle of a run.
     pub(super) fn running(&mut self, ctx: &LaunchContext<'_>) -> Vec<Waiting> {
         let parties = self.actors().into_iter().flat_map(|a| a.waiting(ctx));
         parties
@@ -289,8 +289,8 @@ impl<'p> ActorNetwork<'p> {
     }
 }
 
-/// By actor: the least of its cluster. A channel with one sink joins its ends unless that would
-/// put two cores together, which are to run on two threads.
+/// By actor: the smallest number of its cluster. A channel with one sink joins its ends, unless that would put two
+/// cores together, which have to run on two threads.
 fn join(actors: &[Actor<'_>], wires: &[ChannelWire]) -> Vec<usize> {
     let mut root: Vec<usize> = (0..actors.len()).collect();
     let mut has_core: Vec<bool> = (actors.iter())

@@ -11,7 +11,7 @@
 //! | state | of each slice maxima, then denominators, f32 | `[tq/8][2][8]` |
 //! | Y | numerators `[tq, d]` f32 | `[tq/8][d/8][8 query][8 d]` |
 //!
-//! Row s of a cache of R rows is the latest key up to the token's own whose position is s modulo R; keys that do not
+//! Row s of a cache of R rows is the latest key up to the token's own whose position is s modulo R. Keys that do not
 //! exist, and those out of the window, are not seen. Rounding points and the order of sums are those of attention by
 //! one core, for which a chunk is a tile.
 

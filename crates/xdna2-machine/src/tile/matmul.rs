@@ -1,7 +1,7 @@
 //! Matrix products on blocked tiles, and matrix times vector.
 //!
-//! The order of additions and the treatment of subnormal numbers are those of [`millrace_kernels::tile::matmul_bf16`]:
-//! every element of C is a chain of fused multiply-adds over `k`, begun with the old C. Products emulated by block
+//! The order of additions and the treatment of subnormal numbers are those of [`millrace_kernels::tile::matmul_bf16`].
+//! Every element of C is a chain of fused multiply-adds over `k`, begun with the old C. Products emulated by block
 //! floating point are in [`bfp16`](super::bfp16).
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, round, truncate, widen};

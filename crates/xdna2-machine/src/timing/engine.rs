@@ -251,8 +251,8 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         let task_ns = self.net.profile.shim.task_ns;
         let mut at = self.now.max(next.issued_at) + task_ns;
         if self.net.flat.launch.order == GridOrder::Streamed {
-            // One channel after another: nothing brings them back into step, where the end of each
-            // point of a sequential launch does.
+            // One channel after another: nothing brings them back into step, unlike in a sequential launch, where the
+            // end of each point does.
             at = at.max(self.starting_until + task_ns);
             self.starting_until = at;
         }

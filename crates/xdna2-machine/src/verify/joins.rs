@@ -1,9 +1,10 @@
 //! Stages as a memory tile's descriptors and locks.
 //!
 //! A buffer descriptor acquires one lock before its first word and releases one after its last. So the part that a fill
-//! brings to a drain is one *piece*: a stretch of the fill's stream and of the drain's, a descriptor on either side for
-//! each copy of the block, and a pair of locks between them (full, empty), as mlir-aie links object FIFOs. A join is a
-//! piece a fill, a distribution a piece a drain, and fills and drains that cross have a piece where they meet.
+//! brings to a drain is one *piece*: a stretch of the fill's stream and of the drain's. It has a descriptor on either
+//! side for each copy of the block, and a pair of locks between them (full, empty), as mlir-aie links object FIFOs. A
+//! join is a piece a fill, a distribution a piece a drain, and fills and drains that cross have a piece where they
+//! meet.
 //!
 //! A drain that alternates between fills has no such pieces. MLIR-AIR counts then: there is one pair of locks for all
 //! fills, and the drain takes as many as there are fills. A fill that is a block ahead takes another's place. So this

@@ -1,7 +1,7 @@
 //! The shims' tasks, in an order that never waits for a later task.
 //!
 //! Firmware pushes one task after the other, and waits when a channel has four. To let every wait end, tasks are
-//! ordered by the share of their channel's work of a grid point that comes before them: by then, everything that a task
+//! ordered by the share of their channel's work of a grid point that comes before them. By then, everything that a task
 //! waits for has begun. Each channel has four descriptors. One is rewritten when the token of its previous task was
 //! awaited.
 

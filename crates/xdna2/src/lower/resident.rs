@@ -1,6 +1,6 @@
-//! A group's program as one configuration of the array, side by side: the cores of projections, which all of the
-//! group's projections share, and a separate core for every kind of norm, rotation, activation and sum. A token then
-//! loads no core (Gemma paper §3.2.3).
+//! A group's program as one configuration of the array. All of the group's projections share their cores. Next to them
+//! is a separate core for every kind of norm, rotation, activation and sum. A token then loads no core (Gemma paper
+//! §3.2.3).
 //!
 //! [`rebuilt`] builds the group's kernels anew so that they can be shared and placed side by side. [`place`] gives each
 //! its core and shim channels. The verifier decides whether all of it fits.

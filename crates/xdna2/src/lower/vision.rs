@@ -7,8 +7,8 @@
 //! | `vision_patches`, `vision_projection` | a product |
 //!
 //! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::vision`]), in bf16 in every
-//! mode: vision encoders are published in it. d_ff is padded to [`FF_UNIT`], where the padding is `gelu(0)` = 0; rows
-//! are padded to [`ROW_UNIT`].
+//! mode, since vision encoders are published in it. d_ff is padded to [`FF_UNIT`], where the padding is `gelu(0)` = 0;
+//! rows are padded to [`ROW_UNIT`].
 
 use super::kernel::{DIM_MAX, KernelBuild, Kernels};
 use super::{Features, LowerOptions, PassKind, Phase, PlannedProgram};

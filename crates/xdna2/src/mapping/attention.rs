@@ -13,16 +13,16 @@
 //! of each head take all 16 shim channels.
 //!
 //! # Bits do not depend on length
-//! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`,
-//! where scores are rounded. The default tiling has the same ones at every length that is at most a
-//! tile or a whole number of tiles. The extra work of a longer tiling changes no bit: a tile of masked keys has the
-//! weight 2^−∞ = 0 and leaves maximum, sum and output as they are, and joining the state of a stage without keys, with
-//! a maximum below all others, adds zeros. Only the sign of a zero could differ; the last division gives +0.
+//! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`, where scores are
+//! rounded. The default tiling has the same ones at every length that is at most a tile or a whole number of tiles. The
+//! extra work of a longer tiling changes no bit. A tile of masked keys has the weight 2^−∞ = 0 and leaves maximum, sum
+//! and output as they are. Joining the state of a stage without keys, with a maximum below all others, adds zeros. Only
+//! the sign of a zero could differ; the last division gives +0.
 //!
 //! # Windows
-//! With a window (the local layers of Gemma 3) a query sees so many keys, its own the last: the kernel of scores
-//! masks the others, and with causal skipping tiles that lie before every query's window are not computed. It is
-//! the same configuration except for these constants. Keys stream past all the same.
+//! With a window (the local layers of Gemma 3) a query sees so many keys, its own the last. The kernel of scores masks
+//! the others. With causal skipping, tiles before every query's window are not computed. It is the same configuration
+//! except for these constants. Keys stream past all the same.
 //!
 //! # Even shares of a causal mask
 //! The columns of a row take their keys from one broadcast, so they go in step: columns with later queries keep those
@@ -30,7 +30,7 @@
 //! `q_tiles` neighbouring tiles of queries. Columns then differ by less than `q_tiles` tiles of keys instead of eight.
 //! With `streamed`, an iteration does not wait for the one before: its queries and keys come while the states of that
 //! one are joined. Both only say who computes a query and when, so they change no bit. With `top_first` the top row
-//! gets the first tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
+//! gets the first tile of keys of every deal, row 0 the last. A mask leaves the early tiles to more queries, and the
 //! rows further down have the states to join. That is another order of joining, so other bits, but again the same ones
 //! at every length: a stage without keys is now below those that have some.
 

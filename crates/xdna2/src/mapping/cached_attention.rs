@@ -1,7 +1,7 @@
 //! Attention of new tokens over a cache of keys and values, for one decode step or a later chunk of a prompt.
 //!
 //! K and V are the cache, head-major `[n_kv_heads, max_tokens, head_dim]`; its first `n_keys` rows are read. Where the
-//! new tokens begin is known when the program runs: the slot `at` holds the position of the first in base 256, lowest
+//! new tokens begin is known when the program runs. The slot `at` holds the position of the first in base 256, lowest
 //! digit first (bf16 holds no larger whole numbers exactly). A query sees the keys up to its own position, those of its
 //! chunk among them, which the host puts into the cache before the call; with a window, so many of the latest. Later
 //! rows of the cache have no weight, but must be numbers.
@@ -20,7 +20,7 @@
 //! keep small in decode.
 //!
 //! # Bits
-//! Tile `t` of keys goes to part `t mod (rows · spread)` for every `n_keys`, and a tile beyond a query adds zeros: the
+//! Tile `t` of keys goes to part `t mod (rows · spread)` for every `n_keys`, and a tile beyond a query adds zeros. The
 //! result does not depend on `n_keys` or on `n_queries`, only on `tile_kv`, `rows` and `spread`.
 
 mod cores;

@@ -1,7 +1,7 @@
 //! A prompt's attention as in the Gemma 3 paper, FlowQKV (§3.1.3 and §3.2 of *Mapping Gemma3 onto an Edge Dataflow
 //! Architecture*): chunks of queries side by side, each of which sweeps the keys separately.
 //!
-//! Slots, shapes and masks are those of [`prompt_attention`](super::prompt_attention), and so are the bits: a query
+//! Slots, shapes and masks are those of [`prompt_attention`](super::prompt_attention), and so are the bits. A query
 //! takes tiles of `tile_kv` keys in the order of the sequence, on any core.
 //!
 //! # On the array
@@ -23,9 +23,9 @@
 //! goes through equations 6 to 12 for every tile: scores, maximum, exponentials, correction, denominators, numerators; at the end
 //! the division.
 //!
-//! So a chunk's keys are read for its own few tokens, from DDR, and all chunks of a super-chunk read them at the same time:
-//! where [`prompt_attention`](super::prompt_attention) reads a key once for a hundred tokens, here it is once for `chunk_tokens` (16 of Gemma3-4B),
-//! and DDR bounds it. Mode fastflowlm predicts the paper's times from it.
+//! So a chunk's keys are read for its own few tokens, from DDR, and all chunks of a super-chunk read them at the same
+//! time. [`prompt_attention`](super::prompt_attention) reads a key once for a hundred tokens; here it is once for
+//! `chunk_tokens` (16 of Gemma3-4B), and DDR bounds it. Mode fastflowlm predicts the paper's times from it.
 //!
 //! # One configuration
 //! With a window and without, and without a mask (FlowQKV-SWA, FlowQKV-NCA), channels, stages and cores are the same

@@ -80,8 +80,8 @@ pub(super) const TILING: [&str; 11] = [
     "drain_chunks",
 ];
 
-/// Descriptors of a memory tile for sending held blocks of A: of the 24 that a channel reaches, others
-/// need four (half of two inputs in ping-pong and of four cores' tiles).
+/// Descriptors of a memory tile for sending held blocks of A. A channel reaches 24, of which others need four (half of
+/// two inputs in ping-pong and of four cores' tiles).
 const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.

@@ -51,7 +51,7 @@ pub(super) const I8: Operands = Operands {
     element: Element::I8,
     result: Element::I32,
     sums: Element::I32,
-    // B comes as checkpoints have it.
+    // B has the layout of checkpoints.
     matmul: "matmul_bt_i8_i32",
     matmul_bt: "matmul_bt_i8_i32",
     zero: "zero_i32",

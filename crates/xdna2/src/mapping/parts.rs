@@ -383,7 +383,7 @@ pub(super) fn divisors(n: u64) -> Vec<u64> {
     low
 }
 
-/// The largest divisor of `n` that is at most `limit` and a multiple of `of`; 0 where there is none.
+/// The largest divisor of `n` that is at most `limit` and a multiple of `of`; 0 if there is none.
 pub(super) fn largest_divisor(n: u64, limit: u64, of: u64) -> u64 {
     (1..=limit / of)
         .rev()

@@ -15,7 +15,7 @@
 //! leave by the memory tile of the core's column, `y_rows` rows at a time where L1 has no room for a whole tile's.
 //!
 //! # Windows
-//! With a window the rows read are not the cache from its beginning, but those that the pass reaches ([`before`]): its
+//! With a window the rows read are not the cache from its beginning, but those that the pass reaches ([`before`]). Its
 //! first token is `window − 1` to `window + tile_kv − 2` rows after the first, where the host put them. An iteration
 //! then reads the rows that its own tokens reach and no others, so that work grows with the window and not with the
 //! context.
@@ -301,7 +301,7 @@ impl Mapping for PromptAttention {
         })
     }
 
-    /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
+    /// Inputs with a position from the seed. For one seed in two, a window's rows begin before the sequence.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = PromptAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (p.core.tile_kv, p.core.at_elements());

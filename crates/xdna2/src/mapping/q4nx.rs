@@ -1,9 +1,9 @@
 //! Weights as Q4NX blocks: their layout in slots, and the mappings that read them.
 //!
-//! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A
-//! matrix `[n, k]` is stored as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads
-//! one stretch of memory: u is 2, or 1 where an odd number of row blocks comes to the matrix or to one
-//! that shares its launch. Columns beyond k are zeros of the blocks.
+//! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A matrix `[n, k]`
+//! is stored as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads one stretch of
+//! memory. Here u is 2, or 1 where an odd number of row blocks comes to the matrix or to one that shares its launch.
+//! Columns beyond k are zeros of the blocks.
 
 pub(crate) mod dqp;
 mod expand;
@@ -79,11 +79,11 @@ fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
     shares
 }
 
-/// The same number of groups for each column, those left over in one stretch with the column's others of the product:
-/// fewer tasks to write.
+/// The same number of groups for each column. Remaining groups are in one stretch with the column's others of the
+/// product: fewer tasks to write.
 fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
-    // The column that the next group left over goes to.
+    // The column of the next remaining group.
     let mut next = 0;
     for (part, &n) in groups.iter().enumerate() {
         let (left, mut first) = (n % n_cols, 0);
@@ -108,7 +108,7 @@ fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
 }
 
 impl Share {
-    /// Whether a column with so many groups is one more of it.
+    /// Whether a column with so many groups continues this share.
     fn goes_on(&self, col: u64, each: u64) -> bool {
         self.cols.0 + self.cols.1 == col && self.each == each
     }
@@ -214,7 +214,7 @@ impl<'a> Matrix<'a> {
 mod tests {
     use super::*;
 
-    /// Every group goes to one column, and a column has as many as its cores count on: of all groups dealt in turn.
+    /// Every group goes to one column, and a column has the number that its cores expect of all groups dealt in turn.
     #[test]
     fn columns_have_every_group_once() {
         for groups in [

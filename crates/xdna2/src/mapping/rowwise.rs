@@ -1,10 +1,10 @@
 //! Row-wise kernels on one row of cores: norms and rotary embedding, as in MLIR-AIR's Llama-3.2-1B example.
 //!
-//! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their
-//! parameters to all cores once; rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …)
-//! and streams a table row with every row. Three streams a core exhaust the shims at 8 cores. With
-//! `l2_copies` above 0 the memory tiles deal a norm's rows to the cores of their column and join the results, so that
-//! all 32 cores work. A rotation reads as much table as rows: DDR limits it on 8.
+//! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their parameters to all cores
+//! once. Rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …) and streams a table row with every row.
+//! Three streams a core exhaust the shims at 8 cores. With `l2_copies` above 0 the memory tiles deal a norm's rows to
+//! the cores of their column and join the results, so that all 32 cores work. A rotation reads as much table as rows:
+//! DDR limits it on 8.
 
 mod mapping;
 mod reference;

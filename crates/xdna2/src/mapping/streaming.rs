@@ -1,4 +1,4 @@
-//! Launches in which each core streams blocks through one kernel, DDR to L1 and back: straight from the
+//! Launches in which each core streams blocks through one kernel, DDR to L1 and back. Blocks come straight from the
 //! shims, or through the memory tiles, which deal a column's blocks to its cores and join the results.
 
 use super::parts::{

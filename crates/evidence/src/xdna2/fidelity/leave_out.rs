@@ -1,9 +1,9 @@
 //! Leave-out evaluation: constants fitted on some models and kernel families, errors on the others.
 //!
-//! The shipped profiles were fitted on the rows that they name, with all others in view. This module
-//! tests the worth of that: it fits the same constants anew, by a deterministic search, once on all
-//! rows and once on all but those of one kernel family or one model, and compares the errors on
-//! those rows. The closer the two, the less a prediction owes to having seen its row.
+//! The shipped profiles were fitted on the rows that they name, with all others in view. This module tests the worth of
+//! that. It fits the same constants anew, by a deterministic search: once on all rows, and once without those of one
+//! kernel family or one model. It then compares the errors on those rows. The closer the two, the less a prediction
+//! owes to having seen its row.
 //!
 //! Constants that only the rows left out depend on (a family's own kernel objects) cannot be fitted
 //! without them and keep the profile's values.

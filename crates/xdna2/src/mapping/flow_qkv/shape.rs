@@ -37,13 +37,13 @@ const TILING: [&str; 9] = [
     "l1_depth",
 ];
 
-/// Most key-value heads at once: four, as the paper has them.
+/// Most key-value heads at once: four, as in the paper.
 const MAX_HEADS: u64 = 4;
 
-/// Tiles of keys that come to L2 at once at least.
+/// Fewest tiles of keys that come to L2 at once.
 const LEAST_TILES: u64 = 2;
 
-/// Tiles of keys that come to L2 at once at most.
+/// Most tiles of keys that come to L2 at once.
 const MOST_TILES: u64 = 8;
 
 /// Unit of the rows that a pass reaches with a window, with such tiles of keys.
@@ -242,7 +242,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
             ..FlowQkvDims::untiled(shape)
         })
     };
-    // Where no core has room for a tile, one that the rules refuse.
+    // If no core has room for a tile, a tiling that the rules refuse.
     let tiled = best.or_else(least).unwrap_or(FlowQkvDims::untiled(shape));
     tiled.tiling()
 }

@@ -160,8 +160,8 @@ pub(super) fn check(p: &MegatileDims, checks: Checks, machine: &Machine) -> Resu
     checks.l2(p.l2_bytes(), machine)
 }
 
-/// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
-/// all columns have rows, and padding in steps of 8.
+/// The largest megatile that fits: 512 × 512 for a long M. For a short M, tiles so low that all columns have rows, and
+/// padding in steps of 8.
 fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
     let (m, k, all) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
     let n = all.iter().copied().fold(0, fused::gcd);
@@ -196,7 +196,7 @@ fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
     }
 }
 
-/// The tiling to use when none is asked for.
+/// The default tiling.
 pub(in crate::mapping) fn default(layout: Layout, shape: &Shape, machine: &Machine) -> Tiling {
     start(layout, shape, machine).tiling()
 }
@@ -292,7 +292,7 @@ pub(in crate::mapping) fn ranked(
     tilings
 }
 
-/// About the greatest of these times; more where another comes close, since neither is busy all the time then.
+/// About the greatest of these times; more if another comes close, since neither is busy all the time then.
 fn norm(times_ns: &[f64]) -> f64 {
     let eighth = times_ns.iter().map(|ns| ns.powi(8)).sum::<f64>();
     eighth.powf(0.125)

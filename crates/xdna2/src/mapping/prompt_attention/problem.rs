@@ -22,7 +22,7 @@ pub(in crate::mapping) struct Problem {
     pub(in crate::mapping) full: bool,
     /// Whether an image may be among the tokens: an iteration reads all keys of the pass, which are its own.
     pub(in crate::mapping) image: bool,
-    /// Where these are a pass's tokens but for its first.
+    /// Set if these are a pass's tokens except its first ones.
     pub(in crate::mapping) rest: Option<Rest>,
 }
 
@@ -52,8 +52,8 @@ impl Problem {
         }
     }
 
-    /// A first pass in launches, of iterations of so many tokens: those whose keys begin with the pass's, and with a
-    /// window the later ones, which read only the window's reach, in whole numbers of `unit`.
+    /// A first pass in launches, of iterations of so many tokens. The first has those whose keys begin with the pass's.
+    /// With a window, a second has the later ones, which read only the window's reach, in whole numbers of `unit`.
     pub(in crate::mapping) fn parts(&self, tokens: u64, unit: u64) -> Vec<Problem> {
         let before = match self.own && !self.image && self.window > 0 {
             true => before(self.window, unit),
@@ -110,7 +110,8 @@ impl Problem {
     /// to its own. A window's reach is in whole numbers of `reach`.
     pub(in crate::mapping) fn band(&self, tokens: u64, reach: u64, unit: u64) -> Affine {
         match (self.own, self.window) {
-            // Along the first dimension there is one iteration then: cores have one program with a mask and without, in the window and before.
+            // There is one iteration along the first dimension then: cores have one program with and without a mask, in
+            // the window and before.
             (true, _) if self.full => {
                 Affine::of(Var::Grid(0), int(tokens / unit)) + int(self.n_keys / unit)
             }
@@ -125,12 +126,12 @@ impl Problem {
         }
     }
 
-    /// Keys before an iteration's own tokens, where it reads no others.
+    /// Keys before an iteration's own tokens, if it reads no others.
     fn keys_before(&self) -> u64 {
         self.rest.map_or(0, |rest| rest.before)
     }
 
-    /// Rows by which the keys of an iteration of so many tokens begin behind those of the one before, over a cache.
+    /// Rows between the first keys of an iteration of so many tokens and of the one before, over a cache.
     fn advance(&self, tokens: u64) -> u64 {
         match (self.own, self.window) {
             (true, _) | (_, 0) => 0,
@@ -158,8 +159,8 @@ impl Problem {
         Affine::of(Var::Grid(0), int(tokens)) + int(self.keys_before())
     }
 
-    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, key-value heads; where all read as many keys of the pass's own, one,
-    /// key-value heads, and tiles of tokens.
+    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, then key-value heads. If all read the
+    /// same number of the pass's own keys: one, key-value heads, tiles of tokens.
     pub(in crate::mapping) fn grid(&self, tokens: u64, heads: u64) -> Vec<u64> {
         let (tiles, heads) = (self.n_queries / tokens, self.n_kv_heads / heads);
         match self.token_tile() {

@@ -164,7 +164,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         let untiled = PromptAttentionDims::untiled(shape);
         Some(PromptAttentionDims { core, ..untiled })
     };
-    // Where no core has room for a tile, one that the rules refuse.
+    // If no core has room for a tile, a tiling that the rules refuse.
     let tiled = best
         .or_else(least)
         .unwrap_or(PromptAttentionDims::untiled(shape));

@@ -1,14 +1,13 @@
 //! FusedDQP (Gemma paper §3.2.1): products of one vector with weights that stay Q4NX blocks on their way to
 //! the cores, the decode projection of quantised plans.
 //!
-//! A column's weights come from its shim in one stretch, block by block; with two cores in a column its
-//! memory tile deals them out, so that 16 cores on 8 columns take the whole rate of DDR. The vector goes from the
-//! first shim's other channel to all cores, which keep it with the sums of its groups. A core takes a
-//! block of 32 × 256 weights, dequantises and multiplies it in one call, and sends 32 results after the last block of a
-//! row; the memory tile joins those of a column. Row blocks go to the columns in turn, so that any number of them is
-//! shared evenly. With `total` and `piece` the same in several launches their cores have one program, except for its
-//! loop counts. Several products of one vector are one launch, as in
-//! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
+//! A column's weights come from its shim in one stretch, block by block. With two cores in a column its memory tile
+//! deals them out, so that 16 cores on 8 columns take the whole rate of DDR. The vector goes from the first shim's
+//! other channel to all cores, which keep it with the sums of its groups. A core takes a block of 32 × 256 weights,
+//! dequantises and multiplies it in one call, and sends 32 results after the last block of a row. The memory tile joins
+//! those of a column. Row blocks go to the columns in turn, so that any number of them is shared evenly. With `total`
+//! and `piece` the same in several launches their cores have one program, except for its loop counts. Several products
+//! of one vector are one launch, as in [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 mod mapping;
 

@@ -3,7 +3,7 @@
 //! [`fused-dqp`](super::dqp)'s cores take blocks of 5,120 bytes of weights from all shims. Keys and values of a cache
 //! are such blocks as well: `r = 2560 / head_dim` rows of one key-value head, as in DDR. The vector that comes before
 //! is the query, then the token's own key and value, then its position. So both are one program of the cores
-//! ([`Heads::ops`] after the projections' loop), of which each launch runs its half: the loop counts of cores are
+//! ([`Heads::ops`] after the projections' loop), of which each launch runs its half. The loop counts of cores are
 //! constants that they read.
 //!
 //! A key-value head has `spread = cols / n_kv_heads` columns. Runs of `unit · r` keys go to its columns in turn, and

@@ -47,8 +47,8 @@ impl Dims {
         }
     }
 
-    /// Dimensions as the array multiplies them: k in whole vectors of 64 bytes, n so that cores can share it for every
-    /// m, m in whole blocks of the matrix unit, or 1. n and k do not depend on m.
+    /// Dimensions as the array multiplies them. k is in whole vectors of 64 bytes. Cores can share n for every m. m is
+    /// in whole blocks of the matrix unit, or 1. n and k do not depend on m.
     pub(super) fn padded(self) -> Dims {
         let n_unit = if self.n < 2048 { 64 } else { 256 };
         Dims {
