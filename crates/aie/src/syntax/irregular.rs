@@ -5,8 +5,8 @@ use super::op::Op;
 use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
-/// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with `offset = … len = … sizes = […]
-/// strides = […]` after the type.
+/// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with
+/// `offset = … len = … sizes = […] strides = […]` after the type.
 pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     op.operands.push(parser.value()?);

@@ -1,5 +1,5 @@
-//! The tables of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture* compared with predictions: `profile
-//! --paper gemma3`.
+//! The tables of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture* compared with predictions:
+//! `profile --paper gemma3`.
 //!
 //! Every predicted value is the time of a prompt or a token of a plan that [`lower`](millrace_xdna2::lower) makes, priced
 //! launch by launch; none is a closed form. Published values are rows of `data/xdna2/measured.csv`.

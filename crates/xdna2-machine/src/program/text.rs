@@ -66,7 +66,7 @@ pub struct ParseError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Expected and found token.
+    /// The expected and the found token.
     pub message: String,
 }
 

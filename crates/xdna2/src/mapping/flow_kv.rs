@@ -1,11 +1,11 @@
 //! A token's attention over a cache as in the Gemma 3 paper, FlowKV (§3.2.2 and §3.2.3 of *Mapping Gemma3 onto an Edge
 //! Dataflow Architecture*): pairs of cores, of which one has the keys and its neighbour the values.
 //!
-//! Slots are those of [`cached_attention`](super::cached_attention) for one token. K and V are head-major `[n_kv_heads,
-//! max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the token's position, known
-//! when the program runs. A query sees the keys up to its own position, which the host puts into the cache before the
-//! call; with a window, so many of the latest. The cache may be a *ring*: row s holds the latest key whose position is
-//! s modulo `max_tokens`. A ring as long as the context never wraps.
+//! Slots are those of [`cached_attention`](super::cached_attention) for one token. K and V are head-major
+//! `[n_kv_heads, max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the token's
+//! position, known when the program runs. A query sees the keys up to its own position, which the host puts into the
+//! cache before the call; with a window, so many of the latest. The cache may be a *ring*: row s holds the latest key
+//! whose position is s modulo `max_tokens`. A ring as long as the context never wraps.
 //!
 //! # On the array
 //! A pair has a key-value head, a column two pairs: two columns have the four heads of Gemma3-4B.

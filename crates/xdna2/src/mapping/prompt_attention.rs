@@ -1,8 +1,8 @@
 //! Attention of many new tokens over a cache of keys and values: a later pass of a prompt.
 //!
-//! Slots are those of [`cached_attention`](super::cached_attention): K and V head-major `[n_kv_heads,
-//! max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the position of the first
-//! token, known when the program runs, and after it the first row that counts.
+//! Slots are those of [`cached_attention`](super::cached_attention): K and V head-major
+//! `[n_kv_heads, max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the position of
+//! the first token, known when the program runs, and after it the first row that counts.
 //!
 //! # On the array
 //! A decode step spreads the keys; this spreads the tokens. `heads` key-value heads are treated at once, each on a
