@@ -11,7 +11,7 @@
 //! | words elsewhere | 4 bytes at the stream's width times the clock |
 //! | a switch | two cycles of latency |
 //! | a lock of a core | half of `core.block_cycles` |
-//! | an instruction of a core's program | one cycle, whatever it computes |
+//! | an instruction of a core's program | one cycle, for any computation |
 //! | a tile kernel of Millrace | the cycles of its object code in the profile |
 //! | any other kernel | one cycle for each 64 bytes of its operands, products at the profile's GEMM rate |
 //!

@@ -9,7 +9,7 @@
 //! no actor can go on, either all is done or the program is deadlocked. [`SimulationFault::Deadlock`] names each
 //! waiting party and the cause of its wait.
 //!
-//! # What is modelled
+//! # Model
 //! - Buffers: a channel holds `depth` blocks at each core end (in common for [`ChannelLink::Neighbour`]),
 //!   a stage `copies` blocks; a DMA engine holds none, so it moves a block only when the other side
 //!   has a place for it. A broadcast block moves when every sink has.

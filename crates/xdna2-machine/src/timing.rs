@@ -2,8 +2,8 @@
 //!
 //! Shim tasks, memory-tile DMA ends, channels and cores are those of the functional simulation; a
 //! block that moves or a call that runs only takes time. Double buffering, broadcast in lock-step
-//! and pipelines through L2 are not formulas here: they follow from bounded buffers. What is
-//! modelled, with the constants of a [`Profile`]:
+//! and pipelines through L2 are not formulas here: they follow from bounded buffers. The
+//! resources and their rules, with the constants of a [`Profile`]:
 //!
 //! | resource | rule |
 //! |---|---|

@@ -165,7 +165,7 @@ pub(crate) struct Process {
     libraries: Vec<*mut c_void>,
 }
 
-/// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only what is loaded already.
+/// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only libraries that are loaded already.
 #[cfg(target_os = "linux")]
 const LAZY_NOLOAD: c_int = 0x1 | 0x4;
 

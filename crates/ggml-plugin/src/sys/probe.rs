@@ -71,7 +71,7 @@ const M: i64 = 43;
 fn check_tensors(host: &Functions) -> Result<bool, LoadError> {
     let unknown = || LoadError::Layout { what: "tensors" };
     // SAFETY: functions of the host, called as its header declares them. The context has room for three tensors and a graph, and is freed
-    // after the last use of what is in it. Members are read only if a tensor has the expected size.
+    // after the last use of its contents. Members are read only if a tensor has the expected size.
     unsafe {
         if (host.tensor_overhead)() < size_of::<AbiTensor>() {
             return Err(unknown());

@@ -200,7 +200,7 @@ impl<'a> HostTensor<'a> {
         if extent.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: ggml allocates what shape and strides span, in memory of the host; `HostTensor::new` was promised that it stays.
+        // SAFETY: ggml allocates the bytes that shape and strides span, in memory of the host; `HostTensor::new` was promised that it stays.
         Ok(unsafe { std::slice::from_raw_parts(self.raw.data.cast(), extent.len()) })
     }
 
@@ -265,7 +265,7 @@ impl<'a> HostTensor<'a> {
         if !extent.start.is_multiple_of(align_of::<f32>()) {
             return Err(DataError::Shape(self.raw.ne));
         }
-        // SAFETY: ggml allocates what shape and strides span; the address is aligned; there is no other reference, by
+        // SAFETY: ggml allocates the bytes that shape and strides span; the address is aligned; there is no other reference, by
         // the caller's promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.raw.data.cast(), n) })
     }

@@ -1,5 +1,5 @@
-//! Biases that the host adds to products from the device. The sums are checked against the graph, whatever the plan
-//! says.
+//! Biases that the host adds to products from the device. The sums are checked against the graph, not
+//! against the plan.
 
 use super::{CallCheck, Mismatch, OpsState, differs, statics};
 use bytemuck::cast_slice;

@@ -1,4 +1,4 @@
-//! Constants of whole models: what the closed forms of [`timing::models`](crate::timing::models)
+//! Constants of whole models, which the closed forms of [`timing::models`](crate::timing::models)
 //! need in addition to the kernels'. A profile may leave them out; it then predicts no such rows.
 
 use super::Profile;

@@ -11,7 +11,7 @@ const NOT_DOCUMENTED: &str = ": not documented, so not run";
 /// A fault of a word, a register or a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BoardProblem {
-    /// No source says what it does.
+    /// No source documents its effect.
     Undefined(String),
     /// The hardware would do something unwanted.
     Wrong(String),
@@ -82,7 +82,7 @@ pub enum BoardError {
         /// Description of the fault.
         problem: String,
     },
-    /// No source says what the hardware does there, or it is not modelled: the outcome is unknown.
+    /// No source documents the hardware's behaviour there, or it is not modelled: the outcome is unknown.
     #[error("{place}: {problem}")]
     Undocumented {
         /// Who came to it.
