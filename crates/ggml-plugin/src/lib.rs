@@ -12,7 +12,7 @@
 //! | `report` | ops that were computed, and reasons why others were not |
 //! | `settings` | variables of the environment |
 //!
-//! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) shows how it is used and what it measured.
+//! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) describes its use and has measurements.
 #![deny(unsafe_code)]
 
 mod cpu;

@@ -9,7 +9,7 @@ use millrace_kernels::Cpu;
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
-/// Memory that all buffers together may take, unless [`SimulatedDevice::with_memory`] sets it. An NPU has no memory:
+/// Memory that all buffers together may take, unless [`SimulatedDevice::with_memory`] sets it. An NPU has no dedicated memory:
 /// buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
 const MEMORY_BYTES: u64 = 16 << 30;
 

@@ -84,7 +84,7 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
         assert!(memory() < before, "the weight is placed when it is written");
         compute(&client, &mut case);
         case.check();
-        // The host reads back what it wrote, and computes with it in place.
+        // The host reads its own bytes back, and computes with it in place.
         let mut back = vec![0_u8; n_bytes];
         (table.get_tensor)(buffer, weight, back.as_mut_ptr().cast(), 0, n_bytes);
         let written = std::slice::from_raw_parts(original.cast::<u8>(), n_bytes);
