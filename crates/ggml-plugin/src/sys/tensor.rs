@@ -200,7 +200,8 @@ impl<'a> HostTensor<'a> {
         if extent.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: ggml allocates the bytes that shape and strides span, in memory of the host; `HostTensor::new` was promised that it stays.
+        // SAFETY: ggml allocates the bytes that shape and strides span, in memory of the host; `HostTensor::new` was promised
+        // that it stays.
         Ok(unsafe { std::slice::from_raw_parts(self.raw.data.cast(), extent.len()) })
     }
 
