@@ -1,4 +1,5 @@
-//! Names the compiler after what it is built from: its own sources and facts, how they are read, the form of plans, and the machine's programs.
+//! Names the compiler by a hash of its inputs: its own sources and facts, the code that reads them, the form of plans,
+//! and the machine's programs.
 
 fn main() -> std::io::Result<()> {
     millrace_fingerprint::emit(

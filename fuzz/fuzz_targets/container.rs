@@ -1,4 +1,4 @@
-//! Any bytes as a program on disk: an error, or a container that is written as it was read.
+//! Any bytes as a program on disk: an error, or a container that is written back unchanged.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

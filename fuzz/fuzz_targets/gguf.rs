@@ -1,4 +1,4 @@
-//! Any bytes as a GGUF file: an error, or tensors that lie inside the bytes.
+//! Any bytes as a GGUF file: an error, or tensors within the bytes.
 #![no_main]
 
 use std::path::Path;

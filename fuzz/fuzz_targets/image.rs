@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use millrace_image::{Limits, PanAndScan, Preprocess, RgbImage};
 
-/// A limit of bytes well below libFuzzer's own, so that what exceeds the former meets the latter.
+/// Limits well below libFuzzer's own: a decoder that exceeds these runs into libFuzzer's.
 const LIMITS: Limits = Limits::of_pixels(1 << 20);
 
 fuzz_target!(|bytes: &[u8]| {

@@ -18,7 +18,7 @@ fn files() -> &'static [Vec<u8>] {
 
 fn run(input: &mut Unstructured<'_>) -> Result<()> {
     let mut bytes = input.choose(files())?.clone();
-    // Metadata and tensor infos stand within the first pages.
+    // Metadata and tensor infos are within the first pages.
     edits::edit_bytes(&mut bytes, 4096, input)?;
     let folder = models::scratch();
     let path = folder.path().join("fuzz.gguf");

@@ -1,4 +1,4 @@
-//! Any bytes behind the first words of a request: an answer, or a closed connection.
+//! Any bytes after the first words of a request: an answer, or a closed connection.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

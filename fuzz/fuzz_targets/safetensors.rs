@@ -1,5 +1,4 @@
-//! Any bytes as a safetensors file and as a Q4NX bundle: an error, or tensors that fill the bytes
-//! behind the header.
+//! Any bytes as a safetensors file and as a Q4NX bundle: an error, or tensors that fill the bytes after the header.
 #![no_main]
 
 use std::path::Path;

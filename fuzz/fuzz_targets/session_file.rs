@@ -1,4 +1,4 @@
-//! A file of a conversation with a few places changed, its checksums right again: an error, or a sequence that goes on.
+//! A file of a conversation with a few places changed, its checksums recomputed: an error, or a sequence that can go on.
 #![no_main]
 
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,7 +9,7 @@ use millrace_fuzz::session::SessionFiles;
 
 fn files() -> &'static Mutex<Vec<SessionFiles>> {
     static FILES: OnceLock<Mutex<Vec<SessionFiles>>> = OnceLock::new();
-    // Keys and values alone, windows, and states beside them.
+    // Keys and values alone, windows, and states as well.
     let models = ["llama-mha", "gemma3-pattern", "qwen35"];
     FILES.get_or_init(|| Mutex::new(models.map(SessionFiles::of).into()))
 }

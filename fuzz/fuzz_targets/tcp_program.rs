@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use millrace_tcp::{Machine, program, simulate, verify};
 
-/// A program that moves more is right, and would hold up the fuzzer.
+/// A program that moves more is valid, but would slow the fuzzer down.
 const MAX_SLOT_BYTES: u64 = 4 << 20;
 
 fuzz_target!(|source: &str| {

@@ -9,7 +9,7 @@ use millrace_kernels::{Cpu, CpuOptions};
 use millrace_xdna2_machine::program::text;
 use millrace_xdna2_machine::{Machine, Profile, simulate, timing, verify};
 
-/// A program that moves more is right, and would hold up the fuzzer.
+/// A program that moves more is valid, but would slow the fuzzer down.
 const MAX_SLOT_BYTES: u64 = 4 << 20;
 
 fn cpu() -> &'static Cpu {

@@ -1,4 +1,4 @@
-//! Any bytes as `tokenizer.json`, and a text behind a zero byte: an error, or a tokenizer whose tokens are in its
+//! Any bytes as `tokenizer.json`, and a text after a zero byte: an error, or a tokenizer whose tokens are in its
 //! vocabulary.
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Edits of a right file that an input describes: what a fuzzer's own mutations of large files seldom reach.
+//! Edits of a valid file that an input describes: they reach places that a fuzzer's own mutations of large files seldom
+//! reach.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ const NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Changes up to four places of `bytes`, the first `within` of them most of the time.
+/// Changes up to four places of `bytes`, most of the time among the first `within`.
 pub fn edit_bytes(bytes: &mut Vec<u8>, within: usize, input: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..input.int_in_range(0..=4)? {
         let end = match input.ratio(7, 8)? {

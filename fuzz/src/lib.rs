@@ -1,4 +1,4 @@
-//! What several fuzz targets share: edits of files that are right, small models, a server, and bodies of requests.
+//! Code shared by fuzz targets: edits of valid files, small models, a server, and request bodies.
 
 pub mod body;
 pub mod edits;
@@ -8,7 +8,7 @@ pub mod server;
 pub mod session;
 pub mod trial;
 
-/// A fuzz target of one route: bodies grown from what the server says of it.
+/// A fuzz target of one route: bodies are grown from the server's description of it.
 #[macro_export]
 macro_rules! route {
     ($path:literal) => {

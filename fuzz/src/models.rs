@@ -1,11 +1,11 @@
-//! Small models of every architecture, and what is done with one that opens.
+//! Small models of every architecture, and the calls made with one that opens.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millrace_runtime::{BatchItem, CpuEngine, Engine, EngineOptions, LoadedModel};
 
-/// Folders of the golden models, which stand for every family.
+/// Folders of the golden models, which represent every family.
 pub fn goldens() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/goldens");
     let entries = std::fs::read_dir(&root).expect("the golden models are in the repository");

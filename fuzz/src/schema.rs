@@ -1,4 +1,4 @@
-//! JSON schemas, grammars and patterns as nobody should write them.
+//! JSON schemas, grammars and patterns that no one should write.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ const KEYWORDS: [&str; 37] = [
     "x-guidance",
 ];
 
-/// A pattern, known to be hard or any text.
+/// A pattern that is known to be hard, or any text.
 pub fn pattern(input: &mut Unstructured<'_>) -> Result<String> {
     Ok(match input.ratio(1, 2)? {
         true => (*input.choose(&PATTERNS)?).to_owned(),

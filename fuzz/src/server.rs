@@ -14,7 +14,7 @@ use millrace_server::scheduler::EngineSetup;
 use millrace_server::{HttpOptions, ModelOptions, ModelSpec, Server, ServerOptions};
 use serde_json::{Value, json};
 
-/// What the server gives a request.
+/// Time that the server gives a request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// How much later than that an answer may be complete.
@@ -117,7 +117,7 @@ impl Running {
         &self.openapi["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     }
 
-    /// Sends a body to a route, and holds the answer to what every answer must be.
+    /// Sends a body to a route, and checks the answer against the rules for every answer.
     pub fn post(&self, path: &str, body: &[u8]) {
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
@@ -126,7 +126,7 @@ impl Running {
         self.send(&[head.as_bytes(), body].concat());
     }
 
-    /// Sends bytes that are a request, and holds the answer to what every answer must be.
+    /// Sends the bytes of a request, and checks the answer against the rules for every answer.
     pub fn send(&self, request: &[u8]) {
         let start = Instant::now();
         let answer = self.exchange(request);
@@ -156,7 +156,8 @@ impl Running {
         self.exchange_with(request, false)
     }
 
-    /// Whoever ends his side of a connection has left: the answer then may not come.
+    /// Sends a request and reads the answer. A client that ends its side of a connection has left: then the answer may
+    /// be missing.
     fn exchange_with(&self, request: &[u8], is_ended: bool) -> Vec<u8> {
         let mut socket = TcpStream::connect(self.address).expect("a connection");
         let patience = Some(10 * DEADLINE);

@@ -1,4 +1,4 @@
-//! Files of conversations: one that an engine wrote, changed so that what reads it has to judge more than checksums.
+//! Files of conversations: written by an engine, then changed so that a reader has to judge more than checksums.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct SessionFiles {
 }
 
 impl SessionFiles {
-    /// Of the golden model of that name.
+    /// Files of the golden model of that name.
     pub fn of(name: &str) -> SessionFiles {
         let goldens = models::goldens();
         let path = goldens.iter().find(|folder| folder.ends_with(name));
@@ -69,7 +69,7 @@ impl SessionFiles {
             edits::edit_bytes(&mut contents, 4 * N_TOKENS as usize + 16, input)?;
             header["contents_bytes"] = contents.len().into();
         }
-        // Who wrote it is compared word for word: most changes are behind that.
+        // The writer's name is compared word for word, so most changes are after it.
         match input.int_in_range(0..=7u8)? {
             0 => edits::edit_json(&mut header, input)?,
             1 => {}
@@ -91,7 +91,7 @@ impl SessionFiles {
     /// Loads such a file and goes on behind it.
     ///
     /// # Panics
-    /// If what is loaded is not what can be computed with.
+    /// If the loaded state cannot be computed with.
     pub fn load(&mut self, bytes: &[u8]) {
         let path = self.folder.path().join("fuzz.kv");
         std::fs::write(&path, bytes).expect("a file");
@@ -110,7 +110,7 @@ impl SessionFiles {
     }
 }
 
-/// The checksum of such files (IEEE 802.3), a bit at a time.
+/// The checksum of such files (IEEE 802.3), bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32| match sum & 1 {
         1 => (sum >> 1) ^ 0xedb8_8320,

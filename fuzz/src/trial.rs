@@ -1,4 +1,4 @@
-//! Grammars tried in a process of their own, as the program does it: what meets a bound there is refused, and no fault.
+//! Grammars tried in a separate process, as in the program: one that meets a bound there is refused, which is no fault.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use millrace_server::grammar::{GrammarTrial, TrialReply, try_grammars_with};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The argument that starts such a process.
+/// The argument that starts a trial process.
 const ARGUMENT: &str = "__try-grammar";
 
-/// What the program gives a trial.
+/// Limits of a trial in the program.
 const MEMORY_BYTES: u64 = 512 << 20;
 const CPU_SECONDS: u64 = 4;
 const TIME: Duration = Duration::from_secs(20);
@@ -53,7 +53,7 @@ fn attempt(trial: &GrammarTrial, is_given_up: &dyn Fn() -> bool) -> TrialReply {
         .stderr(Stdio::null());
     let mut child = command.spawn().expect("a process");
     let job = serde_json::to_vec(trial).expect("a job");
-    // A process that has ended early says so by its status.
+    // A process that has ended early reports that by its status.
     let _ = child.stdin.take().expect("an input").write_all(&job);
     let end = Instant::now() + TIME;
     loop {

@@ -1,7 +1,7 @@
 //! A design: tiles, buffers, locks, descriptors, flows, cores and the sequence.
 //!
-//! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks,
-//! descriptors and flows, as mlir-aie's `aie-objectFifo-stateful-transform` has them.
+//! Ops of the text become plain data with numbers in place of names. Object FIFOs become buffers, locks, descriptors
+//! and flows, as in mlir-aie's `aie-objectFifo-stateful-transform`.
 
 mod allocation;
 mod arguments;
@@ -44,7 +44,7 @@ pub struct Design {
     pub(crate) n_columns: u8,
     /// Its name, where it has one.
     pub name: String,
-    /// What a reader should know: what is taken for what, and what was left out.
+    /// Notes for the reader: assumptions, and parts that were left out.
     pub notes: Vec<String>,
     pub(crate) arguments: Vec<Argument>,
     /// Arguments of the sequence that are numbers.
@@ -66,17 +66,17 @@ pub struct Design {
     pub(crate) cascades: Vec<(Tile, Tile)>,
     /// Channels of shims by the names that the sequence uses.
     pub(crate) allocations: BTreeMap<String, ShimAllocation>,
-    /// Routes that the text gives; without them streams are routed here.
+    /// Routes from the text; without them streams are routed here.
     pub(crate) switches: Option<Switches>,
-    /// Ids of the packets that tiles send their tokens in, where the text gives them.
+    /// Ids of the packets that tiles send their tokens in, if the text has them.
     pub(crate) controllers: BTreeMap<Tile, u8>,
     pub(crate) fifos: BTreeMap<String, Fifo>,
     pub(crate) cores: Vec<Core>,
     pub(crate) functions: BTreeMap<String, Op>,
     pub(crate) globals: BTreeMap<String, Global>,
     pub(crate) sequence: Vec<Op>,
-    /// Configurations that the sequence loads one after the other, each with what it runs there; empty where all is
-    /// of this device.
+    /// Configurations that the sequence loads one after the other, each with the sequence that it runs there. Empty if
+    /// everything belongs to this device.
     pub(crate) stages: Vec<DesignStage>,
     /// Whether the sequence waits for a place before a task that may find a queue full.
     pub(crate) queue_waits: bool,
@@ -84,7 +84,7 @@ pub struct Design {
     pub(crate) has_traces: bool,
 }
 
-/// A configuration that a sequence loads: a design whose arguments are parts of its own.
+/// A configuration that a sequence loads: a design whose arguments are parts of the sequence's.
 #[derive(Clone, Debug)]
 pub(crate) struct DesignStage {
     pub(crate) design: Design,
@@ -100,7 +100,7 @@ pub(crate) struct ArgumentPart {
     pub(crate) bytes: u64,
 }
 
-/// What a name of the device means.
+/// Meaning of a name of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entity {
     Tile(Tile),
@@ -115,9 +115,9 @@ pub(crate) enum Entity {
 pub(crate) struct Argument {
     pub(crate) name: String,
     pub(crate) of: MemRefType,
-    /// As many as its type has, or as transfers reach.
+    /// Bytes of its type, or more if transfers reach farther.
     pub(crate) bytes: u64,
-    /// What it holds, where the design itself says so.
+    /// Its content, if the design gives it.
     pub(crate) given: Option<Vec<u8>>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) enum TileMemory {
 /// A buffer descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
-    /// Whose DMA has it.
+    /// The tile whose DMA has it.
     pub(crate) tile: Tile,
     pub(crate) memory: TileMemory,
     pub(crate) offset_bytes: u64,
@@ -170,7 +170,7 @@ pub(crate) struct Descriptor {
     pub(crate) release: Option<(usize, u64)>,
     /// Type and id.
     pub(crate) packet: Option<(u64, u64)>,
-    /// The word of the scratchpad that counts the elements by which its address lies further behind.
+    /// The word of the scratchpad with the number of elements that its address is moved by.
     pub(crate) offset_entry: Option<u8>,
     /// The number that its packets' headers give the receiver's descriptor.
     pub(crate) out_of_order_id: Option<u64>,
@@ -189,11 +189,11 @@ pub(crate) struct BdIteration {
     pub(crate) size: u64,
     /// Elements from one to the next.
     pub(crate) stride: u64,
-    /// Which of them is the first.
+    /// Number of the first execution.
     pub(crate) current: u64,
 }
 
-/// What a channel executes from the start.
+/// Chain that a channel executes from the start.
 #[derive(Clone, Debug)]
 pub(crate) struct BdChain {
     pub(crate) channel: ChannelAt,
@@ -242,7 +242,7 @@ pub(crate) struct FifoEnd {
     pub(crate) acquire: usize,
     /// Counts the objects that the other end may take.
     pub(crate) release: usize,
-    /// What the locks count for an object.
+    /// Units of the locks for one object.
     pub(crate) amount: u64,
 }
 
@@ -271,7 +271,7 @@ impl Design {
     /// Reads a design: the one device of the text that has a sequence, and its one sequence.
     ///
     /// # Errors
-    /// The place, the op and what is wrong; an op that is not known is refused by name.
+    /// The place, the op and the fault. An unknown op is refused by name.
     pub fn read(text: &str) -> Result<Design, SyntaxError> {
         Design::read_with(text, &ReadOptions::default())
     }
@@ -279,12 +279,12 @@ impl Design {
     /// Reads a design, its device and sequence by name.
     ///
     /// # Errors
-    /// As [`read`](Design::read); a name that is not there, with those that are.
+    /// As [`read`](Design::read); a name that does not exist, with a list of those that do.
     pub fn read_with(text: &str, options: &ReadOptions) -> Result<Design, SyntaxError> {
         build::design(&scratchpad::lowered(parse(text)?)?, options)
     }
 
-    /// Reads the design that options name, or, where a text has several of which none is named, all of them: each
+    /// Reads the design that options name. If a text has several and none is named, reads all of them: each
     /// device with a sequence, and each sequence.
     ///
     /// # Errors
@@ -305,7 +305,7 @@ impl Design {
         all.map(|a| (a.name.as_str(), a.of.to_string(), a.bytes))
     }
 
-    /// What it is made of, in words.
+    /// Summary of its parts.
     pub fn summary(&self) -> String {
         if !self.stages.is_empty() {
             let names = self
@@ -337,8 +337,8 @@ impl Design {
         )
     }
 
-    /// Whether packet streams of the design go by routes that the text does not give. Which arbiters such
-    /// streams share decides whether some designs hang.
+    /// Whether packet streams of the design go by routes that the text lacks. The arbiters that such streams share
+    /// decide whether some designs hang.
     pub(crate) fn has_packets_on_own_routes(&self) -> bool {
         // Tokens are a word each, and firmware takes them always.
         let is_token = |flow: &&Flow| flow.from.port.bundle == Bundle::TileControl;
@@ -348,7 +348,7 @@ impl Design {
         self.switches.is_none() && n > 1 || self.stages.iter().any(DesignStage::is_on_own_routes)
     }
 
-    /// Whether its sequence gives descriptors free that it does not await.
+    /// Whether its sequence frees descriptors that it does not await.
     pub(crate) fn frees_tasks(&self) -> bool {
         fn frees(op: &Op) -> bool {
             let blocks = op.regions.iter().flat_map(|region| &region.blocks);
@@ -357,7 +357,7 @@ impl Design {
         self.sequence.iter().any(frees)
     }
 
-    /// Refuses a design of several configurations, of which somebody needs one.
+    /// Refuses a design of several configurations for a use that needs one.
     pub(crate) fn is_one(&self, what: &str) -> Result<(), SyntaxError> {
         match self.stages.first() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What a design takes of the array, checked without running it.
+//! Resources of the array that a design uses, checked without running it.
 
 use crate::core::compile;
 use crate::design::{ArgumentPart, Design};
@@ -7,7 +7,7 @@ use crate::syntax::SyntaxError;
 use millrace_xdna2_words::{Tile, TileKind};
 use std::collections::BTreeMap;
 
-/// What a design takes.
+/// Resources of a design.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// By tile, in the order of columns and rows.
@@ -16,7 +16,7 @@ pub struct Footprint {
     pub reads: Vec<usize>,
     /// Arguments that it writes.
     pub writes: Vec<usize>,
-    /// Whether a shim sends control packets: what the host gives for them is no data.
+    /// Whether a shim sends control packets: the host's input for them is not data.
     pub takes_control_packets: bool,
     /// Streams through the switches.
     pub n_streams: usize,
@@ -24,34 +24,34 @@ pub struct Footprint {
     pub n_operations: usize,
     /// Its bytes.
     pub stream_bytes: usize,
-    /// Kernels that nobody here knows: they are called and compute nothing.
+    /// Unknown kernels: they are called and compute nothing.
     pub unknown_kernels: Vec<String>,
-    /// What kernels are taken for.
+    /// Meanings given to kernels.
     pub notes: Vec<String>,
 }
 
-/// What a design takes of a tile.
+/// Resources of a tile that a design uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileUse {
     /// The tile, as in `memory (0, 1)`.
     pub tile: String,
     /// Bytes of buffers and stack.
     pub memory_bytes: u32,
-    /// Bytes that there are.
+    /// Bytes of its memory.
     pub capacity_bytes: u32,
     /// Locks.
     pub n_locks: usize,
     /// Descriptors of DMA programs; those of the sequence's tasks are not among them.
     pub n_descriptors: usize,
-    /// Instructions of the core's program, as this interpreter has them.
+    /// Instructions of the core's program in this interpreter.
     pub n_instructions: usize,
 }
 
 impl Design {
-    /// Checks everything that can be told without running: places, routes, fields, programs.
+    /// Checks everything that can be checked without running: places, routes, fields, programs.
     ///
     /// # Errors
-    /// What cannot be, with its place.
+    /// The first fault, with its place.
     pub fn check(&self) -> Result<Footprint, SyntaxError> {
         if self.stages.is_empty() {
             return self.check_own();
@@ -100,7 +100,7 @@ impl Design {
                 .filter(|&i| !self.is_given(i))
                 .collect(),
             writes: lowered.writes.into_iter().collect(),
-            // What the design gives itself comes by flows that were added for it.
+            // Packets that the design itself contains come by flows that were added for them.
             takes_control_packets: !self.arguments.iter().any(|of| of.given.is_some())
                 && (self.flows.iter())
                     .any(|flow| flow.has_control() && flow.from.tile.kind() == TileKind::Shim),
@@ -131,7 +131,7 @@ impl Footprint {
     }
 }
 
-/// What is not there already.
+/// Adds the items that are not in the list yet.
 fn add<T: PartialEq>(to: &mut Vec<T>, more: impl Iterator<Item = T>) {
     for one in more {
         if !to.contains(&one) {

@@ -1,5 +1,5 @@
-//! Designs of others for AMD's NPU2: MLIR's `aie` dialect as text, lowered to the words that the hardware
-//! reads, and run on the board of `millrace-xdna2-words`.
+//! Others' designs for AMD's NPU2: MLIR's `aie` dialect as text, lowered to the words that the hardware reads, and run
+//! on the board of `millrace-xdna2-words`.
 //!
 //! ```text
 //! text ─► ops ─► design ─► words ─► board ─► bytes, or who waits for whom
@@ -8,15 +8,15 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `syntax` | MLIR's text: words, types, attributes, the forms of all ops that are known |
+//! | `syntax` | MLIR's text: words, types, attributes, the forms of all known ops |
 //! | `design` | tiles, buffers, locks, descriptors, flows; object FIFOs in these terms |
 //! | `lower` | places, routes, fields of descriptors, the sequence, one transaction stream |
 //! | `core` | programs of cores, interpreted; kernels of other files by their names |
-//! | `run` | a design on the board, with several orders of its actors; what a hang's ring is |
+//! | `run` | a design on the board, with several orders of its actors; the ring of a hang |
 //! | `time` | the board's events with a clock for each actor: modelled time, traces |
 //!
-//! What is not known is refused with line, column and op. A run passes only if all waits of the sequence
-//! are met and all that shims write is written: whatever stops before is a hang or a failure.
+//! Unknown input is refused with line, column and op. A run passes only if all waits of the sequence are met and all
+//! writes of shims are complete. A run that stops earlier is a hang or a failure.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 /// The transaction stream of a design: set-up, sequence, and waits for all that shims write.
 ///
 /// # Errors
-/// What has no words, with its place.
+/// The first part without words, with its place.
 pub fn words(design: &Design) -> Result<TxnStream, SyntaxError> {
     design.is_one("a transaction stream")?;
     Ok(lower::lower(design)?.stream)

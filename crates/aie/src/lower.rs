@@ -1,4 +1,4 @@
-//! From a design to the words that set up the array and run the sequence.
+//! From a design to the words that configure the array and run the sequence.
 
 mod channels;
 mod descriptor;
@@ -29,23 +29,23 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct DesignProgram {
     pub(crate) stream: TxnStream,
     pub(crate) places: Places,
-    /// By operation of the sequence: where it stands in the text.
+    /// By operation of the sequence: its place in the text.
     pub(crate) operations: BTreeMap<usize, Location>,
     /// Channels of shims that write arguments: their tasks must end.
     pub(crate) writers: Vec<ChannelAt>,
     /// All channels that have work, each with the place of its first.
     pub(crate) channels: BTreeMap<ChannelAt, Location>,
-    /// The operation before which all that the configuration starts is to stand still: the sequence's first, where
-    /// it reaches into tiles whose cores are at work by then.
+    /// The operation before which everything that the configuration starts has to settle. It is the sequence's first,
+    /// if the sequence reaches into tiles whose cores are at work by then.
     pub(crate) settle: Option<usize>,
     /// Arguments that the sequence reads, and those that it writes.
     pub(crate) reads: BTreeSet<usize>,
     pub(crate) writes: BTreeSet<usize>,
-    /// By channel: where its last task of the sequence stands, and which argument that moves.
+    /// By channel: the place of its last task of the sequence, and the argument that the task moves.
     pub(crate) last_tasks: BTreeMap<ChannelAt, (Location, Option<usize>)>,
-    /// What is left out of it.
+    /// Parts that are left out of it.
     pub(crate) notes: Vec<String>,
-    /// The operation behind the sequence's last.
+    /// The operation after the sequence's last.
     pub(crate) end: usize,
 }
 
@@ -54,7 +54,7 @@ fn at_op(at: Location, op: &str) -> impl Fn(WriterError) -> SyntaxError {
     move |error| SyntaxError::new(at, error.to_string()).in_op(&op)
 }
 
-/// Columns that a design needs: the last that it uses is the last there is.
+/// Columns that a design needs: up to the last that it uses.
 fn columns(design: &Design) -> u8 {
     let tiles = design.names.values().filter_map(|entity| match entity {
         crate::design::Entity::Tile(tile) => Some(tile.col + 1),
@@ -120,8 +120,8 @@ pub(crate) fn lower(design: &Design) -> Result<DesignProgram, SyntaxError> {
 /// Buffers that a call of the host has, at most, as an xclbin of mlir-aie takes them.
 pub(crate) const MOST_BUFFERS: usize = 16;
 
-/// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros where it cannot be lowered. There may
-/// be more of them than arguments: words may patch any.
+/// How far transfers of the sequence reach in each buffer of the host, in bytes; zeros if it cannot be lowered. There
+/// may be more buffers than arguments: words may patch any.
 pub(crate) fn argument_ends(design: &Design) -> Vec<u64> {
     let mut ends = vec![0; design.arguments.len().max(MOST_BUFFERS)];
     let commands = places::place(design).and_then(|places| sequence::commands(design, &places));
@@ -153,7 +153,7 @@ fn writer_header(design: &Design) -> millrace_xdna2_words::StreamHeader {
     millrace_xdna2_words::StreamHeader::npu2(columns(design))
 }
 
-/// Waits until a channel has no task: what nobody awaits must end all the same.
+/// Waits until a channel has no task: tasks that are not awaited must end all the same.
 fn idle_poll(channel: ChannelAt) -> TxnOperation {
     const BUSY_AND_WAITING: u32 = 0xF << 19;
     let kind = BlockKind::Status(channel.direction);
@@ -166,7 +166,7 @@ fn idle_poll(channel: ChannelAt) -> TxnOperation {
     }
 }
 
-/// Everything that stands before the sequence: switches, locks, memories, descriptors, tasks, cores.
+/// Writes everything before the sequence: switches, locks, memories, descriptors, tasks, cores.
 fn set_up(
     design: &Design,
     places: &Places,
@@ -252,7 +252,7 @@ fn has_streams(
     Ok(())
 }
 
-/// Whether all that comes to a channel is what trace units send.
+/// Whether only trace units send to a channel.
 fn takes_traces(design: &Design, channel: ChannelAt) -> bool {
     let port = port::of_dma(channel.tile.kind(), channel.direction, channel.number);
     let comes = |flow: &&Flow| {
@@ -350,7 +350,7 @@ fn issue(
     Ok(())
 }
 
-/// Moves the block of a shim's descriptor by as many elements as a word of the scratchpad says.
+/// Moves the block of a shim's descriptor by the number of elements in a word of the scratchpad.
 fn moved(
     design: &Design,
     descriptor: &Descriptor,
@@ -369,7 +369,7 @@ fn moved(
     })
 }
 
-/// What a command says about arguments and about channels that write them.
+/// Records the arguments of a command, and the channels that write them.
 fn note(command: &SequenceCommand, lowered: &mut DesignProgram) {
     match command {
         SequenceCommand::Descriptor {

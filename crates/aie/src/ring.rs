@@ -1,4 +1,4 @@
-//! Of a hang: who waits for whom.
+//! The ring of a hang: each party that waits, and the party that it waits for.
 
 use crate::core::{CascadeWait, Code, CoreLog, CoreWait, Instruction, LockAmount};
 use crate::design::{Design, Lock};
@@ -10,7 +10,7 @@ use millrace_xdna2_words::tile::Direction;
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeMap;
 
-/// What is known of a design whose run hangs.
+/// Facts about a design whose run hangs.
 pub(crate) struct Parties<'d> {
     pub(crate) design: &'d Design,
     pub(crate) places: &'d Places,
@@ -18,14 +18,14 @@ pub(crate) struct Parties<'d> {
     pub(crate) logs: BTreeMap<Tile, CoreLog>,
 }
 
-/// A wait with who could end it.
+/// A wait, with the parties that could end it.
 struct WaitLink {
     text: String,
     others: Vec<BoardActor>,
 }
 
 impl WaitLink {
-    /// A wait that nobody known could end.
+    /// A wait that no known party could end.
     fn alone(text: String) -> WaitLink {
         WaitLink {
             text,
@@ -34,7 +34,7 @@ impl WaitLink {
     }
 }
 
-/// The ring of waits, or the chain to somebody who has nothing to do; and all waits.
+/// The ring of waits, or the chain to a party that has nothing to do; and all waits.
 pub(crate) fn ring(parties: &Parties<'_>, waits: &[BoardWait]) -> (Vec<String>, Vec<String>) {
     let links: BTreeMap<BoardActor, WaitLink> = waits
         .iter()
@@ -60,7 +60,7 @@ pub(crate) fn ring(parties: &Parties<'_>, waits: &[BoardWait]) -> (Vec<String>, 
     (lines, all)
 }
 
-/// The way from somebody: where in it a ring closes, or the longest one to somebody who does not wait.
+/// The way from a party: where in it a ring closes, or the longest one to a party that does not wait.
 fn walk(
     from: BoardActor,
     links: &BTreeMap<BoardActor, WaitLink>,
@@ -70,8 +70,8 @@ fn walk(
     (if closes.is_some() { path } else { best }, closes)
 }
 
-/// Walks to those who could end a wait. Gives where in the path a ring closes; without one, `best` is the
-/// longest way to somebody who does not wait.
+/// Walks to the parties that could end a wait. Returns where in the path a ring closes. Without one, `best` is the
+/// longest way to a party that does not wait.
 fn follow(
     actor: BoardActor,
     links: &BTreeMap<BoardActor, WaitLink>,
@@ -313,7 +313,7 @@ impl Parties<'_> {
         leading.filter_map(source).collect()
     }
 
-    /// What is said of somebody who does not wait.
+    /// Description of a party that does not wait.
     fn idle(&self, actor: BoardActor) -> String {
         match actor {
             BoardActor::Core(tile) if self.codes.contains_key(&tile) => "has ended".to_owned(),

@@ -30,16 +30,16 @@ use tried::TriedOrders;
 pub struct RunOptions {
     /// Orders of the actors that are tried at random.
     pub orders: u64,
-    /// Orders at most, beside them, in which somebody moves only when nobody else can: the sequence, all cores, all
-    /// DMA, each core, each channel.
+    /// Largest number of additional orders in which one party moves only when no other can: the sequence, all cores,
+    /// all DMA, each core, each channel.
     pub slow_orders: usize,
     /// Instructions that a core may take.
     pub max_instructions: u64,
     /// Rounds of all actors, at most.
     pub max_rounds: u64,
-    /// Whether elements of an argument may stand in any order, as streams that merge bring them.
+    /// Whether elements of an argument may be in any order, as after streams that merge.
     pub any_order: bool,
-    /// What memories of tiles hold that nothing has set.
+    /// Content of tiles' memories that nothing has set.
     pub unset: UnsetMemory,
 }
 
@@ -61,8 +61,8 @@ impl Default for RunOptions {
 pub enum Verdict {
     /// All waits were met and all that shims write is written, in every order of actors that was tried.
     Pass,
-    /// The same, but packet streams went by routes that the text does not give. With the arbiters that another
-    /// router has them share the design may hang.
+    /// The same, but packet streams went by routes that the text lacks. With another router's arbiters the design may
+    /// hang.
     PassOnOwnRoutes,
     /// Nobody could move, and a wait was not met.
     Hang,
@@ -94,18 +94,18 @@ pub struct OutputBytes {
     pub argument: usize,
     /// Its name in the text.
     pub name: String,
-    /// What it holds.
+    /// Its content.
     pub bytes: Vec<u8>,
     /// Its first elements as text.
     pub shown: String,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunReport {
     /// How it ended.
     pub verdict: Verdict,
-    /// What went wrong.
+    /// Description of the fault.
     pub problem: Option<String>,
     /// Orders of actors in which nothing went wrong.
     pub orders: Vec<String>,
@@ -113,28 +113,28 @@ pub struct RunReport {
     pub n_untried: usize,
     /// The order in which something went wrong.
     pub failing_order: Option<String>,
-    /// Of a hang: who waits for whom, in turn.
+    /// For a hang: each party that waits, and the party that it waits for, in turn.
     pub ring: Vec<String>,
-    /// Of a hang: everybody that waits.
+    /// For a hang: all parties that wait.
     pub waits: Vec<String>,
-    /// What stood still or lay about when all waits were met: rings of descriptors, cores that wait on.
+    /// Parts that were still or unfinished when all waits were met: rings of descriptors, cores that wait on.
     pub left: Vec<String>,
-    /// What the last run took.
+    /// Counters of the last run.
     pub counters: BoardCounters,
     /// Arguments that were written; empty unless it passed.
     pub outputs: Vec<OutputBytes>,
     /// Arguments that the sequence reads.
     pub reads: Vec<usize>,
-    /// Kernels that compute nothing here: what depends on them has no meaning.
+    /// Kernels that compute nothing here: values that depend on them have no meaning.
     pub unknown_kernels: Vec<String>,
-    /// What is taken for what.
+    /// Assumptions about names.
     pub notes: Vec<String>,
 }
 
 /// Runs a design with bytes of its arguments, in several orders of its actors.
 ///
 /// # Errors
-/// What cannot be lowered, arguments that do not fit, or a design without a sequence, with its place.
+/// A part that cannot be lowered, arguments that do not fit, or a design without a sequence, with its place.
 pub fn run(
     design: &Design,
     arguments: &[Vec<u8>],
@@ -194,7 +194,7 @@ fn check_arguments(design: &Design, arguments: &[Vec<u8>]) -> Result<(), SyntaxE
 /// Events that are kept of a run.
 const MOST_EVENTS: usize = 1 << 23;
 
-/// Runs a design in one order of its actors; of a run that passes, what happened, for the profile's cycles.
+/// Runs a design in one order of its actors. Returns the events of a run that passes, for the profile's cycles.
 ///
 /// # Errors
 /// As [`run`]; more events than are kept.
@@ -235,17 +235,17 @@ struct SeededRun<'a> {
     arguments: &'a [Vec<u8>],
     seed: u64,
     starved: SlowActor,
-    /// What acquires by equality leave.
+    /// Value that acquires by equality leave.
     equal: EqualAcquire,
     options: RunOptions,
-    /// Whose cycles cores spend, if events are wanted.
+    /// Profile with the cycles of cores, if events are wanted.
     profile: Option<&'a Rc<Profile>>,
 }
 
-/// The report, the arguments behind the run, and what happened, if that was wanted.
+/// The report, the arguments after the run, and its events, if wanted.
 type RunOutcome = (RunReport, Vec<Vec<u8>>, Option<Vec<BoardEvent>>);
 
-/// One order of actors with one reading of acquires by equality; says whether it came to any.
+/// One order of actors with one reading of acquires by equality; also returns whether it came to any.
 fn once(
     design: &Design,
     stages: &[DesignStage<'_>],

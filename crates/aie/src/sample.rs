@@ -1,17 +1,17 @@
-//! Data for arguments that nobody gave any.
+//! Data for arguments that were not given any.
 
 use crate::core::{CoreValue, Number};
 use crate::design::Design;
 
 impl Design {
-    /// Whether the design says what an argument holds, so that nobody is to give it.
+    /// Whether the design itself contains an argument's content, so that it need not be given.
     pub(crate) fn is_given(&self, argument: usize) -> bool {
         let argument = self.arguments.get(argument);
         argument.is_some_and(|argument| argument.given.is_some())
     }
 
-    /// The elements 1, 2, 3, … of an argument, as far as its type holds them; zeros of one that has no
-    /// such type. Empty if there is no such argument.
+    /// The elements 1, 2, 3, … of an argument, as far as its type holds them; zeros for a type that holds none. Empty
+    /// if there is no such argument.
     pub fn counting(&self, argument: usize) -> Vec<u8> {
         let Some(argument) = self.arguments.get(argument) else {
             return Vec::new();
@@ -23,7 +23,7 @@ impl Design {
         let size = of.element_bytes() as usize;
         let element = |i: i64| match number {
             Number::Integer(_) => CoreValue::Integer(number.wrap(i)),
-            // A period that every format with a point holds exactly.
+            // A period that every floating-point format holds exactly.
             _ => CoreValue::Float(((i - 1) % 128 + 1) as f64),
         };
         let n = n_bytes / size.max(1);

@@ -1,7 +1,7 @@
 //! MLIR's text: the part of it that designs use.
 //!
-//! Ops are read in their own form by a table of forms ([`table`]), and in MLIR's generic form. What
-//! stands in no row is refused by name.
+//! Ops are read in their own form by a table of forms ([`table`]), and in MLIR's generic form. An op without a row is
+//! refused by name.
 
 mod affine;
 mod attribute;
@@ -45,11 +45,11 @@ impl fmt::Display for Location {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {}{problem}", if op.is_empty() { String::new() } else { format!("`{op}`: ") })]
 pub struct SyntaxError {
-    /// Where.
+    /// The place.
     pub at: Location,
     /// The op, where one is known.
     pub op: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 

@@ -1,7 +1,7 @@
 //! Modelled time of a design: the board's events with a clock for each actor.
 //!
-//! The board says what happened, in an order that its causes allow. Here every actor has a clock; an event
-//! begins when its actor is free and its causes are over, and takes what the profile's constants say:
+//! The board reports events, in an order that their causes allow. Here every actor has a clock. An event begins when
+//! its actor is free and its causes are over, and takes the time of the profile's constants:
 //!
 //! | event | takes |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | words elsewhere | 4 bytes at the stream's width times the clock |
 //! | a switch | two cycles of latency |
 //! | a lock of a core | half of `core.block_cycles` |
-//! | an instruction of a core's program | one cycle, whatever it computes |
+//! | an instruction of a core's program | one cycle, for any computation |
 //! | a tile kernel of Millrace | the cycles of its object code in the profile |
 //! | any other kernel | one cycle for each 64 bytes of its operands, products at the profile's GEMM rate |
 //!
-//! DDR is no actor: the whole cannot be faster than all bytes at `ddr.total_gb_per_s`, those read at
+//! DDR is not an actor: the whole cannot be faster than all bytes at `ddr.total_gb_per_s`, those read at
 //! `ddr.read_gb_per_s`. The configuration before the sequence is not in the time, nor is the call by the
 //! host. All of it is modelled, and was never measured on hardware.
 
@@ -40,7 +40,7 @@ pub struct ActorTime {
     pub busy_ns: f64,
 }
 
-/// What a design takes.
+/// Modelled time of a design.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesignTime {
     /// From the sequence's first operation to its last.
@@ -53,7 +53,7 @@ pub struct DesignTime {
     pub ddr_bytes: [u64; 2],
     /// The profile's name.
     pub profile: String,
-    /// What every actor did, when.
+    /// Spans of every actor's work.
     pub trace: Trace,
 }
 
@@ -67,7 +67,7 @@ impl TimeModel {
     /// An NPU2 with the profile of that name, or the one that is taken if none is named.
     ///
     /// # Errors
-    /// No such profile, and which there are.
+    /// No such profile, and the names of the known ones.
     pub fn named(name: Option<&str>) -> Result<TimeModel, String> {
         let name = name.unwrap_or(Profile::DEFAULT);
         let profile = Profile::builtin(name).ok_or_else(|| {
@@ -80,7 +80,7 @@ impl TimeModel {
     /// An NPU2 with a profile in a file's text; `path` is for messages.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// The fault of the file.
     pub fn from_toml(text: &str, path: &str) -> Result<TimeModel, String> {
         let profile = Profile::from_toml(text, path).map_err(|error| error.to_string())?;
         Ok(TimeModel::new(profile))
@@ -98,7 +98,7 @@ impl TimeModel {
     }
 }
 
-/// Runs a design once and gives its modelled time. A run that does not pass has none.
+/// Runs a design once and returns its modelled time. A run that does not pass has none.
 ///
 /// # Errors
 /// As [`run`](crate::run()); more events than are kept.

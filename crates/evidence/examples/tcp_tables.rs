@@ -1,5 +1,5 @@
-//! Prints what `docs/tcp.md` shows: the walk through a decode layer of Llama 3 70B, or one of the tables
-//! (`fidelity`, `fits`, `times`, `reductions`, `moves`, `scores`, `rules`).
+//! Prints the tables of `docs/tcp.md`: the walk through a decode layer of Llama 3 70B, or one of `fidelity`, `fits`,
+//! `times`, `reductions`, `moves`, `scores`, `rules`.
 
 use millrace_evidence::tcp::{fidelity, report};
 use millrace_tcp::{Machine, Profile, walk};

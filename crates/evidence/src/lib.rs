@@ -1,7 +1,7 @@
-//! What others measured of NPUs, beside what is predicted: nothing that runs a model needs it.
+//! Published measurements of NPUs, compared with predictions. Nothing that runs a model needs this crate.
 //!
-//! Each target has a module with its rows (`data/<target>/measured.csv`), the report on them, and what else was published
-//! of it. [`ALL`] is what a command line is given beside the registry of targets.
+//! Each target has a module with its rows (`data/<target>/measured.csv`), the report on them, and other figures
+//! published of it. A command line gets [`ALL`] along with the registry of targets.
 //!
 //! | module | holds |
 //! |---|---|
@@ -16,7 +16,7 @@ pub mod xdna2;
 
 use millrace_plan::Evidence;
 
-/// What there is of every target.
+/// Evidence for every target.
 pub static ALL: &[&dyn Evidence] = &[
     &xdna2::Xdna2Evidence,
     &rk3588::Rk3588Evidence,

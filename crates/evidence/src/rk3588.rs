@@ -1,4 +1,4 @@
-//! Rockchip RK3588: predictions beside published rows.
+//! Rockchip RK3588: predictions compared with published rows.
 
 pub mod fidelity;
 

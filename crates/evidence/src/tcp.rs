@@ -1,4 +1,4 @@
-//! FuriosaAI TCP: published measurements beside predictions, and the tables of its document.
+//! FuriosaAI TCP: published measurements compared with predictions, and the tables of its document.
 
 pub mod fidelity;
 pub mod report;

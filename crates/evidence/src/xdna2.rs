@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`fidelity`] | predictions beside published measurements, with bounds; constants fitted anew without a part of the rows |
+//! | [`fidelity`] | predictions compared with published measurements, with bounds; constants fitted anew without a part of the rows |
 //! | [`forms`], [`geometry`] | closed forms of whole models that others published; their dimensions |
 //! | `page`, `paper` | the page of one model; the tables of a paper |
 

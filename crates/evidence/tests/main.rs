@@ -1,4 +1,4 @@
-//! What documents say of measurements, beside the crate.
+//! Tests of the crate, and of documents that quote measurements.
 //!
 //! One program of modules: each would link the targets anew.
 

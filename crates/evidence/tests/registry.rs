@@ -1,4 +1,4 @@
-//! Evidence stands beside the targets: each row is about one of them, and nothing that runs a model needs it.
+//! Evidence is separate from the targets: each row is about one of them, and nothing that runs a model needs it.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_plan::{Evidence, FidelityOf};
@@ -31,7 +31,7 @@ fn papers_are_listed_or_refused_by_name() {
     }
 }
 
-/// What is compared with does what `--mode` and `--host` could ask for.
+/// Comparisons use settings that `--mode` and `--host` could ask for.
 #[test]
 fn comparisons_are_settings_that_the_target_takes() {
     let row = &millrace_evidence::xdna2::Xdna2Evidence;
@@ -47,7 +47,7 @@ fn comparisons_are_settings_that_the_target_takes() {
     }
 }
 
-/// Where no constants are fitted anew, the report says what to do instead.
+/// If no constants are fitted anew, the error names the alternative.
 #[test]
 fn a_report_that_there_is_not_says_so() {
     for evidence in [

@@ -1,4 +1,4 @@
-//! `docs/rk3588.md` says what the report says.
+//! The figures of `docs/rk3588.md` are the report's.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_evidence::rk3588::fidelity;

@@ -1,4 +1,4 @@
-//! What `docs/tcp.md` shows is what the crates say.
+//! The tables of `docs/tcp.md` are the crates' output.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_evidence::tcp::{fidelity, report};

@@ -1,8 +1,8 @@
 //! The device `Millrace`: the CPU's kernels on the host's own memory.
 //!
-//! Kernels read blocks as files have them, so weights stay where the host put them: nothing is prepared or remembered between calls,
-//! and an address that the host uses again for other weights can confuse nobody. The host is asked to put them into memory of huge
-//! pages, in place of the mapped file: single tokens are read faster from there.
+//! Kernels read blocks as files have them, so weights stay where the host put them. Nothing is prepared or remembered
+//! between calls, and nothing goes stale when the host reuses an address for other weights. The host is asked to put
+//! them into memory of huge pages, in place of the mapped file: single tokens are read faster from there.
 
 use crate::device::{DeviceStream, OpError, OpRefusal, PluginDevice, WeightsIn};
 use crate::gate::Gate;
@@ -30,14 +30,14 @@ pub(crate) struct CpuDevice {
 #[derive(Clone)]
 struct Threads {
     level: Level,
-    /// The host's, where it has some that others can compute on.
+    /// The host's threads, if it has some that others can compute on.
     team: Option<Arc<dyn Team>>,
     /// Those in use, by their number: the host alternates between two.
     cpus: Arc<Mutex<Vec<Arc<Cpu>>>>,
 }
 
 impl Threads {
-    /// As many threads as the host wants.
+    /// A CPU with as many threads as the host wants.
     fn get(&self, n_threads: usize) -> Result<Arc<Cpu>, OpError> {
         let mut cpus = self.cpus.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cpu) = cpus.iter().find(|cpu| cpu.pool().n_threads() == n_threads) {
@@ -56,7 +56,7 @@ impl Threads {
 }
 
 impl CpuDevice {
-    /// The device, on the host's threads where there is a `team` of them.
+    /// The device, on the host's threads if there is a `team` of them.
     pub(crate) fn new(settings: PluginSettings, team: Option<Arc<dyn Team>>) -> CpuDevice {
         let level = settings.level.unwrap_or_else(Level::preferred);
         let cpus = Arc::default();
@@ -181,7 +181,7 @@ impl CpuStream {
         .map_err(OpError::of_result)
     }
 
-    /// Computes a product with experts: for each the rows that ask for it, gathered, multiplied and put back.
+    /// Computes a product with experts: for each expert, the rows that need it are gathered, multiplied and put back.
     fn experts(
         &mut self,
         cpu: &Cpu,

@@ -1,4 +1,4 @@
-//! What a device of this plugin is, whatever computes behind it.
+//! Interface of a device of this plugin, independent of the hardware behind it.
 
 use crate::sys::graph::HostNode;
 use crate::sys::tensor::{DataError, HostTensor};
@@ -18,7 +18,7 @@ pub(crate) struct ComputeError {
     pub(crate) cause: String,
 }
 
-/// What went wrong in an op, in words.
+/// Description of a failure in an op.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpError {
     #[error("the op is none that the device said it takes: {0}")]
@@ -59,12 +59,12 @@ pub(crate) enum WeightsIn {
     Nothing,
     /// Memory that the device gave out.
     Own,
-    /// Memory of others.
+    /// Memory of another owner.
     Others,
 }
 
-/// What a device keeps of memory that it gave out for weights. The memory is the host's all the same: it holds weights as the file has
-/// them, for whoever computes with few tokens.
+/// Notices to a device about memory that it gave out for weights. This is host memory too: it holds weights as in the
+/// file, for kernels that compute with few tokens.
 pub(crate) trait DeviceMemory: Sync {
     /// Memory was given out.
     fn add(&self, region: Range<usize>);
@@ -81,10 +81,10 @@ pub(crate) trait PluginDevice: Send + Sync {
     /// Short name, as `-dev` and `test-backend-ops -b` take it.
     fn name(&self) -> &'static str;
 
-    /// What it is, for people.
+    /// Description for people.
     fn description(&self) -> String;
 
-    /// Free and total bytes of memory; zeros where it has none of its own.
+    /// Free and total bytes of memory; zeros for a device without its own memory.
     fn memory(&self) -> (usize, usize);
 
     /// Whether weights may stay in the file that the host has mapped; if not, the host copies them into memory of the device's kind.
@@ -92,7 +92,7 @@ pub(crate) trait PluginDevice: Send + Sync {
         true
     }
 
-    /// What it keeps of memory of its own; `None` where it works in the host's.
+    /// The device's memory for weights; `None` for a device that works in the host's memory.
     fn own_memory(&self) -> Option<&dyn DeviceMemory> {
         None
     }
@@ -112,7 +112,7 @@ pub(crate) trait PluginDevice: Send + Sync {
     /// Prepares a weight that the host has just written into the device's own memory.
     ///
     /// # Errors
-    /// What does not work.
+    /// The reason why the weight cannot be prepared.
     fn place(&self, weight: &HostTensor<'_>) -> Result<(), OpError> {
         let _ = weight;
         Ok(())
@@ -125,12 +125,12 @@ pub(crate) trait PluginDevice: Send + Sync {
     fn open(&self) -> Result<Box<dyn DeviceStream>, String>;
 }
 
-/// A stream of work on a device: what ggml calls a backend.
+/// A stream of work on a device. ggml calls it a backend.
 pub(crate) trait DeviceStream: Send {
     /// The host's wish of threads.
     fn set_threads(&mut self, n: usize);
 
-    /// Computes ops in order, until one fails. `nodes` are ops that the device took; what needs no computing was left out.
+    /// Computes ops in order, until one fails. `nodes` are ops that the device took; ops without a computation were left out.
     ///
     /// # Errors
     /// The node that failed, by its number, and why.

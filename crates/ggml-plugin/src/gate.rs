@@ -1,4 +1,4 @@
-//! Gated activations: what stands between two products of a feed-forward network.
+//! Gated activations, the ops between two products of a feed-forward network.
 //!
 //! llama.cpp cuts a graph wherever the device changes, and begins each part anew. With its gate a feed-forward network is one part; norms
 //! and sums would save no cut, since llama.cpp binds the norms of few tokens to the device of their layer, which is the CPU.
@@ -51,7 +51,7 @@ impl<'a> Gate<'a> {
     /// Computes it into the memory of `node`, which may be that of an operand.
     ///
     /// # Errors
-    /// No memory, or a result that lies across an operand.
+    /// No memory, or a result that partly overlaps an operand.
     pub(crate) fn compute(&self, cpu: &Cpu, node: &mut HostNode<'_>) -> Result<(), OpError> {
         let activation = self.activation;
         let computed = node.update([&self.gate, &self.up], |out, operands| match operands {

@@ -2,17 +2,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `sys` | the border to C: structures, the host's functions by name, what the host sees; all `unsafe` |
-//! | `device` | what a device of this plugin is |
+//! | `sys` | the border to C: structures, the host's functions by name, the objects that the host sees; all `unsafe` |
+//! | `device` | the interface of a device |
 //! | `product` | ggml's products of matrices, checked |
 //! | `gate` | ggml's gated activations, checked and computed |
 //! | `cpu`, `rows` | the device `Millrace`: the CPU's kernels; from how many tokens on they are taken |
 //! | `node` | the device `MillraceNode`: those kernels, and the host's CPU backend for every other op |
 //! | `npu` | NPUs of the registry of targets as devices |
-//! | `report` | what was computed, what not and why |
+//! | `report` | ops that were computed, and reasons why others were not |
 //! | `settings` | variables of the environment |
 //!
-//! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) shows how it is used and what it measured.
+//! [docs/llama-cpp.md](https://github.com/millrace/millrace/blob/main/docs/llama-cpp.md) describes its use and has measurements.
 #![deny(unsafe_code)]
 
 mod cpu;

@@ -1,4 +1,4 @@
-//! Loading: from a host's functions and the environment to a plugin, or to words that say why there is none.
+//! Loading: from a host's functions and the environment to a plugin, or to the reason why there is none.
 
 use crate::cpu::{self, CpuDevice};
 use crate::device::PluginDevice;
@@ -12,7 +12,7 @@ use crate::sys::openmp;
 use crate::sys::probe::{LoadError, probe};
 use std::sync::Arc;
 
-/// Why there is no plugin.
+/// Reason why the plugin does not load.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PluginError {
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub(crate) fn load(
     Ok(Plugin::new(host, found, devices, report, fail))
 }
 
-/// The devices that are asked for.
+/// The requested devices.
 fn devices(
     lookup: &dyn FunctionLookup,
     settings: &PluginSettings,
@@ -79,7 +79,7 @@ fn devices(
     Ok(devices)
 }
 
-/// The names that there are, in words.
+/// The known names, as text.
 fn known() -> String {
     let targets = millrace_targets::ALL
         .iter()

@@ -1,5 +1,6 @@
-//! The device `MillraceNode`: a whole node of a cluster. The CPU's kernels compute what they are faster at, the program's CPU backend the
-//! rest, so that a program that wants one device for every op (`ggml-rpc-server`) has one.
+//! The device `MillraceNode`: a whole node of a cluster. The CPU's kernels compute the ops that they are faster at; the
+//! program's CPU backend computes the rest. So a program that wants one device for every op (`ggml-rpc-server`) has
+//! one.
 
 use crate::cpu::CpuDevice;
 use crate::device::{DeviceStream, OpRefusal, PluginDevice, WeightsIn};
@@ -17,14 +18,14 @@ impl NodeDevice {
     /// The device over the CPU's kernels.
     ///
     /// # Errors
-    /// A system that does not say how much memory it has: programs place layers by that.
+    /// A system that does not report its memory size: programs place layers by it.
     pub(crate) fn open(cpu: CpuDevice) -> Result<NodeDevice, String> {
         memory().ok_or("this system does not say how much memory it has (/proc/meminfo)")?;
         Ok(NodeDevice { cpu })
     }
 }
 
-/// Bytes of memory that are free and that there are; `None` where the system does not say.
+/// Free and total bytes of memory; `None` if the system does not report them.
 fn memory() -> Option<(usize, usize)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     Some((

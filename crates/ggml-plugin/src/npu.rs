@@ -1,4 +1,4 @@
-//! NPUs as devices: products of quantised numbers on whatever a target of the registry plans and opens.
+//! NPUs as devices: products of quantised numbers, on any target of the registry that plans them.
 //!
 //! A weight is written into a buffer object of the NPU when the host loads it, in the target's own arrangement (8-bit with a
 //! scale a row). A product is the plan of a graph of one linear layer; its rows go in pieces of the lengths that the target plans for.
@@ -26,13 +26,13 @@ pub(crate) struct NpuDevice {
     unit: Arc<NpuUnit>,
 }
 
-/// A device, its planner, and what is on it.
+/// A device, its planner, its programs and its weights.
 struct NpuUnit {
     name: &'static str,
     title: &'static str,
     planner: Arc<dyn Planner>,
     device: Arc<dyn npu::Device>,
-    /// Packs and unpacks, and is what a virtual device computes on.
+    /// Packs and unpacks rows. A virtual device computes on it too.
     cpu: Cpu,
     /// Programs by shape; `None` where the planner refuses it.
     programs: Mutex<HashMap<ProductShape, Option<Arc<PlannedProduct>>>>,
@@ -82,7 +82,7 @@ impl NpuDevice {
 
 #[cfg(test)]
 impl NpuDevice {
-    /// The device behind it.
+    /// The device of this unit.
     pub(crate) fn device(&self) -> Arc<dyn npu::Device> {
         Arc::clone(&self.unit.device)
     }
@@ -125,7 +125,7 @@ impl NpuUnit {
         made
     }
 
-    /// The least rows for which the device is predicted to be faster than the host beside it.
+    /// The smallest number of rows for which the device is predicted to be faster than the host.
     fn least_rows(&self, shape: ProductShape) -> Result<usize, OpRefusal> {
         if let Some(rows) = self.settings.least_rows {
             return Ok(rows);
@@ -189,7 +189,7 @@ impl NpuUnit {
         written.map_err(OpError::of_result)?
     }
 
-    /// Groups the rows of each expert, so that each is a product of its own.
+    /// Groups the rows of each expert, and computes one product per expert.
     fn experts(&self, product: &Experts<'_>, node: &mut HostNode<'_>) -> Result<(), OpError> {
         let (n, x) = (product.weight.n, product.x()?);
         let by_expert = product.rows_by_expert()?;
@@ -278,7 +278,7 @@ impl PluginDevice for NpuDevice {
 struct NpuStream(Arc<NpuUnit>);
 
 impl DeviceStream for NpuStream {
-    /// The device has its own cores; the host's threads that pack rows are as many as it has cores.
+    /// The device has its own cores. Rows are packed by as many threads as the host has cores.
     fn set_threads(&mut self, _: usize) {}
 
     fn compute(&mut self, nodes: &mut [HostNode<'_>]) -> Result<(), (usize, OpError)> {

@@ -310,10 +310,10 @@ impl<'a> Experts<'a> {
         self.weight.matrix([index, 0])
     }
 
-    /// For each expert the rows of the result that are its (`token · n_used + use`).
+    /// For each expert, its rows of the result (`token · n_used + use`).
     ///
     /// # Errors
-    /// No memory, or an expert that is not there.
+    /// No memory, or an expert that does not exist.
     pub(crate) fn rows_by_expert(&self) -> Result<Vec<Vec<usize>>, OpError> {
         let data = |error| OpError::Data {
             what: "numbers of experts",

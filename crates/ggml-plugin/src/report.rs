@@ -1,4 +1,5 @@
-//! What a device computed, what it left to others and why: printed at exit with `MILLRACE_GGML_REPORT=1`.
+//! Report of the ops that a device computed, and of those that it left to others and why. Printed at exit with
+//! `MILLRACE_GGML_REPORT=1`.
 
 use crate::device::OpRefusal;
 use crate::product::HostProduct;
@@ -17,9 +18,9 @@ struct Counts {
     taken: BTreeMap<(&'static str, &'static str), WorkCounts>,
     /// Gated activations computed, by kind.
     gates: BTreeMap<&'static str, u64>,
-    /// Results that were refused, by name of the op and why. Hosts ask many times about one.
+    /// Refused results, by name of the op and reason. Hosts ask many times about the same one.
     refused: BTreeMap<(&'static str, OpRefusal), BTreeSet<String>>,
-    /// Runs of an NPU: how many, their time in all, and where the times come from.
+    /// Runs of an NPU: their number, their total time, and the origin of the times.
     runs: u64,
     run_ns: u64,
     provenance: String,

@@ -1,11 +1,13 @@
 //! From how many tokens on Millrace takes a product, by format.
 //!
-//! `tools/peers/ggml_plugin.py --crossings` measures it: llama.cpp's steps of 1 to 32 tokens without the plugin and with every product
-//! through it, in turn; docs/llama-cpp.md has a table of it. On a Zen 5 with AVX-512, block formats are faster with the plugin from two tokens
-//! on. Single tokens of most are as fast or faster, those of Q4_K are not (0.81 to 0.98), but left to llama.cpp they would be slower yet
-//! (0.89): it then computes them from weights that are not in the arrangement that it makes for itself. With AVX2, measured on a Zen 4 beside a llama.cpp built for no more, two tokens are as fast or faster,
-//! and single ones of Q4_K are not (0.63; left to llama.cpp 0.91). What was not measured keeps larger numbers: other levels,
-//! whose kernels for single tokens are others, and formats of plain numbers, in which attention's own products are too.
+//! `tools/peers/ggml_plugin.py --crossings` measures it: llama.cpp's steps of 1 to 32 tokens without the plugin and
+//! with every product through it, in turn; docs/llama-cpp.md has a table of it. On a Zen 5 with AVX-512, block formats
+//! are faster with the plugin from two tokens on. Single tokens of most are as fast or faster. Those of Q4_K are not
+//! (0.81 to 0.98), but left to llama.cpp they would be slower yet (0.89). It then computes them from weights that are
+//! not in its own arrangement. With AVX2, measured on a Zen 4 against a llama.cpp built for no more, two tokens are as
+//! fast or faster. Single ones of Q4_K are not (0.63; left to llama.cpp 0.91). Cases that were not measured keep larger
+//! numbers: other levels, whose kernels for single tokens are others, and formats of plain numbers, in which
+//! attention's own products are too.
 
 use millrace_kernels::Level;
 use millrace_quant::DType;

@@ -1,4 +1,4 @@
-//! What can be set by variables of the environment.
+//! Settings from environment variables.
 
 use millrace_kernels::Level;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// Devices to offer: a list of names.
 pub(crate) const DEVICES: &str = "MILLRACE_GGML_DEVICES";
 
-/// `1`: print at exit what was computed, what not and why.
+/// `1`: print at exit the ops that were computed, and why others were not.
 pub(crate) const REPORT: &str = "MILLRACE_GGML_REPORT";
 
 /// Tokens from which products are taken, in place of the measured numbers: for checks.
@@ -18,13 +18,13 @@ pub(crate) const LEVEL: &str = "MILLRACE_GGML_LEVEL";
 /// `1`: leave weights in the mapped file, where a program maps files.
 pub(crate) const MAP: &str = "MILLRACE_GGML_MAP";
 
-/// Part of the name of a tensor whose computation fails: to see what a program makes of it.
+/// Part of the name of a tensor whose computation fails: a test of how a program reacts.
 pub(crate) const FAIL: &str = "MILLRACE_GGML_FAIL";
 
 /// Settings of the plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PluginSettings {
-    /// Names as they were written; `None` takes the CPU's kernels alone.
+    /// Names as written; `None` selects the CPU's kernels alone.
     pub(crate) devices: Option<Vec<String>>,
     pub(crate) report: bool,
     pub(crate) map: bool,
@@ -56,10 +56,10 @@ impl fmt::Display for SettingError {
 impl std::error::Error for SettingError {}
 
 impl PluginSettings {
-    /// Reads the variables that `get` gives.
+    /// Reads the variables through `get`.
     ///
     /// # Errors
-    /// A value that is none.
+    /// An invalid value.
     pub(crate) fn read(
         get: &dyn Fn(&str) -> Option<String>,
     ) -> Result<PluginSettings, SettingError> {

@@ -1,4 +1,4 @@
-//! The tests play the host: they export what ggml exports, and call the plugin as ggml does.
+//! The tests play the host: they export ggml's functions, and call the plugin as ggml does.
 #![allow(unsafe_code)]
 
 mod client;

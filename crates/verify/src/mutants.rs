@@ -7,7 +7,7 @@ use millrace_runtime::npu::{NpuError, NpuModel, NpuSession};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A device that is wrong.
+/// A device with one fault.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mutant {
     /// The program.
@@ -24,14 +24,14 @@ impl std::fmt::Display for Mutant {
     }
 }
 
-/// What tells a mutant from a right device.
+/// The check that finds a mutant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Detection {
     /// The logits: a statistic beyond its bound.
     Logits(&'static str),
     /// The session ends with an error.
     Error(String),
-    /// Only the check of every op: the slot that is named.
+    /// Only the check of every op; the string is the slot that it names.
     Ops(String),
     /// Nothing.
     Missed {
@@ -40,7 +40,7 @@ pub enum Detection {
     },
 }
 
-/// Mutants of what ran, and the slots they are of.
+/// Mutants of the programs that ran, and their slots.
 type MutantSet = (Vec<Mutant>, BTreeSet<(String, String)>);
 
 /// Mutants of a model on a device.
@@ -51,10 +51,10 @@ pub struct MutationTest {
 }
 
 impl MutationTest {
-    /// Has an honest device go along the continuations, and finds what its programs are.
+    /// Runs a correct device along the continuations, and lists the mutants of its programs.
     ///
     /// # Errors
-    /// As [`follow`]; a device that does not fail on purpose.
+    /// As [`follow`]; a device that cannot inject faults.
     pub fn new(npu: Arc<NpuModel>, baselines: Vec<Baseline>) -> Result<MutationTest, NpuError> {
         let seen: Arc<Mutex<MutantSet>> = Arc::default();
         let mut session = NpuSession::new(&npu)?;
@@ -104,10 +104,10 @@ impl MutationTest {
         self.look()
     }
 
-    /// What tells a mutant.
+    /// Tests a mutant, and returns the check that finds it.
     ///
     /// # Errors
-    /// Where ops cannot be looked at.
+    /// If ops cannot be checked.
     pub fn test(&self, mutant: &Mutant) -> Result<Detection, NpuError> {
         self.injector()?.clear();
         self.injector()?.inject(Injection::Corrupt {
@@ -170,8 +170,8 @@ impl MutationTest {
             .map(|statistic| Detection::Logits(statistic.name))
     }
 
-    /// Every op of a prompt and of the token behind it, for each continuation from the last on that takes other plans than
-    /// those before.
+    /// Checks every op of a prompt and of the token after it. Continuations are taken from the last on; those whose
+    /// plans were seen before are skipped.
     fn ops(&self, session: &mut NpuSession) -> Result<Option<Detection>, NpuError> {
         let sequences = self.npu.sequences();
         let mut seen = Vec::new();
@@ -224,8 +224,7 @@ impl MutationTest {
     }
 }
 
-/// Slots of the programs that the continuations take where nobody looks on: what only observed ones have is no part of the
-/// device's work.
+/// Slots of the programs that run without an observer. Slots that only observed programs have are not part of the device's work.
 fn own_slots(
     npu: &NpuModel,
     baselines: &[Baseline],

@@ -1,13 +1,13 @@
-//! The numerics bisect: every op of a pass by itself, on the device's own operands.
+//! The numerics bisect: every op of a pass in isolation, on the device's own operands.
 //!
-//! End results tell that a device is wrong, not where: an error in one op is in everything after it.
-//! So after every dispatch each of its ops is computed again on the host in f64, from the very bytes
-//! the device had in the op's slots (intermediate ones too), and the device's result must lie within
-//! the tolerance that the op's rounding points allow (`ops/rule.rs` states the formulas). An op that
-//! passes is right whatever its operands were; the first that fails is the defect. Bytes that are
-//! only moved must not change at all: weights and tables from the checkpoint into their slots, whose
-//! content is worked out by `ops/statics.rs` and not by what fills them, values from the call or host step that
-//! gave them to the call that takes them, rows of the cache from the sequence's pages.
+//! End results show that a device is wrong, not where: an error in one op is in everything after it. So after every
+//! dispatch each of its ops is computed again on the host in f64, from the very bytes the device had in the op's slots
+//! (intermediate ones too). The device's result must be within the tolerance that the op's rounding points allow
+//! (`ops/rule.rs` states the formulas). An op that passes is right for any operands; the first that fails is
+//! the defect. Bytes that are only moved must not change at all. Weights and tables move from the checkpoint into their
+//! slots. Values move from the call or host step that made them to the call that takes them. Rows of the cache move
+//! from the sequence's pages. The expected content of weights and tables comes from `ops/statics.rs`, not from the code
+//! that fills the slots.
 
 mod attention_products;
 mod bias;
@@ -37,13 +37,13 @@ pub struct OpCheck {
 #[derive(Default)]
 struct OpsState {
     summary: CheckSummary,
-    /// What calls of this pass gave.
+    /// Values that calls of this pass returned.
     given: HashMap<ValueId, (Element, Vec<u8>)>,
-    /// What the last product of queries and keys gave.
+    /// Scores from the last product of queries and keys.
     scores: Vec<f32>,
-    /// What calls gave as states.
+    /// States that calls returned.
     states: Vec<delta_net::KeptState>,
-    /// Buffer sets whose static slots were looked at, with the position their tables hold for.
+    /// Buffer sets whose static slots were checked, with the position that their tables are for.
     static_seen: HashSet<(String, usize)>,
     /// Calls of this pass so far.
     n_calls: usize,
@@ -55,7 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl OpCheck {
-    /// A check of the model's sessions, and what to [observe](millrace_runtime::npu::NpuSession::observe) one with.
+    /// A check of the model's sessions, and the observer to [observe](millrace_runtime::npu::NpuSession::observe) one
+    /// with.
     pub fn new(npu: &Arc<NpuModel>) -> (OpCheck, Observer) {
         let state = Arc::new(Mutex::new(OpsState::default()));
         let (shared, npu) = (state.clone(), npu.clone());
@@ -72,10 +73,10 @@ impl OpCheck {
         (OpCheck { state }, observer)
     }
 
-    /// What was found so far.
+    /// Findings so far.
     ///
     /// # Errors
-    /// Where slots could not be looked at.
+    /// If slots could not be inspected.
     pub fn summary(&self) -> Result<CheckSummary, NpuError> {
         let mut state = lock(&self.state);
         match state.failed.take() {
@@ -124,7 +125,7 @@ impl CallCheck<'_> {
                 return Err(NpuError::plan(&call.set, "a launch beyond its program"));
             };
             for part in 0..launch.results().len() {
-                // Parts of the head are all one node's; of several ops at once, whose result it is.
+                // Parts of the head all belong to one node; in a launch of several ops, the slot tells whose result it is.
                 let result = launch.results()[part];
                 let bound = call.bindings.get(result).and_then(Binding::value);
                 let gives = |n: &&usize| graph.nodes.get(**n).map(|n| n.output) == bound;
@@ -158,8 +159,8 @@ impl CallCheck<'_> {
         Ok(self.seen.cache.peek(self.seen.key, slot)?)
     }
 
-    /// A slot's numbers, each exactly what the device has: f32 holds every number of the types that slots
-    /// have.
+    /// A slot's numbers, exactly as the device has them: f32 holds every number of the slots'
+    /// types.
     fn values(&self, slot: usize) -> Result<Vec<f32>, NpuError> {
         let bytes = self.bytes(slot)?;
         let declared = &self.slots()[slot];
@@ -186,7 +187,7 @@ impl CallCheck<'_> {
         self.seen.plan.programs[self.seen.call.program].slots()
     }
 
-    /// Rows of a value that are no padding.
+    /// Number of rows of a value without padding.
     fn n_rows(&self, value: ValueId) -> usize {
         let n_rows = self.seen.plan.n_rows(value) as usize;
         n_rows.min(self.seen.n_real)
@@ -247,7 +248,7 @@ impl CallCheck<'_> {
         state: &mut OpsState,
     ) -> Result<(), NpuError> {
         let element = self.slots()[slot].element;
-        // Where the two slots have other element types, the host rounded in between.
+        // If the two slots have different element types, the host rounded in between.
         let given = state.given.get(&value).filter(|(e, _)| *e == element);
         let written = || {
             let values = self.seen.written(slot)?.iter();
@@ -273,7 +274,7 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// What a weight's or table's slot must hold.
+    /// Checks the content of a weight's or table's slot.
     fn static_slot(
         &self,
         binding: &Binding,
@@ -302,7 +303,7 @@ impl CallCheck<'_> {
         })
     }
 
-    /// Keeps what this call gave, for the calls that take it.
+    /// Keeps the values that this call returned, for the calls that take them.
     fn keep_given(&self, state: &mut OpsState) -> Result<(), NpuError> {
         let call = self.seen.call;
         let slots = self.slots();

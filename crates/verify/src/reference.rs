@@ -1,4 +1,4 @@
-//! What a device is held to: the op graph by its definition, with the numerics that a device has.
+//! The reference for devices: the op graph by its definition, with the numerics of a device.
 
 pub(crate) mod blocks;
 mod device_weights;

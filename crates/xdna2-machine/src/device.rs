@@ -1,5 +1,5 @@
 //! The virtual NPU2 as a [`Device`](millrace_npu::Device): programs are verified, run functionally, and
-//! timed by the model. Times and energies say `modelled(profile)`.
+//! timed by the model. Times and energies are labelled `modelled(profile)`.
 
 use crate::profile::ErrorScope;
 use crate::program::codec::TARGET;
@@ -9,24 +9,24 @@ use millrace_kernels::Cpu;
 use millrace_npu::simulated::{RunStop, SimulatedDevice, Simulator, SimulatorJob};
 use millrace_npu::{Completion, Container, DeviceInfo, ErrorPlace, Provenance};
 
-/// Memory that buffers can take together unless [`SimulatedDevice::with_memory`] says otherwise. An
-/// NPU has none of its own: buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
+/// Memory that all buffers together may take, unless [`SimulatedDevice::with_memory`] sets it. An NPU has no dedicated memory:
+/// buffers are the host's memory, pinned. Half of a laptop with 32 GiB.
 const MEMORY_BYTES: u64 = 16 << 30;
 
 /// How long a device waits for a submission before it stops it.
 ///
-/// Source: the Linux driver amdxdna, whose command timeout is 2 s unless its module is told another.
+/// Source: the Linux driver amdxdna, whose command timeout is 2 s unless a module parameter sets another.
 const TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// An NPU2 that is not there.
+/// A virtual NPU2.
 pub type VirtualDevice = SimulatedDevice<Array>;
 
-/// The array of an NPU2: what runs on a [`VirtualDevice`].
+/// The array of an NPU2, which runs programs in a [`VirtualDevice`].
 pub struct Array {
     machine: Machine,
     profile: Profile,
     cpu: Cpu,
-    /// Of every time: neither machine nor profile changes.
+    /// Provenance of every time: neither machine nor profile changes.
     provenance: Provenance,
 }
 
@@ -50,12 +50,12 @@ impl Array {
         &self.machine
     }
 
-    /// What computes the tile kernels.
+    /// The CPU that computes the tile kernels.
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
     }
 
-    /// How long a program takes, whoever executed it.
+    /// Completion of a program, with its predicted time. It does not matter who executed it.
     pub fn completion(&self, accepted: &AcceptedProgram) -> Completion {
         Completion {
             duration_ns: accepted.duration_ns,
@@ -82,7 +82,7 @@ pub fn virtual_device(machine: Machine, profile: Profile, cpu: Cpu) -> VirtualDe
     SimulatedDevice::new(Array::new(machine, profile, cpu))
 }
 
-/// Where and why a program stopped. `asked` where it was to stop early.
+/// Where and why a program stopped. `asked` is true if it was to stop early.
 fn stopped(program: &Program, fault: &SimulationFault, asked: bool) -> RunStop {
     let site = fault.site();
     let slot = site.slot.and_then(|slot| program.slots.get(slot as usize));

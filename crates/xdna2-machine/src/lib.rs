@@ -1,6 +1,6 @@
 //! The machine of AMD XDNA2 (NPU2: Strix, Krackan): an 8 × 4 array of compute tiles with a memory
-//! tile and a shim tile below each column. What its programs are, which of them it would refuse, what
-//! they compute and how long they take.
+//! tile and a shim tile below each column. This crate defines its programs and the rules by which it refuses some. It
+//! also computes their results and their times.
 //!
 //! | module | holds |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | [`numerics`] | how matrix units multiply: exactly, or through block floating point |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
-//! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of what a core computes in one call |
+//! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of one call of a core |
 //! | [`timing`] | event simulation of a program's time, closed forms |
 //! | [`verify`](mod@verify) | the mapping linter: every rule of the hardware by code, with limit, finding and remedy |
 //!
-//! What is laid onto this machine, kernels and whole models, is the crate above: `millrace-xdna2`.
+//! The crate above, `millrace-xdna2`, lays kernels and whole models onto this machine.
 #![forbid(unsafe_code)]
 
 pub mod device;

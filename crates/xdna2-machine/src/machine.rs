@@ -1,9 +1,9 @@
 //! The machine as data: geometry, clocks, memories, DMA channels, buffer descriptors and their
 //! field widths, locks, streams.
 //!
-//! The facts are in `data/machines/*.toml`, each with its source. A machine of one's own is such a
-//! file ([`Machine::from_toml`]), or a known one with values overridden ([`Machine::set`]).
-//! Calibrated constants (attained rates, overheads) are no facts of the machine: see profiles.
+//! The facts are in `data/machines/*.toml`, each with its source. A user's own machine is such a file
+//! ([`Machine::from_toml`]), or a known one with values overridden ([`Machine::set`]). Calibrated constants (attained
+//! rates, overheads) are not facts of the machine: see profiles.
 
 mod keys;
 
@@ -11,14 +11,14 @@ pub use millrace_facts::{Fact, FactsError};
 
 use millrace_facts::{Builtin, Key, Kind, Record};
 
-/// Facts about one NPU. The default is all zeros: what files are read into.
+/// Facts about one NPU. The default is all zeros: files are read into it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     /// Name (`npu2`).
     pub name: String,
     /// Columns of the array.
     pub cols: u32,
-    /// Rows of compute tiles. Below them lie a row of memory tiles and a row of shim tiles.
+    /// Rows of compute tiles. Below them are a row of memory tiles and a row of shim tiles.
     pub rows: u32,
     /// Clock levels, lowest first.
     pub dpm: Vec<DpmLevel>,
@@ -34,7 +34,7 @@ pub struct Machine {
     pub shim: TileLimits,
     /// Program memory of a compute tile.
     pub program_bytes: u64,
-    /// What the compiler sets aside in each core's L1 for its stack.
+    /// Bytes that the compiler sets aside in each core's L1 for its stack.
     pub stack_bytes: u64,
     /// Multiply-accumulates of one core and cycle.
     pub macs: MacRates,
@@ -52,11 +52,11 @@ pub struct Machine {
     pub granularity_bytes: u32,
     /// Largest value of a lock.
     pub lock_value_max: u32,
-    /// Peak of the host's DDR, in bytes per second; what the NPU gets of it is a profile's.
+    /// Peak of the host's DDR, in bytes per second. The NPU's share of it is in a profile.
     pub ddr_bytes_per_s: f64,
     /// Hardware contexts (loaded programs).
     pub hw_contexts: u32,
-    /// Where each value comes from, in the file's order.
+    /// Origin of each value, in the file's order.
     pub facts: Vec<Fact>,
 }
 
@@ -100,7 +100,7 @@ pub struct TileLimits {
     pub ports: Ports,
 }
 
-/// Outgoing ports of a stream switch by direction. At the array's edge there are none outwards.
+/// Outgoing ports of a stream switch by direction. At the array's edge there are no outward ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Away from the shims.
@@ -124,7 +124,7 @@ pub struct MacRates {
     pub bfp16: u32,
 }
 
-/// Machines that come with the crate.
+/// Machines in this crate.
 static BUILTIN: [Builtin<Machine>; 1] = [Builtin::new(
     "npu2",
     include_str!("../data/machines/npu2.toml"),
@@ -153,7 +153,7 @@ impl Record for Machine {
         &mut self.facts
     }
 
-    /// On a command line `dpm` is the level: nobody types a list of clocks there.
+    /// On a command line `dpm` is the level: no one types a list of clocks there.
     fn assigned_key(key: &str) -> &str {
         match key {
             "dpm" => "dpm_level",
@@ -165,7 +165,7 @@ impl Record for Machine {
 impl Machine {
     /// Operations a second of bf16 products at most, a multiply and an add counted each: the vector
     /// units emulate them through blocks of shared exponent, at twice the rate of plain bf16. Every
-    /// kernel's rate is beside this one.
+    /// kernel's rate is compared with this one.
     pub fn bf16_flops_per_s(&self) -> f64 {
         2.0 * f64::from(self.n_cores() * self.macs.bfp16) * self.clock_hz
     }
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// The machine of that name that comes with the crate.
+    /// The machine of that name in this crate.
     pub fn builtin(name: &str) -> Option<Machine> {
         Machine::known(name).cloned()
     }
@@ -197,12 +197,12 @@ impl Machine {
         millrace_facts::builtin(name)
     }
 
-    /// Names of the machines that come with the crate.
+    /// Names of the machines in this crate.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
         millrace_facts::names::<Machine>()
     }
 
-    /// Reads a machine from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
+    /// Reads a machine from the text of a file; `path` is for messages. [`millrace_facts`] describes the format of files.
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Machine {
         self.core.data_bytes.saturating_sub(self.stack_bytes)
     }
 
-    /// Where the value of a dotted key comes from.
+    /// Origin of the value of a dotted key.
     pub fn fact(&self, key: &str) -> Option<&Fact> {
         self.facts.iter().find(|fact| fact.key == key)
     }

@@ -1,4 +1,4 @@
-//! What the matrix units multiply: bf16 values as they are, or as blocks that share an exponent.
+//! Operands of the matrix units: bf16 values as they are, or as blocks that share an exponent.
 //!
 //! AIE2P has no unit for bf16 products of the shape that fast kernels use. `aie::mmul` with
 //! `AIE_API_EMULATE_BFLOAT16_MMUL_WITH_BFP16` converts both operands to `bfp16ebs8` on the way: eight
@@ -6,25 +6,25 @@
 //! compiles so; MLIR-AIR's `GEMM_bf16_in_bf16_out.md` says it of its GEMMs).
 //!
 //! # The conversion
-//! | what | value | known from |
+//! | property | value | known from |
 //! |---|---|---|
 //! | block | 8 values along the inner dimension of the product, of A and of B | mlir-aie `mm.cc` for aie2p, `mac_8x8_8x8T` |
 //! | exponent | the largest of the eight | mlir-aie `programming_examples/ml/block_datatypes/helper.h` |
 //! | mantissa | two's complement, 8 bits, in steps of 2^(exponent − 6) | as above |
 //! | rounding | to nearest, ties to even | `-DROUND_CONV_EVEN` (the same example); `GEMM_bf16_in_bf16_out.md` |
 //! | a mantissa that rounds to +128 | the exponent is raised and the block rounded again | a public project's report of a run on an NPU2; mlir-aie's host helper truncates instead |
-//! | product | eight products summed exactly, then one f32 addition to the sum | **assumed**: the accumulator is f32 (`accfloat`), what is rounded inside is not public |
+//! | product | eight products summed exactly, then one f32 addition to the sum | **assumed**: the accumulator is f32 (`accfloat`), its internal rounding is not public |
 //! | subnormal values | zero | assumed, as for bf16 |
 //! | infinities | not a number | assumed |
 //!
 //! One compiler is reported to drop the rounding mode, so that cores round down (floor): not modelled.
 //!
 //! # Where
-//! Numerics belong to the stem of a kernel's name, so the option puts other kernels in the place of
-//! those of matrix units ([`Numerics::apply`]). Products of matrix and vector (decode) and attention over
-//! the cache use vector units and stay as they are. Cycles do not change: published rates were measured
-//! on kernels built with the emulation, so they are those of `bfp16`; that of `bf16` borrows them and is
-//! unmeasured. Its ceiling is lower, 128 multiply-accumulates a cycle instead of 256.
+//! Numerics belong to the stem of a kernel's name, so the option replaces the kernels of matrix units by others
+//! ([`Numerics::apply`]). Products of matrix and vector (decode) and attention over the cache use vector units and stay
+//! as they are. Cycles do not change: published rates were measured on kernels built with the emulation, so they are
+//! those of `bfp16`; that of `bf16` borrows them and is unmeasured. Its ceiling is lower, 128 multiply-accumulates a
+//! cycle instead of 256.
 
 use crate::Program;
 use crate::program::Op;
@@ -34,7 +34,7 @@ use std::str::FromStr;
 /// How matrix units multiply bf16 values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// As they are: exact products.
+    /// Exact products of the values as they are.
     #[default]
     Bf16,
     /// Through block floating point, as published kernels are compiled.
@@ -63,7 +63,7 @@ impl Numerics {
         }
     }
 
-    /// What it means, in a line.
+    /// Its meaning, in a line.
     pub fn summary(self) -> &'static str {
         match self {
             Numerics::Bf16 => "products of bf16, as the array's 16-bit mode has them",

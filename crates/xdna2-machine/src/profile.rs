@@ -23,21 +23,21 @@ use crate::numerics;
 use millrace_facts::{Builtin, Family, Key, Kind, Record};
 use std::collections::BTreeMap;
 
-/// The constants of one software stack on one kind of box. The default is all zeros: what files are read into.
+/// The constants of one software stack on one kind of box. The default is all zeros: files are read into it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Name (`air-strix-2026`).
     pub name: String,
-    /// What it describes, in one line.
+    /// Summary, in one line.
     pub summary: String,
-    /// How far predictions lie from held-out measurements; [`Profile::error_of`] says for which of
-    /// them the figures hold.
+    /// How far predictions are from held-out measurements. [`Profile::error_of`] says for which of them the figures
+    /// hold.
     pub errors: Errors,
     /// DDR as the array sees it.
     pub ddr: DdrProfile,
     /// Shim DMA channels.
     pub shim: Shim,
-    /// What a dispatch costs beside the launches themselves.
+    /// Costs of a dispatch beyond the launches themselves.
     pub dispatch: Dispatch,
     /// Cores.
     pub core: CoreProfile,
@@ -47,7 +47,7 @@ pub struct Profile {
     pub prefill: Prefill,
     /// The host's part in a stitched stack.
     pub host: HostProfile,
-    /// What the stack takes beside its launches.
+    /// Time that the stack takes beyond its launches.
     pub stack: Stack,
     /// Powers while the array works.
     pub power: Power,
@@ -57,7 +57,7 @@ pub struct Profile {
     pub constants: Vec<Fact>,
 }
 
-/// DDR: what all shims together get of it.
+/// DDR: the rates that all shims together attain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DdrProfile {
     /// Reads in long bursts, in bytes per nanosecond (GB/s).
@@ -66,7 +66,7 @@ pub struct DdrProfile {
     pub write_gb_per_s: f64,
     /// Reads and writes together.
     pub total_gb_per_s: f64,
-    /// Bytes that could have been moved in the time one burst costs beside its data: a stream of
+    /// Bytes that could have been moved in the time that one burst costs beyond its data: a stream of
     /// bursts of `s` bytes runs at `s / (s + burst_overhead_bytes)` of the full rate.
     pub burst_overhead_bytes: f64,
     /// Memory channels that addresses are interleaved over.
@@ -78,31 +78,32 @@ pub struct DdrProfile {
 /// Shim DMA channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shim {
-    /// What one channel attains, at most the stream's width times the clock.
+    /// Rate that one channel attains, at most the stream's width times the clock.
     pub port_gb_per_s: f64,
-    /// What the reading channels of one column attain together.
+    /// Rate that the reading channels of one column attain together.
     pub column_read_gb_per_s: f64,
     /// Start of a task on an idle channel: descriptor fetch, channel start, first data.
     pub task_ns: f64,
 }
 
-/// What a dispatch costs.
+/// Costs of a dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dispatch {
-    /// A call from the host to its return with an empty program that is loaded.
+    /// A call from the host to its return, with an empty program that is loaded already.
     pub call_ns: f64,
-    /// A byte of the instruction stream that configures the array for a launch, in a dispatch of more than one herd: it
-    /// is then an ELF that configures the array anew for every launch. That of a single herd stays.
+    /// A byte of the instruction stream that configures the array for a launch, in a dispatch of more than one herd.
+    /// Such a dispatch is an ELF that configures the array anew for every launch. The configuration of a single herd
+    /// stays loaded.
     pub configure_byte_ns: f64,
-    /// Each kernel object that is linked into a core's program makes its loading longer.
+    /// Time to load each kernel object that is linked into a core's program.
     pub object_load_ns: f64,
-    /// What a launch of such a dispatch costs at least, however little configures it.
+    /// Least cost of a launch of such a dispatch, with any amount of configuration.
     pub launch_ns: f64,
     /// Awaiting the tokens of a sequential launch's grid points that were issued together.
     pub point_ns: f64,
     /// A shim task: the command processor writes its descriptor and pushes it, one after another.
     pub issue_ns: f64,
-    /// A constant that a core reads at run time, written before a launch of a configuration that stands.
+    /// A constant that a core reads at run time, written before a launch whose configuration is loaded already.
     pub parameter_ns: f64,
 }
 
@@ -117,14 +118,14 @@ impl Dispatch {
         }
     }
 
-    /// The same of a launch that is not built yet, one of several, by its cores.
+    /// The same for a launch that is not built yet, one of several, by the number of its cores.
     pub fn estimated_load_ns(&self, n_cores: u64, n_objects: u64) -> f64 {
         const SEVERAL: usize = 2;
         self.load_ns(n_cores * BYTES_A_CORE, n_objects as usize, SEVERAL)
     }
 }
 
-/// Bytes of configuration for each core of a launch, with its part of what its column has: 46,880 for a GEMM on 32.
+/// Bytes of configuration for each core of a launch, with its share of its column's: 46,880 for a GEMM on 32.
 const BYTES_A_CORE: u64 = 1465;
 
 /// Cores.
@@ -134,11 +135,11 @@ pub struct CoreProfile {
     pub block_cycles: f64,
 }
 
-/// What a call of a kernel object takes: `call_cycles + macs / macs_per_cycle + elements ·
-/// cycles_per_element`. A rate of 0 means that no such work is charged.
+/// Cycles of a call of a kernel object: `call_cycles + macs / macs_per_cycle + elements · cycles_per_element`. A rate
+/// of 0 means that no such work is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cycles {
-    /// Of every call.
+    /// Cycles of every call.
     pub call_cycles: f64,
     /// Multiply-accumulates in a cycle.
     pub macs_per_cycle: f64,
@@ -158,7 +159,7 @@ impl Cycles {
     }
 }
 
-/// Profiles that come with the crate, the default first.
+/// Profiles in this crate, the default first.
 static BUILTIN: [Builtin<Profile>; 6] = [
     Builtin::new(
         "air-strix-2026",
@@ -226,17 +227,17 @@ impl Profile {
     /// The profile used when none is named: the one most rows were measured under.
     pub const DEFAULT: &str = "air-strix-2026";
 
-    /// The profile of that name that comes with the crate.
+    /// The profile of that name in this crate.
     pub fn builtin(name: &str) -> Option<Profile> {
         millrace_facts::builtin(name).cloned()
     }
 
-    /// Names of the profiles that come with the crate, the default first.
+    /// Names of the profiles in this crate, the default first.
     pub fn builtin_names() -> impl Iterator<Item = &'static str> {
         millrace_facts::names::<Profile>()
     }
 
-    /// Reads a profile from the text of a file; `path` is for messages. [`millrace_facts`] says how files are written.
+    /// Reads a profile from the text of a file; `path` is for messages. [`millrace_facts`] describes the format of files.
     ///
     /// # Errors
     /// As [`millrace_facts::from_toml`].

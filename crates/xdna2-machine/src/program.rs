@@ -1,7 +1,7 @@
 //! Tile programs, in the words of MLIR-AIR: program, launch, channel, segment (here: stages on the
 //! memory tiles), herd.
 //!
-//! A [`Program`] is what one dispatch runs: [`Launch`]es in order, each reading and writing DDR
+//! A [`Program`] is the content of one dispatch: [`Launch`]es in order, each reading and writing DDR
 //! through the program's slots; nothing survives in L1 or L2 between launches. Inside a launch,
 //! for every point of its grid in order, four kinds of actor run at once and meet only in bounded
 //! channels:
@@ -49,7 +49,7 @@ use millrace_npu::Slot;
 /// How deep loops and branches of a core program may be nested.
 pub const MAX_NESTING: usize = 32;
 
-/// What one dispatch runs: launches in order over a common list of slots.
+/// Content of one dispatch: launches in order over a common list of slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Name: letters, digits, `_`.

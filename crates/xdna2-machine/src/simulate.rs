@@ -1,15 +1,15 @@
 //! Functional simulation: bytes move from DDR to L2 to L1 and back by the program's own access
-//! patterns, through its bounded channels, and tile kernels compute on what arrives. A wrong stride
+//! patterns, through its bounded channels, and tile kernels compute on the blocks that arrive. A wrong stride
 //! gives a wrong result, a missing block a deadlock.
 //!
 //! A launch is a network of actors: each shim DMA channel with its queue of tasks, each stage, each
-//! core. They meet only in channels, where blocks arrive in order and a party waits when there is
-//! none, or no room. Actors run in *rounds*: each that can go on does so until it blocks, on any
-//! thread; then blocks and room cross the channels, writes reach DDR, and the next round begins. So
-//! the result does not depend on the number of threads. When nobody can go on, either all is
-//! done or the program is deadlocked, and [`SimulationFault::Deadlock`] says who waits for what.
+//! core. They meet only in channels, where blocks arrive in order and a party waits if there is no block, or no room.
+//! Actors run in *rounds*: each that can go on does so until it blocks, on any thread. Then blocks and room cross the
+//! channels, writes reach DDR, and the next round begins. So the result does not depend on the number of threads. When
+//! no actor can go on, either all is done or the program is deadlocked. [`SimulationFault::Deadlock`] names each
+//! waiting party and the cause of its wait.
 //!
-//! # What is modelled
+//! # Model
 //! - Buffers: a channel holds `depth` blocks at each core end (in common for [`ChannelLink::Neighbour`]),
 //!   a stage `copies` blocks; a DMA engine holds none, so it moves a block only when the other side
 //!   has a place for it. A broadcast block moves when every sink has.
@@ -20,8 +20,8 @@
 //! - Fresh L1 and L2 memory is poison (not-a-number as bf16 and f32), in every block that `new`
 //!   gives and every stage block that its fills do not wholly write.
 //!
-//! Time is the business of the timing model. What a program may ask for is bounded by
-//! [`SimulateOptions`], so a hostile one ends with an error.
+//! Time is the business of the timing model. [`SimulateOptions`] bounds the requests of a program, so a hostile one
+//! ends with an error.
 //!
 //! [`ChannelLink::Neighbour`]: crate::program::ChannelLink::Neighbour
 //! [`GridOrder::Sequential`]: crate::program::GridOrder::Sequential
@@ -64,7 +64,7 @@ pub struct SimulateOptions<'a> {
     pub stop_after: Option<u64>,
     /// Most bytes of L1 and L2 a launch may need.
     pub max_bytes: u64,
-    /// Called after each launch, for content that is wrong on purpose.
+    /// Callback after each launch, to corrupt content on purpose.
     pub after_launch: Option<AfterLaunch<'a>>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> SimulateOptions<'a> {
 /// Runs every launch on the buffers, one for each slot, in the slots' sizes.
 ///
 /// # Errors
-/// A [`SimulationFault`] says what went wrong and where. Slots that the program writes are undefined then.
+/// A [`SimulationFault`] describes the fault and its place. Slots that the program writes are undefined then.
 pub fn run(
     program: &Program,
     buffers: &mut [Vec<u8>],
@@ -155,7 +155,7 @@ fn see<'a>(
     }
 }
 
-/// The slots of a launch: those that it writes, and those that stay as they are and can be lent.
+/// The slots of a launch: those that it writes, and those that stay unchanged and can be lent.
 struct SlotMemory<'a> {
     lent: Vec<Option<&'a [u8]>>,
     written: Vec<Option<&'a mut [u8]>>,
@@ -297,8 +297,8 @@ struct Write<'a, 'p> {
 /// Bytes that are not worth handing to other threads.
 const FEW_BYTES: usize = 64 << 10;
 
-/// Writes what has arrived at the shims to DDR: in parallel where the targets do not overlap and
-/// there is much, else in order.
+/// Writes the blocks that arrived at the shims to DDR. It works in parallel if the targets do not overlap and there is
+/// much, else in order.
 fn write_back(network: &mut ActorNetwork<'_>, slots: &mut [Option<&mut [u8]>], cpu: &Cpu) {
     let mut writers: Vec<(usize, std::ops::Range<usize>, &mut Actor<'_>)> = Vec::new();
     let mut n_bytes = 0;

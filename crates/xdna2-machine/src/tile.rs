@@ -1,8 +1,8 @@
-//! Tile kernels: what a core computes in one call, with shapes, cost and numerics.
+//! Tile kernels: the computations of a core in one call, with shapes, cost and numerics.
 //!
-//! [`TABLE`] has a row for each kernel *object*: a name with a dot is a variant of object code that
-//! computes the same as the others of its stem (or says how it differs) and has cycles of its own in
-//! a profile. Operands are inputs, then outputs; an operand that is read and written is an output.
+//! [`TABLE`] has a row for each kernel *object*. A name with a dot is a variant of object code. It computes the same as
+//! the others of its stem (or says how it differs), and a profile has separate cycles for it. Operands are inputs, then
+//! outputs; an operand that is read and written is an output.
 //!
 //! # Layouts
 //! Matrices of the vector units are cut into 8 × 8 blocks, and within the tile a block column is
@@ -55,7 +55,7 @@ use millrace_npu::Element;
 pub struct TileKernel {
     /// Name, also of the object code.
     pub name: &'static str,
-    /// What it computes, its dimensions, operands, scalars and constants.
+    /// Its computation, dimensions, operands, scalars and constants.
     pub summary: &'static str,
     /// Number of operands that are only read.
     pub inputs: usize,
@@ -63,14 +63,14 @@ pub struct TileKernel {
     pub outputs: usize,
     /// Checks dimensions, types and sizes of operands, numbers of scalars and constants.
     pub check: fn(&CallShape<'_>) -> Result<(), String>,
-    /// What the cost of a call is charged on. Takes any numbers; saturates.
+    /// Work of a call, which its cost is charged on. Takes any numbers; saturates.
     pub work: fn(dims: &[u32], scalars: &[i64]) -> TileWork,
     /// Computes. The call must have passed `check` and its buffers be aligned for their elements,
     /// as [`TileKernel::call`] ensures.
     pub run: fn(&mut TileCall<'_>),
 }
 
-/// What a call costs, in units that a profile has rates for.
+/// Work of a call, in units that a profile has rates for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TileWork {
     /// Multiply-accumulates of the matrix or vector unit.
@@ -101,8 +101,7 @@ impl TileKernel {
     /// Checks and computes. `elements` are the types of all operands, inputs first.
     ///
     /// # Errors
-    /// What [`check`](TileKernel::check) refuses, and buffers that are not aligned for their
-    /// elements.
+    /// A refusal of [`check`](TileKernel::check), and buffers that are not aligned for their elements.
     pub fn call(&self, elements: &[Element], call: &mut TileCall<'_>) -> Result<(), String> {
         let lengths = (call.inputs.iter().map(|bytes| bytes.len()))
             .chain(call.outputs.iter().map(|bytes| bytes.len()));

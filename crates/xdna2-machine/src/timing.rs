@@ -2,19 +2,19 @@
 //!
 //! Shim tasks, memory-tile DMA ends, channels and cores are those of the functional simulation; a
 //! block that moves or a call that runs only takes time. Double buffering, broadcast in lock-step
-//! and pipelines through L2 are not formulas here: they follow from bounded buffers. What is
-//! modelled, with the constants of a [`Profile`]:
+//! and pipelines through L2 are not formulas here: they follow from bounded buffers. The
+//! resources and their rules, with the constants of a [`Profile`]:
 //!
 //! | resource | rule |
 //! |---|---|
-//! | DDR | fluid sharing among reads and writes, max-min fair over the active shim channels in proportion to what they ask for; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
+//! | DDR | fluid sharing among reads and writes, max-min fair over the active shim channels in proportion to their requests; a stream of bursts of `s` bytes costs `(s + burst overhead) / s`; bursts that all fall on one memory channel share that channel alone |
 //! | shim channel | at most the attained port rate; a start-up for each task |
 //! | stream | 8 bytes a cycle; a broadcast block moves when every sink has room |
 //! | stage | a fill takes a free block, a drain a full one, in order |
 //! | core | one instruction stream; calls take [`Cycles::of`](crate::profile::Cycles::of) their work |
 //! | instruction stream | the command processor writes the descriptor of each shim task of a sequential launch and pushes it, one after another; points that only move their bytes along are folded into one descriptor |
 //! | grid point | points of a sequential launch are issued together, two by two, where the memory tiles have two copies: each when the one before has been read; the last writes are awaited, at the cost of a point |
-//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd, by the bytes that its lowering to words writes; of launches that share a standing configuration the tasks that earlier work does not hide |
+//! | dispatch | the call, and configuring every launch where a dispatch has more than one herd, by the bytes that its lowering to words writes; for launches that share a loaded configuration, the tasks that earlier work does not hide |
 //!
 //! The closed forms of [`closed`] agree with it in steady state (tested).
 
@@ -54,7 +54,7 @@ pub struct Timing {
     pub program: String,
     /// One call from the host to its return.
     pub total_ns: f64,
-    /// Of that: the call itself and loading core programs.
+    /// Part of that: the call itself and loading core programs.
     pub dispatch_ns: f64,
     /// Launch by launch.
     pub launches: Vec<LaunchTiming>,
@@ -63,7 +63,7 @@ pub struct Timing {
     pub label: String,
     /// The same, not as text.
     pub provenance: Provenance,
-    /// Spans, when they were asked for.
+    /// Spans, if requested.
     pub trace: Vec<TraceSpan>,
 }
 
@@ -72,15 +72,15 @@ pub struct Timing {
 pub struct LaunchTiming {
     /// Name.
     pub name: String,
-    /// From its first task to its last token.
+    /// Time from its first task to its last token.
     pub ns: f64,
     /// Grid points.
     pub points: u64,
-    /// Of those, how many were simulated; the others are equal to one that was.
+    /// How many of them were simulated; the others are equal to a simulated one.
     pub points_simulated: u64,
     /// Whether the simulation stopped early and the rest follows from the bytes moved.
     pub extrapolated: bool,
-    /// What bounds it.
+    /// Its bottleneck.
     pub bottleneck: Bottleneck,
     /// Bytes read from DDR.
     pub ddr_read_bytes: f64,
@@ -96,8 +96,8 @@ pub struct LaunchTiming {
     pub ports: Vec<PortCounters>,
 }
 
-/// Where a core's time went. The rest of the launch it was idle: before its first block, after its
-/// last, or between grid points.
+/// Where a core's time went. For the rest of the launch it was idle: before its first block, after its last, or between
+/// grid points.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CoreCounters {
     /// Herd.
@@ -116,7 +116,7 @@ pub struct CoreCounters {
     pub calls: u64,
 }
 
-/// What went through a channel.
+/// Traffic of a channel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortCounters {
     /// The channel with its index.
@@ -144,7 +144,7 @@ pub struct TraceSpan {
     pub end_ns: f64,
 }
 
-/// What a span happened on.
+/// The place of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Track {
     /// A core, by column and row of the array.
@@ -179,7 +179,7 @@ pub enum TimingError {
         /// The kernel object.
         kernel: String,
     },
-    /// A walk that is no whole number of blocks.
+    /// A walk that is not a whole number of blocks.
     #[error(
         "launch `{launch}`: {place} moves {elements} elements, which are no whole number of blocks of {block}"
     )]
@@ -200,7 +200,7 @@ pub enum TimingError {
         launch: String,
         /// The core.
         core: String,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
     /// A planned program that another target made.
@@ -211,9 +211,9 @@ pub enum TimingError {
     Stuck {
         /// The launch.
         launch: String,
-        /// When.
+        /// The time.
         ns: f64,
-        /// Who waits for what.
+        /// Each waiting party, with the cause of its wait.
         waiting: String,
     },
 }
@@ -243,13 +243,13 @@ const STREAMED_POINTS: u64 = 8;
 /// attention does.
 const VARIED_POINTS: u64 = 512;
 
-/// Where there are more, the stretches of the grid that are extrapolated each by itself.
+/// The number of stretches of a larger grid that are extrapolated separately.
 const SEGMENTS: u64 = 32;
 
 /// Predicts the time of one dispatch.
 ///
 /// # Errors
-/// See [`TimingError`]. A program that the verifier accepts gives none but a missing kernel rate.
+/// See [`TimingError`]. For a program that the verifier accepts, only a kernel rate may be missing.
 pub fn predict(
     program: &Program,
     machine: &Machine,
@@ -419,8 +419,8 @@ fn in_segments(
     Ok((total, simulated))
 }
 
-/// The first of `n_points` grid points of a streamed launch from `start`, the rest extrapolated from
-/// how the last of them follow each other. All of them where they are not alike.
+/// Times the first of `n_points` grid points of a streamed launch from `start`, and extrapolates the rest from the
+/// intervals of the last of them. If they are not alike, it times all of them.
 fn streamed(
     network: &TimingNetwork<'_>,
     (start, n_points): (u64, u64),

@@ -1,13 +1,12 @@
-//! The verifier: what hardware would refuse, hang on or get silently wrong, said before anything
-//! runs.
+//! The verifier: reports programs that hardware would refuse, hang on or get silently wrong, before anything runs.
 //!
 //! [`verify`] is called before a virtual device, a driver or a cache accepts a program. It works in
 //! four stages, each of which needs the one before: sizes it can examine at all; structure (names,
 //! places, links); resources (memories, DMA channels, descriptors and their fields, locks,
 //! routes), patterns and how stages are cut; and flow (block handling of each core, balance of every channel, deadlock,
-//! what is written and read). A stage's refusals are all reported; the later stages then wait.
+//! writes and reads). A stage's refusals are all reported; the later stages then wait.
 //!
-//! Its work is bounded whatever the program, and it never panics. [`Rule`] lists the rules with
+//! Its work is bounded for every program, and it never panics. [`Rule`] lists the rules with
 //! their sources; limits come from the [`Machine`].
 
 mod cores;
@@ -52,7 +51,7 @@ pub struct ResourceReport {
     pub locks: u64,
     /// Streams over one link between two switches.
     pub link_streams: u64,
-    /// Slots too finely cut to examine what is written of them.
+    /// Slots that are cut too finely to examine their writes.
     pub unexamined_slots: Vec<String>,
 }
 
@@ -111,8 +110,8 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<ResourceReport, Ve
     Ok(report)
 }
 
-/// What resident launches need together: the limits of the machine hold for all their configurations side by
-/// side. Each by itself was examined before.
+/// Resources that resident launches need together: the limits of the machine hold for all their configurations side by
+/// side. Each was examined alone before.
 fn side_by_side(
     program: &Program,
     machine: &Machine,

@@ -1,4 +1,4 @@
-//! Programs small enough to know the answer, run through the data movement of the virtual array.
+//! Programs so small that their results are known, run through the data movement of the virtual array.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use half::bf16;
@@ -205,14 +205,14 @@ fn patterns_at_a_core_reorder_its_blocks() {
     );
     let mut slots = vec![bf16_bytes((0..16).map(|i| i as f32)), vec![0; 32]];
     run(&program, &mut slots).unwrap();
-    // Stream element i lies at 4·(i mod 4) + i/4 in L1, and L1 leaves from the back.
+    // Stream element i is at 4·(i mod 4) + i/4 in L1, and L1 leaves from the back.
     let l1 = |at: usize| (at % 4 * 4 + at / 4) as f32;
     assert_eq!(slots[1], bf16_bytes((0..16).map(|i| l1(15 - i))));
 }
 
 #[test]
 fn sequential_points_see_what_the_points_before_wrote() {
-    // Each point adds the slot to itself: after four points it is 16 times what it was.
+    // Each point adds the slot to itself: after four points it is 16 times its old value.
     let body = "slot x: bf16[16] output
         launch t(x) {
             grid [4]

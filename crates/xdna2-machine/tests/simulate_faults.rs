@@ -1,4 +1,4 @@
-//! Programs that cannot run to their end, and what is said of them.
+//! Programs that cannot run to their end, and the messages about them.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_kernels::{Cpu, CpuOptions};

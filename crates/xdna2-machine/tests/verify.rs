@@ -1,8 +1,8 @@
-//! Programs that the verifier refuses, with the rule and words of each; programs that it accepts
-//! and that then run; and that it survives any change to either.
+//! Programs that the verifier refuses, each with its rule and the words of the refusal; programs that it accepts and
+//! that then run. It also survives any change to either.
 //!
 //! A fixture is a program in text form. `// expect: CODE words` names the only rule it breaks and
-//! words of the refusal, `// set: key=value` changes the machine; the other comments say what it is.
+//! words of the refusal, `// set: key=value` changes the machine; the other comments describe it.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_xdna2_machine::program::{Program, text};

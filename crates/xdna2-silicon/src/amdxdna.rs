@@ -1,8 +1,8 @@
 //! The Linux driver `amdxdna` as a program sees it, and a kernel in software that answers like it.
 //!
-//! [`AmdxdnaNode`] is an open `/dev/accel` node, one method a call: [`LinuxNode`] calls Linux, [`FakeKernel`] is one
-//! over the board, which refuses what the driver refuses. [`AmdxdnaDriver`] is the same code over both. Nothing of
-//! this has met an NPU.
+//! [`AmdxdnaNode`] is an open `/dev/accel` node, one method a call: [`LinuxNode`] calls Linux. [`FakeKernel`] is a
+//! kernel over the board, which refuses the calls that the driver refuses. [`AmdxdnaDriver`] is the same code over
+//! both. None of this has run on an NPU.
 //!
 //! Structures, numbers and refusals are those of `drm/amdxdna_accel.h` and `drivers/accel/amdxdna`. The path is
 //! that of a command of opcode 22: the address of a transaction stream in device memory, no PDI, no arguments.
@@ -25,8 +25,8 @@ pub use relocation::{DDR_APERTURE, relocate};
 pub use rustix::io::Errno;
 pub use sys::{LinuxNode, open_node};
 
-/// The least protocol between driver and firmware that takes a stream without a PDI (`npu4_regs.c`:
-/// AIE2_NPU_COMMAND). No call tells it: the version that GET_INFO gives is that of the firmware's release.
+/// The lowest protocol between driver and firmware that takes a stream without a PDI (`npu4_regs.c`: AIE2_NPU_COMMAND).
+/// No call reports it: the version from GET_INFO is that of the firmware's release.
 pub const PROTOCOL: (u32, u32) = (6, 15);
 /// The first kernel with `amdxdna`.
 pub const KERNEL: (u32, u32) = (6, 14);
@@ -40,7 +40,7 @@ pub enum BoKind {
     Share = 1,
     /// The heap that memory of the device is taken from.
     DevHeap = 2,
-    /// Memory of the device: instructions. It lies in the heap, and is mapped with it.
+    /// Memory of the device: instructions. It is in the heap, and is mapped with it.
     Dev = 3,
     /// A command's packet.
     Command = 4,
@@ -55,7 +55,7 @@ pub struct BoInfo {
     pub xdna_addr: u64,
 }
 
-/// Version of the firmware's release, which says nothing about its [`PROTOCOL`].
+/// Version of the firmware's release, which is independent of its [`PROTOCOL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FirmwareVersion {
     /// Major number.
@@ -107,12 +107,12 @@ pub struct HwContext {
     pub syncobj: u32,
 }
 
-/// Which way a cache is written back.
+/// Direction in which a cache is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncTo {
-    /// What the host wrote becomes visible to the device.
+    /// The host's writes become visible to the device.
     Device = 0,
-    /// What the device wrote becomes visible to the host.
+    /// The device's writes become visible to the host.
     Host = 1,
 }
 
@@ -136,7 +136,7 @@ pub trait AmdxdnaNode {
     /// As `ioctl(2)`.
     fn array_shape(&mut self) -> Result<ArrayShape, Errno>;
 
-    /// CREATE_BO. Gives its handle.
+    /// CREATE_BO. Returns its handle.
     ///
     /// # Errors
     /// EINVAL for a size of 0 or a heap of other than whole 64 MiB, EAGAIN for memory of the device
@@ -179,7 +179,7 @@ pub trait AmdxdnaNode {
     /// EINVAL: no column, or more than there are; ENOENT: no heap; EAGAIN: the heap is not mapped.
     fn create_context(&mut self, n_cores: u32) -> Result<HwContext, Errno>;
 
-    /// DESTROY_HWCTX: ends what still runs.
+    /// DESTROY_HWCTX: ends running commands.
     ///
     /// # Errors
     /// EINVAL: no such context.
@@ -191,14 +191,14 @@ pub trait AmdxdnaNode {
     /// EINVAL: no such object.
     fn destroy_syncobj(&mut self, syncobj: u32) -> Result<(), Errno>;
 
-    /// EXEC_CMD of one command; `arguments` are all objects that it touches. Gives its number.
+    /// EXEC_CMD of one command; `arguments` are all objects that it touches. Returns its number.
     ///
     /// # Errors
     /// EINVAL for a bad handle or packet, ENOENT for no such context.
     fn execute(&mut self, context: u32, command: u32, arguments: &[u32]) -> Result<u64, Errno>;
 
-    /// SYNCOBJ_TIMELINE_WAIT until a time of [`now_ns`](AmdxdnaNode::now_ns). Success says that the command of that
-    /// number ended: how, its packet says. An opcode that the firmware lacks ends as it began: as new.
+    /// SYNCOBJ_TIMELINE_WAIT until a time of [`now_ns`](AmdxdnaNode::now_ns). Success means that the command of that
+    /// number ended; its packet says how. An opcode that the firmware lacks leaves the command as new.
     ///
     /// # Errors
     /// ETIME at the deadline; ENOENT for no such object.
@@ -207,12 +207,12 @@ pub trait AmdxdnaNode {
     /// The clock of deadlines, in nanoseconds.
     fn now_ns(&self) -> i64;
 
-    /// What stopped the last command, where the node can tell more than its packet does.
+    /// Reason why the last command stopped, if the node knows more than its packet says.
     fn explanation(&self) -> Option<String> {
         None
     }
 
-    /// What the last command took, in nanoseconds, where the node models time. Of others a host's clock tells it.
+    /// Time of the last command, in nanoseconds, if the node models time. For other nodes the host's clock measures it.
     fn modelled_ns(&self) -> Option<f64> {
         None
     }

@@ -25,7 +25,7 @@ pub struct CoreImage {
 pub struct BlockEnd {
     /// The channel's id in the flat launch.
     pub channel: usize,
-    /// Whether blocks come.
+    /// Whether blocks arrive at it.
     pub is_input: bool,
     /// Type of an element.
     pub element: Element,
@@ -40,18 +40,18 @@ pub struct BlockEnd {
 /// How blocks of a channel change hands at a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndLink {
-    /// By two locks, with DMA or a neighbour.
+    /// Two locks, with DMA or a neighbour.
     Locks {
         /// The lock that counts empty blocks.
         empty: u8,
         /// The lock that counts full ones.
         full: u8,
     },
-    /// By the cascade, 512 bits at a time, between the block and the other core.
+    /// The cascade, 512 bits at a time, between the block and the other core.
     Cascade,
 }
 
-/// A block that the core holds: end, and which of its addresses.
+/// A block that the core holds: its end, and the index of its address.
 type BlockInHand = Option<(usize, usize)>;
 
 /// A core at work.
@@ -258,7 +258,7 @@ impl<'p> CoreRun<'p> {
         Ok(())
     }
 
-    /// Steps that wait for nobody are taken together, up to a call or a lock.
+    /// Executes steps that do not wait in one go, up to a call or a lock.
     fn advance(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String> {
         let code = Arc::clone(&self.code);
         loop {
@@ -301,7 +301,7 @@ impl<'p> CoreRun<'p> {
         }
     }
 
-    /// The step behind one that decides where the program goes on.
+    /// The step after one that decides where the program goes on.
     fn following(&mut self, step: &Step<'_>) -> usize {
         match step {
             Step::Begin { count, end } => {

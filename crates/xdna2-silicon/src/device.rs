@@ -13,7 +13,7 @@ use millrace_xdna2_machine::simulate::written_slots;
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use millrace_xdna2_words::board::{BoardCounters, BoardError, BoardOptions};
 
-/// An NPU2 that is not there, and reads words.
+/// A virtual NPU2 that executes words.
 pub type WordsDevice = SimulatedDevice<WordsArray>;
 
 /// The array of an NPU2 behind the driver.
@@ -44,11 +44,11 @@ pub fn program_words(program: &Program, machine: &Machine) -> Result<Vec<LaunchW
     Ok(lowered.into_iter().map(|launch| launch.words).collect())
 }
 
-/// Executes all launches of a program as words: the driver gives each to the kernel in software, whose array is the
-/// board. Gives what the board counted.
+/// Executes all launches of a program as words. The driver gives each to the kernel in software, whose array is the
+/// board. Returns the board's counters.
 ///
 /// # Errors
-/// A program that has no words, or what stopped a launch, with its name; slots that are written are undefined then.
+/// A program that has no words, or the fault that stopped a launch, with its name. Slots that are written are undefined then.
 pub fn run_program(
     program: &Program,
     machine: &Machine,
@@ -66,7 +66,7 @@ pub fn run_program(
     Ok(counters)
 }
 
-/// Runs a launch's words: what the board counted.
+/// Runs a launch's words, and returns the board's counters.
 fn run_launch(
     (flat, words): (&Flat<'_>, &LaunchWords),
     content: &mut [Vec<u8>],
@@ -111,7 +111,7 @@ impl Simulator for WordsArray {
         let accepted = self.array.accept(container)?;
         let launches = match program_words(accepted.program(), self.array.machine()) {
             Ok(launches) => Ok(launches),
-            // The simulator of tiles runs it, and who asks for its substitute is told so.
+            // The simulator of tiles runs it, and reports this reason as the cause of the substitution.
             Err(error @ WordsError::Unsupported { .. }) => Err(error.to_string()),
             Err(WordsError::Refused(reason)) => return Err(reason),
         };

@@ -1,8 +1,8 @@
 //! Launches as designs in MLIR's aie dialect, for a toolchain that compiles the cores' code.
 //!
 //! The level is the physical one: tiles, buffers with addresses, locks and descriptors with numbers, DMA
-//! programs, streams between DMA channels, and a sequence of tasks. All of it is what [`mod@crate::lower`]
-//! decided, so that a design and the words of its launch move the same bytes. Ways of streams are left to
+//! programs, streams between DMA channels, and a sequence of tasks. [`mod@crate::lower`] made all these decisions, so
+//! that a design and the words of its launch move the same bytes. Ways of streams are left to
 //! mlir-aie's router. Cores call a function for every tile kernel; [`KernelFunction`] has its C++ shell.
 //! Nothing here has run on hardware.
 
@@ -108,7 +108,7 @@ fn arguments(commands: &[ShimCommand]) -> Vec<usize> {
     slots
 }
 
-/// What the parts of a design share: where things are and how they are called.
+/// State shared by the parts of a design: places and names.
 struct DesignText<'a> {
     flat: &'a Flat<'a>,
     places: &'a Places,
@@ -139,7 +139,7 @@ impl<'a> DesignText<'a> {
         }
     }
 
-    /// The buffer in which a byte of a tile lies, and the byte in it.
+    /// The buffer that contains a byte of a tile, and the byte's offset in it.
     fn buffer(&self, tile: Tile, byte: u64) -> Result<(&str, &TileBuffer, u64), NoWords> {
         let found = self.buffers.range((tile, 0)..=(tile, byte)).next_back();
         let found = found.map(|(_, (name, buffer))| (&**name, *buffer, byte - buffer.address));
@@ -342,7 +342,7 @@ impl<'a> DesignText<'a> {
     }
 }
 
-/// A task of a shim: what it is, and its start. `argument` is its number with type and element.
+/// A task of a shim: its declaration and its start. `argument` is its number with type and element.
 fn shim_task(
     task: &ShimTask,
     (n, descriptor): (usize, u8),

@@ -1,10 +1,10 @@
 //! Tile programs as the words that an NPU2 reads.
 //!
-//! A tile program says *what* moves; the words say *which*: addresses, lock and descriptor numbers, port
-//! indices, task queues, completion tokens. [`mod@lower`] decides all of it, the same way every time, and gives
-//! a transaction stream a launch that sets everything it relies on. [`mod@run`] executes the streams on the
-//! board of `millrace-xdna2-words`, where tile kernels stand for the cores' code, so that the bytes in DDR
-//! can be compared with the simulator's. Nothing here has run on hardware.
+//! A tile program describes the data movement. The words add its addresses, lock and descriptor numbers, port indices,
+//! task queues and completion tokens. [`mod@lower`] decides all of it, the same way every time. It makes one
+//! transaction stream for each launch, which sets all the state that it relies on. [`mod@run`] executes the streams on
+//! the board of `millrace-xdna2-words`. There, tile kernels stand in for the cores' code, so that the bytes in DDR can
+//! be compared with the simulator's. Nothing here has run on hardware.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | [`amdxdna`] | the Linux driver's interface: Linux, and a kernel in software over the board |
 //! | [`device`] | a virtual NPU2 that executes words behind that kernel |
 //!
-//! What has no words yet is refused and named: stage patterns that vary over the grid, elements of four bits.
+//! Programs without words yet are refused and named: stage patterns that vary over the grid, elements of four bits.
 
 #![deny(unsafe_code)]
 

@@ -31,9 +31,9 @@ pub enum WordsError {
     Unsupported {
         /// The launch.
         launch: String,
-        /// Where in it.
+        /// The place in it.
         place: String,
-        /// What has none.
+        /// The part that has none.
         problem: String,
     },
 }
@@ -69,7 +69,7 @@ impl From<WriterError> for NoWords {
     }
 }
 
-/// What a launch takes of the array.
+/// Resources of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordCounts {
     /// Words of the stream.
@@ -87,12 +87,12 @@ pub struct WordCounts {
 }
 
 impl WordCounts {
-    /// Bytes that are no tasks: the array configured before them, and left quiet behind them.
+    /// Bytes outside the tasks: they configure the array before the tasks, and quiesce it after them.
     pub fn configuration_bytes(&self) -> usize {
         self.words * 4 - self.task_bytes
     }
 
-    /// What all launches of a program take together.
+    /// Sum over all launches of a program.
     pub fn of(launches: &[LaunchWords]) -> WordCounts {
         let mut all = WordCounts::default();
         for LaunchWords { counts, .. } in launches {
@@ -123,14 +123,14 @@ pub struct LaunchWords {
     pub stream: TxnStream,
     /// Where each core of the launch finds its buffers and locks.
     pub cores: Vec<CoreImage>,
-    /// What it takes.
+    /// Its resources.
     pub counts: WordCounts,
 }
 
 /// Lowers all launches of a program.
 ///
 /// # Errors
-/// The verifier's first refusal, or what has no words.
+/// The verifier's first refusal, or the first part without words.
 pub fn lower<'p>(
     program: &'p Program,
     machine: &Machine,

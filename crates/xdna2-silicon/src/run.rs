@@ -14,14 +14,14 @@ use std::sync::Arc;
 pub struct RunError {
     /// The launch.
     pub launch: String,
-    /// What stopped it.
+    /// The error that stopped it.
     pub error: BoardError,
 }
 
 /// Executes the words of all launches on the slots' contents.
 ///
 /// # Errors
-/// What stopped the board; slots that are written are undefined then.
+/// The error that stopped the board; slots that are written are undefined then.
 pub fn run(
     launches: &[LoweredLaunch<'_>],
     slots: &mut [Vec<u8>],

@@ -1,17 +1,16 @@
 //! A register-level NPU2 that executes a transaction stream.
 //!
-//! Registers, descriptors and switches mean what the words say; a stream's words go through the
-//! switches as they are configured, a few at a time, and wait where there is no room. Whatever was
-//! in the array before a stream counts for nothing: a register that is used and was not set by the
-//! stream is a fault, and memory is full of noise. What no source documents is refused
-//! ([`BoardError`] says so), not guessed.
+//! Registers, descriptors and switches behave as the words say. A stream's words go through the switches as configured,
+//! a few at a time, and wait where there is no room. The state of the array before a stream is void. A register that is
+//! used and was not set by the stream is a fault, and memory is full of noise. Behaviour that no source documents is
+//! refused ([`BoardError`] says so), not guessed.
 //!
-//! Actors (firmware, DMA channels, cores) take turns in an order that a seed shuffles. A design that is
-//! right gives the same bytes for every seed. One that is not is mostly found in the act: two parties
-//! that touch a word at once are a [race](BoardError::Race), which locks would have kept apart.
+//! Actors (firmware, DMA channels, cores) take turns in an order that a seed shuffles. A correct design gives the same
+//! bytes for every seed. A wrong one is usually caught in the act: two parties that touch a word at once are a
+//! [race](BoardError::Race), which locks would have prevented.
 //!
 //! # Assumptions
-//! [`ASSUMPTIONS`] lists what no source says and the board needs, with the probe that would settle it.
+//! [`ASSUMPTIONS`] lists the facts that no source states and the board needs, each with the probe that would settle it.
 
 mod assumptions;
 mod clock;
@@ -57,20 +56,21 @@ use std::sync::Arc;
 pub struct BoardOptions {
     /// Decides the order of actors and the noise in memory.
     pub seed: u64,
-    /// Whether words without effect are refused. A design of others may have some.
+    /// Whether words without effect are refused. Others' designs may have some.
     pub strict: bool,
     /// Rounds after which a run is stopped. In a round every actor has a turn.
     pub max_rounds: u64,
-    /// Who moves only when nobody else can.
+    /// The actor that moves only when no other can.
     pub starved: SlowActor,
-    /// An operation before which firmware waits until nobody else moves: cores and channels that a configuration
+    /// An operation before which firmware waits until nothing else moves: cores and channels that a configuration
     /// starts are at work long before the first command of a sequence.
     pub settle: Option<usize>,
-    /// What an acquire by equality leaves.
+    /// The value that an acquire by equality leaves.
     pub equal: EqualAcquire,
-    /// What memories hold that nothing has set.
+    /// Content of memory that nothing has set.
     pub unset: UnsetMemory,
-    /// The operation behind a sequence's last: polls from there on are no part of it, and what they wait for is late.
+    /// The operation after a sequence's last. Polls from there on are not part of the sequence: the events that they
+    /// wait for are late.
     pub end: Option<usize>,
 }
 
@@ -110,7 +110,7 @@ pub struct Board<'p> {
     active: Active,
     /// Rounds since the starved had a turn.
     starved_for: u32,
-    /// Turns in which a core only turned in a loop; rounds, one after the other, in which nobody did anything else.
+    /// Turns in which a core only turned in a loop; consecutive rounds in which nothing else happened.
     n_turned: u64,
     turning: u32,
     /// Rounds for which firmware has waited for all others; `None` once it has.
@@ -123,9 +123,9 @@ pub struct Board<'p> {
     order: TurnOrder,
     counters: BoardCounters,
     log: EventLog,
-    /// What firmware waited for when nothing moved.
+    /// The operation that firmware waited at when nothing moved.
     stalled_at: Option<TxnOperation>,
-    /// What memories hold when the next stream begins; nothing of one that is noise.
+    /// Content of memories when the next stream begins; empty for a memory that is noise.
     carried: Vec<Vec<u32>>,
     scratchpad: Scratchpad,
 }
@@ -164,7 +164,7 @@ const FIRST_CORE: usize = 48 * 12;
 fn core_actor(tile: usize) -> usize {
     FIRST_CORE + tile
 }
-/// Where the first argument lies, and how far apart they are: farther than any is large.
+/// Address of the first argument, and the distance between arguments: more than the size of any.
 const DDR_STEP: u64 = 1 << 36;
 
 /// Who has a turn.
@@ -180,7 +180,7 @@ enum Turn {
 }
 
 impl<'p> Board<'p> {
-    /// An array of which nothing is known.
+    /// An array in an unknown state.
     pub fn new(options: BoardOptions) -> Board<'p> {
         Board {
             options,
@@ -209,7 +209,7 @@ impl<'p> Board<'p> {
         }
     }
 
-    /// Forgets all registers; memories will hold what memory that nothing has set holds.
+    /// Forgets all registers. Memories get the content of unset memory, or the carried one.
     fn forget(&mut self) {
         let (order, unset) = (&mut self.order, self.options.unset);
         self.tiles = Tile::all()
@@ -241,7 +241,7 @@ impl<'p> Board<'p> {
     /// Executes a stream on arguments, which it reads and writes.
     ///
     /// # Errors
-    /// A [`BoardError`]; what the arguments hold then is undefined.
+    /// A [`BoardError`]; the arguments' content is undefined then.
     pub fn run(
         &mut self,
         words: &[u32],
@@ -290,7 +290,7 @@ impl<'p> Board<'p> {
         ended.map(|()| self.counters)
     }
 
-    /// What the last run took, however it ended.
+    /// Counters of the last run, however it ended.
     pub fn counters(&self) -> BoardCounters {
         self.counters
     }
@@ -322,7 +322,7 @@ impl<'p> Board<'p> {
         self.check_end()
     }
 
-    /// A turn for everybody; says whether anything was done.
+    /// A turn for every actor; returns whether anything was done.
     fn round(
         &mut self,
         stream: &TxnStream,
@@ -379,7 +379,7 @@ impl<'p> Board<'p> {
         Ok(*next > first)
     }
 
-    /// Who waits for what.
+    /// The error that names each waiting actor and the cause of its wait.
     fn standstill(&self, stream: &TxnStream, next: usize) -> BoardError {
         let mut waiting = Vec::new();
         if let Some(operation) = stream.operations.get(next) {
@@ -398,7 +398,7 @@ impl<'p> Board<'p> {
         BoardError::Standstill { waiting }
     }
 
-    /// Refuses to end while anything is under way: the next stream would meet it.
+    /// Refuses to end while anything is under way: it would disturb the next stream.
     fn check_end(&self) -> Result<(), BoardError> {
         let mut left = Vec::new();
         for state in &self.tiles {

@@ -1,8 +1,8 @@
 //! Records of bit fields.
 //!
-//! A [`Layout`] says which bits of which words a field takes. A [`Record`] holds the values of a
-//! layout's fields; it is made from words only if every bit that no field has is zero, and a value
-//! that its field cannot hold is refused. So words give a record and that record the same words.
+//! A [`Layout`] lists the bits and words of each field. A [`Record`] holds the values of a layout's fields. It is made
+//! from words only if every bit outside the fields is zero, and a value that its field cannot hold is refused. So words
+//! give a record and that record the same words.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ fields! {
 /// Bits `hi` to `lo` of a word.
 pub type Bits = (u8, u8, u8);
 
-/// Where the fields of a record lie.
+/// Positions of a record's fields.
 pub struct Layout {
     /// Its name in text.
     pub name: &'static str,
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// Why words are no record, or a value no field's.
+/// Why words do not make a record, or a value does not fit a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
     /// A value is too large.
@@ -92,9 +92,9 @@ pub enum FieldError {
         layout: &'static str,
         /// The field.
         field: &'static str,
-        /// What was asked.
+        /// The requested value.
         value: u64,
-        /// What fits.
+        /// The largest that fits.
         most: u64,
     },
     /// The layout has no such field.

@@ -1,5 +1,5 @@
-//! What an AMD XDNA2 (NPU2) reads: registers, buffer descriptors, and the transaction stream that
-//! firmware executes.
+//! The words that an AMD XDNA2 (NPU2) reads: registers, buffer descriptors, and the transaction stream that firmware
+//! executes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`field`] | records of bit fields: words to values and back, nothing lost, nothing cut |
 //! | [`descriptor`] | buffer descriptors of cores, memory tiles and shims |
 //! | [`register`] | register blocks of each kind of tile, with their fields |
-//! | [`port`] | ports of the stream switches, what may be joined, and what lies next door |
+//! | [`port`] | ports of the stream switches, their legal joins, and their neighbours |
 //! | [`txn`] | the transaction stream, format 0.1 |
 //! | [`router`] | ways of streams through the switches |
 //! | [`writer`] | streams written part by part |

@@ -1,4 +1,4 @@
-//! A stream as text: what each operation does, with the fields of the words that it writes.
+//! A stream as text: the action of each operation, with the fields of the words that it writes.
 
 use crate::field::Record;
 use crate::port;
@@ -9,7 +9,7 @@ use crate::txn::{NPU2, TxnOperation, TxnStream};
 /// A stream, line by line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// What the stream is for.
+    /// Heading: the array that the stream is for.
     pub title: String,
     /// A line an operation.
     pub lines: Vec<ListingLine>,
@@ -22,11 +22,11 @@ pub struct ListingLine {
     pub word: usize,
     /// Its words.
     pub words: Vec<u32>,
-    /// What it is (`write`, `block-write`, `sync`, …).
+    /// Its name (`write`, `block-write`, `sync`, …).
     pub operation: &'static str,
-    /// What it does to what.
+    /// Its action and its target.
     pub text: String,
-    /// What it writes, record by record.
+    /// Its writes, record by record.
     pub details: Vec<String>,
     /// The values of the fields that it writes, by record: name and value, zeros too.
     pub fields: Vec<Vec<(&'static str, u64)>>,
@@ -227,7 +227,7 @@ fn block_write(address: u32, data: &[u32]) -> ListingLine {
         BlockKind::DataMemory | BlockKind::ProgramMemory
     );
     let (pitch, n_words) = (first.block.pitch as usize / 4, first.block.n_words as usize);
-    // Whole registers one after the other, with what lies between them.
+    // Whole registers one after the other, with the gaps between them.
     if is_memory || first.word > 0 || pitch != n_words && data.len() > n_words {
         line.details.push(hexadecimal(data));
         return line;
@@ -243,7 +243,7 @@ fn block_write(address: u32, data: &[u32]) -> ListingLine {
 }
 
 impl ListingLine {
-    /// Adds what words of a register mean; nothing where they are data or part of one.
+    /// Adds the meaning of a register's words; nothing where they are data or part of a register.
     fn record(&mut self, found: Option<(Tile, RegisterAt)>, words: &[u32]) {
         let Some((tile, register)) = found else {
             return;

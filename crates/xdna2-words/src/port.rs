@@ -2,14 +2,14 @@
 //!
 //! A *slave* port leads into a switch, a *master* port out of it. Numbers are those of the registers.
 //! Sources: aie-rt `xaie2pgbl_params.h` for the order, `xaie_ss_aieml.c` and mlir-aie's
-//! `isLegalTileConnection` for what may be joined, aie-sim `ShimMux.cpp` for the shim's south.
+//! `isLegalTileConnection` for legal joins, aie-sim `ShimMux.cpp` for the shim's south.
 
 use crate::tile::{COLUMNS, Direction, ROWS, Tile, TileKind};
 use std::fmt;
 
-/// Ports alike.
+/// Kinds of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)] // They are what they are called.
+#[allow(missing_docs)] // Their names say all.
 pub enum Bundle {
     Core,
     Dma,
@@ -27,7 +27,7 @@ use Bundle::{Core, Dma, East, Fifo, North, South, TileControl, Trace, West};
 /// A port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchPort {
-    /// Which kind.
+    /// Its kind.
     pub bundle: Bundle,
     /// Its number among them.
     pub index: u8,

@@ -1,7 +1,7 @@
 //! Programs of DMA alone: the first thing that an NPU2 could run from here, as no core has any code.
 //!
-//! Each moves an argument to another in a way that the array is used for, and knows what must come out. They
-//! need no compiler, and what they find out is what [`ASSUMPTIONS`](crate::board::ASSUMPTIONS) asks.
+//! Each moves one argument to another in a way that real programs use, and has its expected output. They need no
+//! compiler. Their results answer the questions of [`ASSUMPTIONS`](crate::board::ASSUMPTIONS).
 
 mod draft;
 
@@ -17,13 +17,13 @@ use draft::{DescriptorFields, ProbeDraft, north, south};
 pub struct ProbeDesign {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Summary of its work.
     pub summary: &'static str,
-    /// What firmware executes. Argument 0 is read, argument 1 is written.
+    /// The stream for firmware. Argument 0 is read, argument 1 is written.
     pub stream: TxnStream,
-    /// What argument 0 holds.
+    /// Content of argument 0.
     pub input: Vec<u8>,
-    /// What argument 1 must hold at the end.
+    /// Expected content of argument 1 at the end.
     pub expected: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ pub struct ProbeDesign {
 const BLOCK: u64 = 512;
 /// The first word of a memory tile's own memory in its descriptors.
 const OWN: u64 = 0x20000;
-/// The first of its own locks there.
+/// The first lock of a memory tile's own in its descriptors.
 const LOCKS: u64 = 64;
 /// The first descriptor of odd channels.
 const ODD: u8 = 24;
@@ -39,7 +39,7 @@ const ODD: u8 = 24;
 /// All programs, the plainest first.
 ///
 /// # Errors
-/// None that a test does not find: a field that is too small for its value.
+/// A field that is too small for its value; a test rules this out.
 pub fn designs() -> Result<Vec<ProbeDesign>, WriterError> {
     Ok(vec![
         copy("copy", "one block through one memory tile", 1, 1)?,
@@ -108,7 +108,7 @@ fn locks(acquire: u64, release: u64, amount: u64) -> [(F, u64); 6] {
     ]
 }
 
-/// Fills and drains of a stage of two blocks: linear, but for what a drain adds.
+/// Fills and drains of a stage of two blocks: linear, except for the fields `out` that a drain adds.
 fn double(
     draft: &mut ProbeDraft,
     col: u8,
@@ -178,7 +178,7 @@ fn copy(
     draft.finish(name, summary, data.clone(), data)
 }
 
-/// Eight columns read so many blocks each, of which every eighth leaves L2: nearly all of DDR's work is to read.
+/// Eight columns read so many blocks each, of which every eighth leaves L2: nearly all of DDR's work is reading.
 fn sample(
     name: &'static str,
     summary: &'static str,
@@ -199,7 +199,7 @@ fn sample(
         let [_, fill, drain, _] = four(col);
         draft.writer.lock(tile(col, 1), 0, 1)?;
         draft.writer.lock(tile(col, 1), 1, 0)?;
-        // What nobody wants is written over by what comes next.
+        // Unwanted blocks are overwritten by the next.
         let mut fills = vec![[at(1), vec![(F::Valid, 1)]].concat(); OF as usize - 1];
         fills.push(locked(locks(LOCKS, LOCKS + 1, 1)));
         draft.ring(fill, 0, fills)?;
@@ -371,7 +371,7 @@ fn through_core() -> Result<ProbeDesign, WriterError> {
     draft.finish("core", summary, data.clone(), data)
 }
 
-/// Many tasks a direction: queues full, tokens awaited, descriptors written anew.
+/// Many tasks a direction: queues full, tokens awaited, descriptors rewritten.
 fn queue() -> Result<ProbeDesign, WriterError> {
     const TASKS: u64 = 48;
     let mut draft = ProbeDraft::new(1);

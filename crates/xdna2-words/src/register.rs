@@ -7,7 +7,7 @@ use crate::descriptor;
 use crate::field::{Layout, WordField};
 use crate::tile::{Direction, TileKind};
 
-/// What a block of registers is.
+/// Kind of a block of registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// L1 or L2.
@@ -32,9 +32,9 @@ pub enum BlockKind {
     Slave,
     /// Packet slots of the ports into the stream switch.
     Slot,
-    /// What the ports from the south of a shim come from.
+    /// Sources of the ports from the south of a shim.
     Mux,
-    /// What the ports to the south of a shim lead to.
+    /// Targets of the ports to the south of a shim.
     Demux,
     /// The word that padding sends.
     PadValue,
@@ -44,23 +44,22 @@ pub enum BlockKind {
     CoreStatus,
     /// Where the accumulator cascade comes from and goes to.
     Cascade,
-    /// It counts, times, marks or traces what happens, or lets a core look at registers: nothing that moves depends
-    /// on it.
+    /// Counters, timers, marks or traces of events, or a core's view of registers. Nothing that moves depends on it.
     Observer(&'static str),
     /// Known by name, not modelled.
     Other(&'static str),
 }
 
-/// A run of registers alike.
+/// A run of registers of the same kind.
 #[derive(Clone, Copy, Debug)]
 pub struct RegisterBlock {
-    /// What it is.
+    /// Its kind.
     pub kind: BlockKind,
     /// Offset of the first in the tile.
     pub base: u32,
     /// Bytes from one to the next.
     pub pitch: u32,
-    /// How many.
+    /// Number of registers.
     pub count: u32,
     /// Words of one.
     pub n_words: u32,
@@ -73,9 +72,9 @@ pub struct RegisterBlock {
 pub struct RegisterAt {
     /// The block.
     pub block: &'static RegisterBlock,
-    /// Which of the block.
+    /// Number of the register in the block.
     pub number: u32,
-    /// Which of its words.
+    /// Number of the word in the register.
     pub word: u32,
 }
 
@@ -111,8 +110,8 @@ register!(
     LOCK, "lock", [(LockValue, 5, 0)]
 );
 register!(
-    /// A port out of a switch. Circuit: the configuration is the slave's index. Packets: bits 2:0 the
-    /// arbiter, 6:3 which of its four selections are taken.
+    /// A port out of a switch. Circuit: the configuration is the slave's index. Packets: bits 2:0 the arbiter, 6:3 the
+    /// mask of its four selections that are taken.
     MASTER, "master", [(Enable, 31, 31), (Packet, 30, 30), (DropHeader, 7, 7), (Configuration, 6, 0)]
 );
 register!(
@@ -124,11 +123,11 @@ register!(
     SLOT, "slot", [(SlotId, 28, 24), (SlotMask, 20, 16), (Enable, 8, 8), (Msel, 5, 4), (Arbiter, 2, 0)]
 );
 register!(
-    /// What shim ports from the south come from: 0 PL, 1 DMA, 2 NoC.
+    /// Sources of shim ports from the south: 0 PL, 1 DMA, 2 NoC.
     MUX, "mux", [(Port2, 9, 8), (Port3, 11, 10), (Port6, 13, 12), (Port7, 15, 14)]
 );
 register!(
-    /// What shim ports to the south lead to: 0 PL, 1 DMA, 2 NoC.
+    /// Targets of shim ports to the south: 0 PL, 1 DMA, 2 NoC.
     DEMUX, "demux", [(Port2, 5, 4), (Port3, 7, 6), (Port4, 9, 8), (Port5, 11, 10)]
 );
 register!(
@@ -341,7 +340,7 @@ impl BlockKind {
 mod tests {
     use super::*;
 
-    /// Every register is found at its own offset, so no block lies on another.
+    /// Every register is found at its own offset, so no blocks overlap.
     #[test]
     fn blocks_do_not_overlap() {
         for kind in [TileKind::Shim, TileKind::Memory, TileKind::Core] {

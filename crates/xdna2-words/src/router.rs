@@ -1,8 +1,8 @@
 //! Ways of streams, port by port.
 //!
-//! Negotiated congestion as in PathFinder (McMurchie and Ebeling, 1995), over master ports: each drives one
-//! wire. A stream grows a tree from its source to the nearest sink first; ports that several want become
-//! dearer from round to round. Packets share wires with one another, never with a circuit.
+//! Negotiated congestion as in PathFinder (McMurchie and Ebeling, 1995), over master ports: each drives one wire. A
+//! stream grows a tree from its source to the nearest sink first. Contested ports become dearer from round to round.
+//! Packets share wires with one another, never with a circuit.
 
 use crate::port::{self, Bundle, SwitchPort};
 use crate::tile::Tile;
@@ -29,9 +29,9 @@ pub struct TilePort {
 pub struct Join {
     /// The switch's tile.
     pub tile: Tile,
-    /// Where words enter.
+    /// The port where words enter.
     pub slave: SwitchPort,
-    /// Where they leave.
+    /// The port where they leave.
     pub master: SwitchPort,
 }
 
@@ -54,7 +54,7 @@ pub struct RoutedStream {
 pub struct RouteError {
     /// The stream or tile.
     pub place: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 
@@ -74,7 +74,7 @@ struct MasterPrices {
 }
 
 impl MasterPrices {
-    /// Streams that one more of a kind would have to give way to.
+    /// Streams that one more of a kind would displace.
     fn others(&self, master: usize, is_packet: bool) -> u32 {
         match is_packet {
             true => self.circuits[master],
@@ -85,7 +85,7 @@ impl MasterPrices {
     fn cost(&self, master: usize, is_packet: bool, round: u32) -> u64 {
         let over = u64::from(self.others(master, is_packet));
         let alone = (16 + 8 * self.history[master]) * (1 + over * u64::from(round + 1));
-        // Packets that share a port hold each other up: of ways as long, one that none takes is better.
+        // Packets that share a port hold each other up: among equally long ways, an unused one is better.
         alone
             + if is_packet {
                 u64::from(self.packets[master].min(3))
@@ -101,7 +101,7 @@ impl MasterPrices {
         }
     }
 
-    /// Streams that want a port beyond those that it carries.
+    /// Number of streams that want a port, beyond those that it can carry.
     fn excess(&self, master: usize) -> u32 {
         match self.packets[master] {
             0 => self.circuits[master].saturating_sub(1),
@@ -133,7 +133,7 @@ fn master_port(node: usize) -> Option<SwitchPort> {
 /// The joins of every stream, in their order. The same streams have the same ways.
 ///
 /// # Errors
-/// A port that does not exist, a stream without a way, or ports that too many want.
+/// A port that does not exist, a stream without a way, or ports with too many streams.
 pub fn route(streams: &[RoutedStream]) -> Result<Vec<Vec<Join>>, RouteError> {
     let mut nets = streams
         .iter()
@@ -234,7 +234,7 @@ fn grow(net: &mut Net, round: u32, prices: &mut MasterPrices) -> Option<()> {
 /// By slave, the join that reaches it: the slave before and the master.
 type JoinBefore = Vec<Option<(usize, usize)>>;
 
-/// The sink that is cheapest to reach from a tree: the join that reaches it, and those before.
+/// The sink that is cheapest to reach from a tree: the join that reaches it, and the joins before.
 fn nearest(
     tree: &[usize],
     sinks: &[usize],
@@ -249,7 +249,7 @@ fn nearest(
         heap.push(Reverse((0, slave, None)));
     }
     while let Some(Reverse((cost, slave, end))) = heap.pop() {
-        // A sink is told with the join that reaches it.
+        // A sink is returned with the join that reaches it.
         if let Some(master) = end {
             return Some((slave, master, by));
         }

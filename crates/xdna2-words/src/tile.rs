@@ -1,4 +1,4 @@
-//! Tiles of the array: where they are, of which kind, and what each kind has.
+//! Tiles of the array: their places, their kinds, and the resources of each kind.
 //!
 //! Source: mlir-aie `AIETargetModel` (npu2) and aie-rt `xaie2pgbl_params.h`.
 
@@ -32,7 +32,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// As names are written.
+    /// Name in text.
     pub fn name(self) -> &'static str {
         match self {
             Direction::S2mm => "S2MM",

@@ -1,10 +1,9 @@
-//! The transaction stream, format 0.1: what firmware executes, operation by operation.
+//! The transaction stream, format 0.1, which firmware executes operation by operation.
 //!
 //! A stream is a header of four words (rows, generation and version; memory-tile rows and columns;
 //! operations; bytes) and its operations. Sources: mlir-aie `include/aie/Runtime/TxnEncoding.h`, aie-rt
 //! `xaie_txn.h`. Two writers are known: mlir-aie leaves the columns and rows in an operation's first
-//! word empty, aie-rt fills them in and pads mask writes to eight words. Both are read, and given back
-//! as they were.
+//! word empty, aie-rt fills them in and pads mask writes to eight words. Both are read, and written again unchanged.
 
 mod read;
 
@@ -43,61 +42,61 @@ impl StreamHeader {
     }
 }
 
-/// What stands in an operation beside its meaning, and firmware does not use.
+/// Parts of an operation beyond its meaning, which firmware does not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Column and row in the first word, as aie-rt writes them (bits 31:8 of the word).
     pub first: u32,
     /// Column and row in the second word, as mlir-aie writes them.
     pub second: u32,
-    /// Whether a word of padding follows, as aie-rt has it after mask writes.
+    /// Whether a word of padding follows, as in aie-rt after mask writes.
     pub padded: bool,
 }
 
 /// An operation with its hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOperation {
-    /// What it does.
+    /// The operation.
     pub operation: TxnOperation,
-    /// What else stands there.
+    /// The other parts of its words.
     pub hints: Hints,
 }
 
-/// What firmware is asked to do.
+/// A request to firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOperation {
     /// Writes a word.
     Write {
-        /// Where.
+        /// The address.
         address: u64,
-        /// What.
+        /// The value.
         value: u32,
     },
     /// Writes words to consecutive addresses.
     BlockWrite {
-        /// Where the first goes.
+        /// Address of the first word.
         address: u32,
-        /// What.
+        /// The words.
         data: Vec<u32>,
     },
     /// Writes the bits of a mask.
     MaskWrite {
-        /// Where.
+        /// The address.
         address: u64,
-        /// What.
+        /// The value.
         value: u32,
-        /// Which bits.
+        /// The bits that are written.
         mask: u32,
     },
     /// Waits until the bits of a mask have a value.
     MaskPoll {
-        /// Where.
+        /// The address.
         address: u64,
-        /// What is waited for.
+        /// The value that is waited for.
         value: u32,
-        /// Which bits.
+        /// The bits that are compared.
         mask: u32,
-        /// Whether it is waited for without pause.
+        /// Whether the wait has no pauses.
         busy: bool,
     },
     /// Does nothing.
@@ -113,7 +112,7 @@ pub enum TxnOperation {
         id: u32,
         /// Its bytes.
         size_bytes: u32,
-        /// Where it lies.
+        /// Its address.
         address: u64,
     },
     /// Waits for completion tokens, one of each tile of a rectangle.
@@ -142,18 +141,18 @@ pub enum TxnOperation {
     },
     /// Copies the host's scratchpad to memory of the firmware.
     CreateScratchpad {
-        /// How it is laid out; 0 is a table of words.
+        /// Its layout; 0 is a table of words.
         usage: u8,
         /// Its bytes.
         size_bytes: u32,
-        /// Where the host's lies; the loader sets it.
+        /// Address of the host's scratchpad; the loader sets it.
         address: u64,
     },
-    /// Adds what follows from a word of the scratchpad to an address of 48 bits in two registers.
+    /// Adds a value derived from a word of the scratchpad to an address of 48 bits in two registers.
     UpdateAddress {
         /// The word of the scratchpad.
         entry: u8,
-        /// What is done with it and the number.
+        /// How it is combined with the number.
         function: ScratchpadFunction,
         /// The number.
         number: u32,
@@ -170,7 +169,7 @@ pub enum TxnOperation {
     },
 }
 
-/// What is added of a scratchpad's word and a number.
+/// The value to add, from a scratchpad's word and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScratchpadFunction {
     /// Their product.
@@ -202,19 +201,19 @@ impl ScratchpadFunction {
 /// A stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnStream {
-    /// What it is for.
+    /// The array that it is for.
     pub header: StreamHeader,
     /// Operations in order.
     pub operations: Vec<StreamOperation>,
 }
 
-/// What is wrong with words that should be a stream.
+/// The fault of words that should be a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {word}: {problem}")]
 pub struct StreamError {
-    /// Which word.
+    /// Position of the word.
     pub word: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub problem: String,
 }
 
@@ -284,7 +283,7 @@ impl StreamOperation {
         words.len()
     }
 
-    /// Writes the operation's words behind others.
+    /// Appends the operation's words.
     fn append(&self, to: &mut Vec<u32>) {
         let Hints {
             first,
@@ -325,7 +324,7 @@ impl StreamOperation {
 }
 
 impl TxnOperation {
-    /// Writes what has neither hints nor a mask.
+    /// Writes an operation that has neither hints nor a mask.
     fn append_custom(&self, to: &mut Vec<u32>) {
         match self {
             TxnOperation::Noop => to.push(5),

@@ -1,7 +1,7 @@
 //! Streams written part by part: a tile's resets, switches, locks, descriptors, tasks.
 //!
-//! What is written is complete: a switch that is used has all of its ports set, so that nothing of an
-//! earlier stream is left in it.
+//! The writer's output is complete: a switch that is used has all of its ports set, so that nothing of an earlier
+//! stream is left in it.
 
 mod selection;
 
@@ -21,17 +21,17 @@ pub enum WriterError {
     /// A value does not fit its field.
     #[error("{tile}: {error}")]
     Field {
-        /// Where.
+        /// The tile.
         tile: Tile,
-        /// What.
+        /// The error.
         error: FieldError,
     },
     /// The hardware has no such thing.
     #[error("{tile}: {problem}")]
     Hardware {
-        /// Where.
+        /// The tile.
         tile: Tile,
-        /// What.
+        /// Description of the fault.
         problem: String,
     },
 }
@@ -147,7 +147,7 @@ impl StreamWriter {
     /// Writes words to a tile's data memory, from a byte on.
     ///
     /// # Errors
-    /// The byte is no word of that memory.
+    /// The byte is not at a word of that memory.
     pub fn data(&mut self, tile: Tile, byte: u32, words: Vec<u32>) -> Result<(), WriterError> {
         self.block(tile, BlockKind::DataMemory, byte / 4, words)
     }
@@ -276,7 +276,7 @@ impl StreamWriter {
     /// Holds a core in reset.
     ///
     /// # Errors
-    /// It is no core.
+    /// It is not a core.
     pub fn hold(&mut self, core: Tile) -> Result<(), WriterError> {
         self.cores.insert(core);
         self.write(core, BlockKind::CoreControl, 0, 2)
@@ -334,7 +334,7 @@ impl StreamWriter {
         self.write(tile, BlockKind::Lock, lock.into(), record.word())
     }
 
-    /// Writes a descriptor; without an address in a shim's, which a patch adds.
+    /// Writes a descriptor. A shim's comes without an address, which a patch adds.
     ///
     /// # Errors
     /// There is no such descriptor, or a field does not hold its value.

@@ -1,4 +1,4 @@
-//! The worked example of `docs/xdna2.md`: the residual add and the RMSNorm behind it as one kernel,
+//! The worked example of `docs/xdna2.md`: the residual add and the RMSNorm after it as one kernel,
 //! built, verified, run, compared with a scalar reference and timed; then broken on purpose.
 //! `add_rmsnorm [FILE.tile]` also writes the program in its text form.
 

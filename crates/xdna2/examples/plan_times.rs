@@ -1,4 +1,4 @@
-//! What a model's programs take on the array, launch by launch, and how long lowering them took.
+//! Times of a model's programs on the array, launch by launch, and the time to lower them.
 //!
 //! ```text
 //! cargo run --release -p millrace-xdna2 --example plan_times -- decode

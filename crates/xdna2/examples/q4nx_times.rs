@@ -1,5 +1,5 @@
-//! Predictions of mode int4 beside what FastFlowLM publishes of the same models, from lowered programs. The
-//! tables of `docs/gemma3.md` are its output.
+//! Predictions of mode int4, from lowered programs, compared with FastFlowLM's published figures of the same models.
+//! The tables of `docs/gemma3.md` are its output.
 //!
 //! ```text
 //! cargo run --release -p millrace-xdna2 --example q4nx_times

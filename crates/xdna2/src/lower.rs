@@ -1,18 +1,18 @@
-//! Lowering: from a model's op graph to programs, the calls of them, and what the host does between.
+//! Lowering: from a model's op graph to programs, the calls of them, and the host's work between the calls.
 //!
 //! The pass is pure: the same graph, machine and options give the same [`Plan`], byte for byte. It
 //! works in three steps.
 //!
 //! 1. **Kernels.** Every node is offered to a [mapping](crate::mapping) with a tiling that the mapping
-//!    builds and the [verifier](millrace_xdna2_machine::verify()) accepts. A node without one is the host's, and its
+//!    builds and the [verifier](millrace_xdna2_machine::verify()) accepts. A node without one is left to the host, and its
 //!    [`Placement`] says which rule sent it there.
 //! 2. **Groups.** Neighbouring device nodes become one program. A group ends at a host op, around
 //!    attention ([`ATTENTION_ALONE`], unless it is on the cores of its projections, [`Feature::ResidentAttention`]),
 //!    around the head ([`HEAD_ALONE`], with the same exception: it then ends the last layers' program), and at the end
 //!    of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
-//!    `intermediate`; one that leaves it is `output`. Groups that are equal but for their weights
-//!    share a program, and each call has a buffer set of its own (`bo_key` in MLIR-AIR's Llama-3.2-1B example).
+//! `intermediate`; one that leaves it is `output`. Groups that differ only in their weights share a program, and each
+//! call has a separate buffer set (`bo_key` in MLIR-AIR's Llama-3.2-1B example).
 //!
 //! For Llama-3.2-1B this arrives at the six programs of that example. Their slots, by liveness:
 //!
@@ -38,10 +38,9 @@
 //! - GEMM takes B as `[k, n]`, so its weights are transposed when they are loaded
 //!   ([`WeightLayout::Transposed`]); GEMV takes W as `[n, k]`, as checkpoints store it, and so does
 //!   the GEMM of [`Feature::OneCopy`].
-//! - Heads stay in a token's row: what leaves the K projection is `[n_tokens, n_kv_heads,
-//!   head_dim]` without a move, and so does flash attention read it. The cache's head-major copy
-//!   is the host's ([`HostStep::AppendKv`]).
-//! - Reshapes between launches are free: a slot is a dense array, and a launch sees it as it likes.
+//! - Heads stay in a token's row: the K projection's result is `[n_tokens, n_kv_heads, head_dim]` without a move, and
+//!   flash attention reads it so. The cache's head-major copy is the host's ([`HostStep::AppendKv`]).
+//! - Reshapes between launches are free: a slot is a dense array, and each launch may see it in its own shape.
 //! - The second residual add writes one dimension (`add-flat`).
 //! - GEMVs of several k in one program are calls of one tile kernel with other dimensions.
 //! - Rotation is half-split. Where a checkpoint pairs neighbours ([`RopeStyle::Interleaved`], Llama
@@ -88,7 +87,7 @@ use steps::Assembly;
 pub use tiling::seed as reference_tilings;
 pub use vision::vision_encoder;
 
-/// Why attention shares a program with nothing: the rule's text in placements.
+/// Why attention shares no program: the rule's text in placements.
 ///
 /// MLIR-AIR's Llama-3.2-1B example does so.
 pub const ATTENTION_ALONE: &str = "attention is a program of its own: its cascade takes so many \
@@ -103,10 +102,10 @@ pub const WITHIN_BLOCK: &str = "a program ends with its transformer block: every
 pub const HEAD_ALONE: &str = "the head's parts of the vocabulary are one program, the same for prompt \
     and token; its input is a single row from the host";
 
-/// Why it does so where a token's layers are one program: the rule's text, before what refused it.
+/// Why the head shares no program where a token's layers are one program: the rule's text, before the refusal.
 pub const HEAD_BESIDE_LAYERS: &str = "the head does not fit into the program of the token's layers";
 
-/// The same where every row of a prompt goes through it.
+/// The same if every row of a prompt goes through the head.
 pub const HEAD_OF_ALL_ROWS: &str = "the head's parts of the vocabulary are one program, here over all \
     rows of the prompt (single-row-head is left out)";
 
@@ -139,25 +138,26 @@ pub fn program_of(planned: &PlannedProgram) -> Option<&Program> {
 pub enum Mode {
     /// That of MLIR-AIR's Llama-3.2-1B example: compiler-generated GEMMs, the production tilings ([`Features::PUBLISHED`]).
     MlirAir,
-    /// What runs fastest here: every [`Feature`] but those of weights in blocks.
+    /// The fastest plans here: every [`Feature`] except those of weights in blocks.
     Fast,
     /// The same with weights in blocks of 4 bits.
     Int4,
-    /// FastFlowLM's: weights in blocks of 4 bits and all else as the Gemma 3 paper lays it out: a prompt's weights expanded to bf16 in DDR, attention by
-    /// FlowQKV and FlowKV, element-wise kernels on the eight cores that shims feed straight.
+    /// FastFlowLM's: weights in blocks of 4 bits, and the rest as in the Gemma 3 paper. A prompt's weights are expanded
+    /// to bf16 in DDR, attention is FlowQKV and FlowKV, and element-wise kernels run on the eight cores that shims feed
+    /// straight.
     FastFlowLm,
 }
 
-/// What to lower for.
+/// Options of a lowering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LowerOptions {
-    /// What is better than the published stack's behaviour.
+    /// Improvements over the published stack.
     pub features: Features,
     /// Tokens of a prefill; shorter prompts are padded to it. Decode takes one at a time.
     pub n_tokens: u64,
     /// Who computes attention.
     pub attention: AttentionOn,
-    /// Which rows of a prompt get logits; without [`Feature::SingleRowHead`] it is all of them.
+    /// Rows of a prompt that get logits; without [`Feature::SingleRowHead`] all of them.
     pub head: HeadRows,
 }
 
@@ -172,7 +172,7 @@ impl LowerOptions {
         }
     }
 
-    /// For a kind of pass.
+    /// Options for a kind of pass.
     pub fn of(features: Features, kind: &PassKind) -> LowerOptions {
         LowerOptions {
             features,
@@ -182,8 +182,7 @@ impl LowerOptions {
         }
     }
 
-    /// Whether only the row whose logits are wanted goes through the last norm and the head of a
-    /// prompt.
+    /// Whether only the row whose logits are wanted goes through the last norm and the head of a prompt.
     fn is_single_row(&self) -> bool {
         self.features.has(Feature::SingleRowHead) && self.head == HeadRows::Last
     }
@@ -238,7 +237,7 @@ fn lower(
     }
 }
 
-/// What of a token stands on the cores of its projections beside them.
+/// Parts of a token that share the cores of its projections.
 #[derive(Clone, Debug)]
 struct Among {
     /// Attention of all layers, over so many keys.
@@ -247,7 +246,7 @@ struct Among {
     head_apart: Option<String>,
 }
 
-/// What of it does not fit.
+/// The part that does not fit.
 enum Misfit {
     Attention,
     /// Behind layers that do, and why.
@@ -262,7 +261,7 @@ impl Among {
         }
     }
 
-    /// What is left without it, if that is less.
+    /// The rest without it, if that is less.
     fn without(self, misfit: Misfit) -> Option<Among> {
         match misfit {
             Misfit::Head(problem) if self.head_apart.is_none() => Some(Among {
@@ -274,7 +273,7 @@ impl Among {
     }
 }
 
-/// The plan, or what should share the cores of projections and does not fit beside them.
+/// The plan, or the part that should share the cores of projections and does not fit.
 fn lowered(
     graph: &Graph,
     machine: &Machine,

@@ -1,5 +1,5 @@
-//! Mappings: kernels laid onto the array, each with its builder, a scalar reference that knows
-//! nothing of the array, the rules of legal shapes and tilings, and data to try it on.
+//! Mappings: kernels laid onto the array. Each has its builder, a scalar reference that is independent of the array,
+//! the rules of legal shapes and tilings, and test data.
 //!
 //! | mapping | computes | shape |
 //! |---|---|---|
@@ -23,13 +23,13 @@
 //! | `token-attention` | a token over the keys of a cache and itself, on the cores of `fused-dqp` | `1x1040 32q/8kv d64` |
 //! | `cached-attention` | new tokens over the keys of a cache, from a position known at run time | `1x4096 32q/8kv d64` |
 //! | `prompt-attention` | the same for many tokens, with a window over the keys that it reaches; a first pass's over its own, with a mask or without | `2048x4096 32q/8kv d64` |
-//! | `flow-qkv` | the same as the Gemma 3 paper lays it out: chunks of queries side by side, each with keys of its own | `2048x2048 8q/4kv d256 own` |
-//! | `flow-kv` | a token over the keys of a cache as that paper lays it out: pairs of cores, one with the keys, one with the values | `1x4096 8q/4kv d256` |
+//! | `flow-qkv` | the same as in the Gemma 3 paper: chunks of queries side by side, each with separate keys | `2048x2048 8q/4kv d256 own` |
+//! | `flow-kv` | a token over the keys of a cache as in that paper: pairs of cores, one with the keys, one with the values | `1x4096 8q/4kv d256` |
 //! | `delta-net` | a token of gated delta nets, states in f32 streamed through 8 × 2 cores | `HEADSxKxV` |
 //!
-//! A [`Mapping`] is a row of [`TABLE`]; its names, shapes and tilings are what the command line
-//! takes. Builders refuse what cannot be built ([`BuildError`]) and leave the machine's limits to
-//! the verifier, save those that decide which tilings are worth listing.
+//! A [`Mapping`] is a row of [`TABLE`]; the command line takes its names, shapes and tilings. Builders refuse
+//! impossible programs ([`BuildError`]). They leave the machine's limits to the verifier, except those that decide
+//! which tilings are worth listing.
 
 mod attention;
 mod blocked;
@@ -70,14 +70,14 @@ pub struct BuildError {
     pub mapping: &'static str,
     /// The rule it breaks.
     pub rule: Rule,
-    /// What was asked, the limit, and what to do.
+    /// The request, the limit, and the remedy.
     pub message: String,
 }
 
 /// Why a mapping refuses a shape or tiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// A dimension is zero or beyond what offsets hold.
+    /// A dimension is zero or beyond the range of offsets.
     Range,
     /// A dimension is not a whole number of tiles or vectors.
     Divides,
@@ -93,7 +93,7 @@ pub enum Rule {
     Stride,
     /// More iterations than repeat counts express.
     Repeat,
-    /// A transfer is no whole number of address units (4 bytes).
+    /// A transfer is not a whole number of address units (4 bytes).
     Granularity,
 }
 
@@ -113,13 +113,13 @@ impl fmt::Display for Rule {
     }
 }
 
-/// How far a result may lie from the reference.
+/// How far a result may be from the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// Equal bit for bit: the rule fixes every operation and its order.
     Exact,
-    /// At most so many units in the last place of the output's type, or so far in absolute terms
-    /// (results near zero of cancelling terms).
+    /// At most so many units in the last place of the output's type, or so much in absolute terms (results near zero of
+    /// cancelling terms).
     Close {
         /// Units in the last place.
         ulps: u32,
@@ -128,7 +128,7 @@ pub enum Tolerance {
     },
 }
 
-/// What a problem costs at least.
+/// Least work of a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeastWork {
     /// Floating-point operations, a multiplication and an addition being two.
@@ -142,16 +142,16 @@ pub trait Mapping: Sync {
     /// Name on the command line: lower case, digits, `-`.
     fn name(&self) -> &'static str;
 
-    /// One line on what it computes and how shapes are written.
+    /// One line on its computation and the spelling of shapes.
     fn summary(&self) -> &'static str;
 
     /// A shape from its text (`2048x2048x8192`).
     ///
     /// # Errors
-    /// The text is no such shape.
+    /// The text is not such a shape.
     fn parse_shape(&self, text: &str) -> Result<Shape, ShapeError>;
 
-    /// The tiling to use when none is asked for: legal wherever any is.
+    /// The default tiling: legal if any is.
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling;
 
     /// Legal tilings worth comparing, without duplicates.
@@ -169,10 +169,10 @@ pub trait Mapping: Sync {
     ) -> Result<Program, BuildError>;
 
     /// Contents of all slots of [`build`](Mapping::build)'s program before a run: seeded random
-    /// inputs, zeros in what the program writes.
+    /// inputs, zeros in the slots that the program writes.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>>;
 
-    /// What the output slots hold after a run: index and content.
+    /// Expected contents of the output slots after a run: index and content.
     fn reference(
         &self,
         shape: &Shape,
@@ -199,7 +199,7 @@ pub trait Mapping: Sync {
     /// How close a run must come to the reference.
     fn tolerance(&self) -> Tolerance;
 
-    /// What the problem costs at least.
+    /// Least work of the problem.
     fn work(&self, shape: &Shape) -> LeastWork;
 }
 
@@ -251,7 +251,7 @@ pub fn find(name: &str) -> Option<&'static dyn Mapping> {
     TABLE.iter().copied().find(|m| m.name() == name)
 }
 
-/// Bytes that a program's shim tasks bring or take of those slots, every grid point's.
+/// Bytes that a program's shim tasks move for those slots, over all grid points.
 pub fn moved_bytes(program: &Program, slots: &[usize]) -> u64 {
     let mut bytes = 0_u64;
     for launch in &program.launches {
@@ -292,8 +292,7 @@ fn coordinate(grid: &[u32], number: u64, dim: u8) -> i64 {
     0
 }
 
-/// Legal tilings of a mapping that streams weights, by their estimated time under a profile; of the
-/// others none.
+/// Legal tilings of a mapping that streams weights, by their estimated time under a profile; none for other mappings.
 pub(crate) fn ranked(
     name: &str,
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! What a model costs on the array: the prices that [`millrace_plan::predict`] adds up.
+//! Cost of a model on the array: the prices that [`millrace_plan::predict`] adds up.
 //!
 //! Device times are those of [`millrace_xdna2_machine::timing`] for the plan's own stitched programs: the same as
 //! [`predict`](millrace_xdna2_machine::timing::predict) gives for each, with equal launches simulated once. The host's part depends on
@@ -7,17 +7,18 @@
 //! | part | [`Published`](HostKind::Published), the Python of MLIR-AIR's example | [`Own`](HostKind::Own), this repository's |
 //! |---|---|---|
 //! | call | `host.call_ns` a dispatch | the same |
-//! | buffer write | what crosses and attention's output, zeroed, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | what crosses, a token's too |
-//! | buffer read | `host.read_ns` a call of a prompt: cache lines are invalidated, a view is returned | the same, and what crosses is copied by `host.write_gb_per_s` |
+//! | buffer write | values that cross and attention's output, zeroed, by `host.write_gb_per_s`; nothing in a token, whose few KB are not seen | values that cross, a token's too |
+//! | buffer read | `host.read_ns` a call of a prompt: cache lines are invalidated, a view is returned | the same, and values that cross are copied by `host.write_gb_per_s` |
 //! | a layer of a prompt | `host.prompt_byte_ns` a byte of its widest activation, at its cache step: Python and moving K and V | bytes of K and V |
 //! | a prompt | `host.prompt_ns` at the embedding: tokenising, embedding, last norm | bytes of the rows |
 //! | a layer of a token | `host.token_layer_ns` at its attention: a short context, norm, Python | bytes of the cached keys and values |
 //!
 //! *Bytes* of a host step are those of its operands: every row reads its weights and every query its
 //! cached keys and values anew, by `host.write_gb_per_s`, the rate at which one thread was seen to
-//! copy. A recurrent op's state is read and written once a pass; its arithmetic is not counted. That is assumed and nobody has measured it: one thread, no reuse between rows, nothing
-//! overlapped with the array. Tokenising and sampling are not in the own host's time. A call's
-//! constants are those of the published stack for both, because they are the driver's for the most part.
+//! copy. A recurrent op's state is read and written once a pass; its arithmetic is not counted. That is assumed and was
+//! never measured: one thread, no reuse between rows, nothing overlapped with the array. Tokenising and sampling are
+//! not in the own host's time. A call's constants are those of the published stack for both, because they are the
+//! driver's for the most part.
 //!
 //! The peak of the array is that of its matrix units in bf16, `2 · cores · macs.bf16 · clock` of the
 //! machine's facts.
@@ -45,7 +46,7 @@ use millrace_xdna2_machine::profile::ErrorScope;
 use millrace_xdna2_machine::timing::{self, Track};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// Prices of a machine under a profile, with somebody's host.
+/// Prices of a machine under a profile, with a kind of host.
 pub struct Prices<'a> {
     timer: Timer<'a>,
     host: HostKind,
@@ -53,7 +54,7 @@ pub struct Prices<'a> {
 }
 
 impl<'a> Prices<'a> {
-    /// Prices that know nothing yet.
+    /// Prices with nothing computed yet.
     pub fn new(machine: &'a Machine, profile: &'a Profile, host: HostKind) -> Prices<'a> {
         Prices {
             timer: Timer::new(machine, profile),
@@ -82,8 +83,8 @@ pub(crate) fn facts(machine: &Machine, profile: &Profile) -> MachineFacts {
     }
 }
 
-/// `modelled(profile, ±error)`, the error being that of whole prompts: tokens, whose own is
-/// `Profile::error_of(ErrorScope::Token)`, come out nearer.
+/// `modelled(profile, ±error)` with the error of whole prompts. Tokens have the smaller error
+/// `Profile::error_of(ErrorScope::Token)`.
 pub fn provenance(profile: &Profile, machine: &Machine) -> Provenance {
     profile.provenance(ErrorScope::Prompt, machine)
 }

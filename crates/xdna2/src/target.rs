@@ -94,17 +94,17 @@ impl Target for Xdna2Target {
     }
 }
 
-/// Built-in names, the one that is taken if none is said first.
+/// Built-in names, the default first.
 fn names(all: impl Iterator<Item = &'static str>) -> Vec<Choice> {
     all.map(|name| Choice::new(name, "")).collect()
 }
 
-/// Whether plans of 8-bit integers are asked for.
+/// Whether plans of 8-bit integers are requested.
 pub fn is_int8(settings: &Settings) -> bool {
     settings.mode.as_deref() == Some(modes::INT8)
 }
 
-/// What executes programs, the default if nothing is said.
+/// The simulator that executes programs, or the default.
 fn simulator(settings: &Settings) -> Result<ArraySimulator, SettingError> {
     let Some(name) = &settings.simulator else {
         return Ok(ArraySimulator::default());

@@ -1,4 +1,4 @@
-//! Plans through the cache: what is read back is what was lowered.
+//! Plans through the cache: the plan that is read back equals the lowered one.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_format::Source;
@@ -58,7 +58,7 @@ fn what_is_read_back_is_what_was_lowered() {
                 assert_eq!(of(&first.plan), of(&again.plan));
                 assert!(of(&again.plan).iter().all(Option::is_some));
                 assert_eq!(again.plan.check(&graph), Ok(()));
-                // One artifact gone: the plan is made again, and so is what was missing.
+                // One artifact gone: the plan is made again, and so is the missing artifact.
                 let hash = first.plan.programs[0].container.content_hash();
                 std::fs::remove_file(dir.join(format!("{hash}.npu"))).unwrap();
                 let (remade, _) = make();

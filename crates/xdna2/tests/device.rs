@@ -120,7 +120,7 @@ impl Ready {
         device.wait(device.submit(&device.bind(&self.program, &self.buffers)?)?)
     }
 
-    /// Whether the outputs are what they should be.
+    /// Whether the outputs are as expected.
     fn is_right(&self) -> bool {
         let outputs = self.sample.outputs.iter().zip(&self.buffers);
         outputs.into_iter().all(|(expected, buffer)| {
@@ -290,7 +290,7 @@ fn a_corrupted_slot_is_wrong_until_it_is_cleared() {
     assert!(ready.is_right());
 }
 
-/// Whatever byte of a container is wrong: it is refused, or it is the same program.
+/// For every wrong byte of a container: it is refused, or it is the same program.
 #[test]
 fn every_flipped_byte_of_a_container_is_found() {
     let device = device();
@@ -311,7 +311,7 @@ fn every_flipped_byte_of_a_container_is_found() {
             bytes.len()
         );
     }
-    // A payload changed under a hash that fits it is the device's to judge.
+    // If a payload is changed and its hash fits, the device has to judge it.
     let payload = good.payload();
     for at in 0..payload.len() {
         let mut wrong = payload.to_vec();

@@ -1,5 +1,5 @@
 //! Predicted times of mappings' programs: the closed forms agree in steady state, counters account for
-//! time and bytes, what cannot end says who waits.
+//! time and bytes, a program that cannot end names the waiting parties.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_xdna2::mapping;
@@ -63,8 +63,8 @@ fn gemm_panels_agree_with_the_closed_form() {
     }
 }
 
-/// A product that waits for its weights gains nothing from more cores that share a sum, though they are four
-/// times as many: docs/ceiling.md. Where the cores are what it waits for, they do help.
+/// A product that waits for its weights gains nothing from four times as many cores that share a sum: docs/ceiling.md.
+/// If it waits for the cores, they do help.
 #[test]
 fn a_cascade_is_no_way_round_the_memory() {
     for shape in ["8192x2048", "2048x8192"] {
@@ -106,7 +106,7 @@ fn gemv_points_agree_with_the_closed_form() {
     let at = |m: u64| ns("gemv", &format!("{m}x2048"), "tile_m=8,m_input=8");
     let rate = rate(&profile, "matvec_bf16_bf16").macs_per_cycle;
     let point = closed::gemv_point_ns((8, 8, 2048), 8, rate, &machine, &profile);
-    // The vector, 4 KiB beside 256 KiB, is read as well.
+    // The vector, 4 KiB in addition to 256 KiB, is read as well.
     assert_close(
         (at(16384) - at(8192)) / 128.0,
         point * (1.0 + 1.0 / 64.0),

@@ -1,8 +1,8 @@
-//! `docs/xdna2.md` says what is so: its code is the example's, which is run here; its rules, facts and
-//! refusals are those of the crate; its text-form program runs.
+//! `docs/xdna2.md` is true: its code is the example's, which is run here; its rules, facts and refusals are those of
+//! the crate; its text-form program runs.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
-/// The example, which has a `main` of its own.
+/// The example, which has its own `main`.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../examples/add_rmsnorm.rs"]
 mod example;
@@ -60,7 +60,7 @@ fn fusing_saves_traffic_and_time() {
         let launches = timing.launches.iter();
         launches.map(|l| l.ddr_read_bytes + l.ddr_write_bytes).sum()
     };
-    // a, b, s and y once each, γ once a core; apart, s is read again and γ once.
+    // a, b, s and y once each, γ once a core; as separate kernels, s is read again and γ once.
     let (slot, row) = (2.0 * 2048.0 * 2048.0, 2.0 * 2048.0);
     assert_eq!(bytes(&one), 4.0 * slot + 16.0 * row);
     assert_eq!(bytes(&two), 5.0 * slot + row);

@@ -13,7 +13,7 @@ pub(crate) enum Term {
     Slot(usize),
 }
 
-/// One thing to do. Places are slots of values.
+/// One step of a program. Operands and results are slots of values.
 #[derive(Clone, Debug)]
 pub(crate) enum Instruction {
     Constant(usize, CoreValue),
@@ -63,7 +63,7 @@ pub(crate) enum Instruction {
     CallTile(Rc<TileFunction>, Vec<usize>),
     /// Sends a vector of 512 bits down the cascade.
     PutCascade(usize, Number),
-    /// Takes so many elements from the cascade.
+    /// Takes that many elements from the cascade.
     GetCascade(usize, Number),
     End,
 }
@@ -97,7 +97,7 @@ impl Instruction {
     }
 }
 
-/// How much of a lock is asked for.
+/// Requested amount of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAmount {
     /// So much, or more.
@@ -119,7 +119,7 @@ impl std::fmt::Display for LockAmount {
 #[derive(Clone, Debug)]
 pub(crate) struct LockAt {
     pub(crate) number: u8,
-    /// Which lock of the design.
+    /// Index of the lock in the design.
     pub(crate) lock: usize,
 }
 
@@ -130,7 +130,7 @@ pub(crate) struct EndAt {
     pub(crate) objects: Vec<MemoryView>,
     pub(crate) acquire: LockAt,
     pub(crate) release: LockAt,
-    /// What the locks count for an object.
+    /// Units of the locks for one object.
     pub(crate) amount: u64,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct EndAt {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     pub(crate) instructions: Vec<Instruction>,
-    /// Where each instruction stands in the text.
+    /// Place of each instruction in the text.
     pub(crate) places: Vec<Location>,
     pub(crate) n_slots: usize,
     pub(crate) ends: Vec<EndAt>,

@@ -17,11 +17,11 @@ use std::rc::Rc;
 /// Instructions of a program, at most: calls are written out.
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 
-/// A program, and what it calls that nobody here knows.
+/// A program, and the unknown functions that it calls.
 pub(crate) struct CoreCode {
     pub(crate) code: Code,
     pub(crate) unknown: Vec<String>,
-    /// What known kernels are taken for, where that is a choice.
+    /// Meanings given to known kernels, where there is a choice.
     pub(crate) notes: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl CoreCompiler<'_> {
         slot
     }
 
-    /// Where an op's result goes; one that nobody uses may be without a name.
+    /// The slot of an op's result. An unused result may have no name.
     pub(super) fn target(&mut self, op: &Op) -> usize {
         match op.results.first() {
             Some(name) => self.bind(name),
@@ -115,7 +115,7 @@ impl CoreCompiler<'_> {
         self.design.functions.get(name)
     }
 
-    /// The slot of a name: a value of the program, or a thing of the device.
+    /// The slot of a name: a value of the program, or an object of the device.
     pub(super) fn use_name(&mut self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
         if let Some(&slot) = self.names.get(name) {
             return Ok(slot);
@@ -140,7 +140,7 @@ impl CoreCompiler<'_> {
         names.map(|name| self.use_name(op, name)).collect()
     }
 
-    /// Which of the four memories of a core a tile's is: south, west, north, own.
+    /// Number of a tile's memory among the four of a core: south, west, north, own.
     fn side(&self, op: &Op, tile: Tile) -> Result<u32, SyntaxError> {
         let steps = [(0, -1), (-1, 0), (0, 1), (0, 0)];
         let side = steps
@@ -197,7 +197,7 @@ impl CoreCompiler<'_> {
             .collect()
     }
 
-    /// A region; what its last op gives goes to slots.
+    /// A region; the results of its last op go to slots.
     pub(super) fn region(&mut self, region: &Region, to: &[usize]) -> Result<(), SyntaxError> {
         if let [block] = &region.blocks[..] {
             for op in &block.ops {
@@ -275,7 +275,7 @@ impl CoreCompiler<'_> {
         self.push(I::Copy(vec![(from, to)]))
     }
 
-    /// Values that an op takes and that are known while the program is compiled.
+    /// Operands of an op that are known while the program is compiled.
     fn constants(&self, op: &Op) -> Constants {
         let value = |name: &String| {
             let slot = *self.names.get(name)?;
@@ -345,7 +345,7 @@ impl CoreCompiler<'_> {
         })
     }
 
-    /// Puts what an op without a predicate makes of values of one type into a slot.
+    /// Computes an op without a predicate on values of one type, and puts the result into a slot.
     pub(super) fn compute_into(
         &mut self,
         to: usize,
@@ -390,7 +390,7 @@ impl CoreCompiler<'_> {
         Ok(self.code.ends.len() - 1)
     }
 
-    /// A call of a function without a body: a kernel that is known by its name, or nothing at all.
+    /// A call of a function without a body: a kernel that is known by its name, or a no-op.
     pub(super) fn kernel(&mut self, op: &Op, name: &str) -> Result<(), SyntaxError> {
         let from = self.operands(op)?;
         if let Some(result) = op.results.first() {

@@ -7,7 +7,7 @@ use crate::syntax::{Attribute, Op, Region, Successor, SyntaxError};
 use std::collections::BTreeMap;
 
 impl CoreCompiler<'_> {
-    /// Compiles an op that decides where the program goes on; `false` if it is none.
+    /// Compiles a control-flow op; `false` for any other.
     pub(super) fn control(&mut self, op: &Op, to: &[usize]) -> Result<bool, SyntaxError> {
         match op.name.as_str() {
             "scf.for" | "affine.for" => self.for_loop(op)?,
@@ -30,7 +30,7 @@ impl CoreCompiler<'_> {
 
     /// Values of a terminator go where they belong.
     fn give(&mut self, op: &Op, from: &[usize], to: &[usize]) -> Result<(), SyntaxError> {
-        // Results that nobody uses need no names.
+        // Unused results need no names.
         if to.is_empty() {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl CoreCompiler<'_> {
         names.iter().map(|name| self.bind(name)).collect()
     }
 
-    /// Where a jump that was written before leads.
+    /// Sets the target of a jump that was written before.
     pub(super) fn aim(&mut self, jump: usize, at: usize) {
         match &mut self.code.instructions[jump] {
             I::Jump(to) | I::Unless(_, to) | I::UnlessLess(_, _, to) => *to = at,
@@ -92,7 +92,7 @@ impl CoreCompiler<'_> {
         self.give(op, &places[1..], &results)
     }
 
-    /// First, end and step of a loop, and what it carries.
+    /// First, end and step of a loop, and its carried values.
     fn bounds(&mut self, op: &Op) -> Result<Vec<usize>, SyntaxError> {
         let mut all = Vec::new();
         if op.name == "affine.for" {

@@ -1,7 +1,7 @@
 //! Kernels of other files that are known by their names.
 //!
-//! Names are those of mlir-aie's `aie_kernels` and examples. A kernel computes what its name says, in single
-//! precision where its elements have a point; the order of sums of the hardware is not known.
+//! Names are those of mlir-aie's `aie_kernels` and examples. A kernel computes the function of its name, in single
+//! precision for floating-point elements. The order of the hardware's sums is not known.
 
 mod activation;
 mod product;
@@ -13,16 +13,16 @@ use product::{blocks, matmul_blocks, matmul_rows, matvec_pairs, shape};
 /// A kernel.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// What it does, in words.
+    /// Summary of its function.
     pub(crate) summary: &'static str,
-    /// What its name begins with, and what it may not have in it.
+    /// Prefixes of its name.
     names: &'static [&'static str],
     /// Memrefs that it takes.
     takes: Takes,
     pub(crate) run: fn(&[&CoreValue], &mut Memories<'_, '_, '_>) -> Result<(), String>,
 }
 
-/// What a kernel takes.
+/// Operands of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     /// So many memrefs.
@@ -159,7 +159,7 @@ static KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Ends of names that say how a kernel is written, and nothing about what it computes.
+/// Whether the end of a name says only how a kernel is written, and nothing about its function.
 fn is_plain(rest: &str) -> bool {
     const WORDS: [&str; 24] = [
         "",
@@ -190,7 +190,7 @@ fn is_plain(rest: &str) -> bool {
     rest.split('_').all(|word| WORDS.contains(&word))
 }
 
-/// The kernel of a name, as the generation has it; `None` as well where it takes other memrefs than are given.
+/// The kernel of a name, in the generation's variant. Also `None` if it takes other memrefs than those given.
 pub(crate) fn find(
     name: &str,
     given: &[Option<MemoryView>],
@@ -216,7 +216,7 @@ impl Kernel {
         self.takes == Takes::Product
     }
 
-    /// Whether memrefs are such as it takes; of one whose size is not fixed there is nothing to tell.
+    /// Whether memrefs fit its operands; a memref without a fixed size is accepted.
     fn fits(&self, given: &[Option<MemoryView>], is_npu1: bool) -> bool {
         let in_blocks = [MATMUL_NPU1, MATMUL_NPU2].contains(&self.summary);
         match (self.takes, given) {
@@ -239,7 +239,7 @@ fn views<'v>(arguments: &[&'v CoreValue]) -> Vec<&'v MemoryView> {
         .collect()
 }
 
-/// The elements that a kernel works on: as many as its last number says, if it is fewer than there are.
+/// The number of elements that a kernel works on: its last number, if that is fewer than there are.
 fn count(arguments: &[&CoreValue], most: i64) -> i64 {
     let last = arguments.last().and_then(|value| value.integer().ok());
     last.filter(|n| (1..most).contains(n)).unwrap_or(most)

@@ -17,14 +17,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use views::{row, sub_view};
 
-/// Instructions in a turn, at most: others have theirs in between.
+/// Most instructions in a turn: others have their turns in between.
 const A_TURN: u32 = 4096;
-/// Turns in a loop without effect after which a core has shorter ones: some cores of designs that only move data turn
+/// Turns in a loop without effect after which a core has shorter ones: some cores of designs that only move data loop
 /// for ever.
 const LONG_TURNS: u32 = 1024;
 const A_SHORT_TURN: u32 = 64;
 
-/// What a core waits for.
+/// Cause of a core's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CoreWait {
     /// A lock of the design, and how much of it.
@@ -32,12 +32,12 @@ pub(crate) enum CoreWait {
     Cascade(CascadeWait),
 }
 
-/// What a core does, as a report tells it.
+/// State of a core, for reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoreLog {
-    /// What it waits for.
+    /// Cause of its wait.
     pub(crate) waits: Option<CoreWait>,
-    /// Where its program stands.
+    /// Position of its program.
     pub(crate) at: Location,
     /// Instructions so far.
     pub(crate) instructions: u64,
@@ -50,11 +50,11 @@ pub(crate) struct CoreRun {
     /// Instructions that all runs of this core may take.
     budget: u64,
     state: State,
-    /// Whose cycles kernels take; without one no time is told.
+    /// Profile with the cycles of kernels; without one no time is reported.
     profile: Option<Rc<Profile>>,
-    /// Cycles since the last that were told.
+    /// Cycles since the last report.
     cycles: u64,
-    /// Turns, one after the other, in which it did nothing that others see.
+    /// Consecutive turns without an effect that others see.
     turned: u32,
 }
 
@@ -91,12 +91,12 @@ impl CoreRun {
         run
     }
 
-    /// Tells the board how many cycles the program takes, kernels as a profile has them.
+    /// Reports the program's cycles to the board, with those of kernels from a profile.
     pub(crate) fn spend_cycles_of(&mut self, profile: Rc<Profile>) {
         self.profile = Some(profile);
     }
 
-    /// Counts an instruction's cycles, and tells them before others can see what it does.
+    /// Counts an instruction's cycles, and reports them before others can see its effect.
     fn spend(&mut self, instruction: &I, core: &mut CoreView<'_, '_>) {
         let Some(profile) = &self.profile else {
             return;
@@ -146,7 +146,7 @@ impl CoreRun {
                     let mut log = self.log.borrow_mut();
                     log.instructions += u64::from(done);
                     log.waits = Some(CoreWait::Lock(lock.lock, amount));
-                    // What was done before the wait counts as a move.
+                    // Work before the wait counts as a move.
                     return Ok(match done {
                         1 => CoreStep::Waits(format!(
                             "waits for {amount} of its lock {}",
@@ -193,7 +193,7 @@ impl CoreProgram for CoreRun {
             .copied()
             .unwrap_or_default();
         self.log.borrow_mut().at = place;
-        // A race keeps its first word, by which the board knows it.
+        // A race keeps its first word, by which the board recognises it.
         step.map_err(|problem| match problem.strip_prefix("race: ") {
             Some(race) => format!("race: {race} ({place})"),
             None => format!("{place}: {problem}"),
@@ -328,7 +328,7 @@ impl State {
         core.release(at.release.number, (n * at.amount) as u8)
     }
 
-    /// What touches memory, and views of it.
+    /// Executes instructions on memory and on views of it.
     fn data(&mut self, of: &I, core: &mut CoreView<'_, '_>) -> Result<(), String> {
         match of {
             I::Object(to, from, index) => {

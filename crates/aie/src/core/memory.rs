@@ -12,7 +12,7 @@ pub(crate) struct Memories<'a, 'b, 'p> {
     pub(crate) own: &'a mut Vec<Vec<u8>>,
 }
 
-/// Bytes of the program's own; gives their number.
+/// Allocates bytes of the program's own; returns the block's number.
 pub(crate) fn allocate(own: &mut Vec<Vec<u8>>, bytes: usize) -> Result<usize, String> {
     let held: usize = own.iter().map(Vec::len).sum();
     if held.saturating_add(bytes) > MOST_OWN_BYTES || own.len() > 4096 {
@@ -62,7 +62,7 @@ impl Memories<'_, '_, '_> {
                 let (first, skip, n_words) = words(address, at, from.len())?;
                 let mut content = [0u32; 64];
                 let content = &mut content[..n_words];
-                // What shares a word with the bytes stays as it is.
+                // Other bytes of the same words stay as they are.
                 if skip != 0 || !from.len().is_multiple_of(4) {
                     self.core.read(first, content).map_err(String::from)?;
                 }

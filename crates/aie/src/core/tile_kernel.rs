@@ -83,7 +83,7 @@ pub(crate) fn find(op: &Op, symbol: &str) -> Result<Option<TileFunction>, Syntax
 }
 
 impl TileFunction {
-    /// What it is taken for.
+    /// The kernel that it is taken for.
     pub(crate) fn summary(&self) -> String {
         format!("tile kernel `{}`", self.instance.kernel.name)
     }

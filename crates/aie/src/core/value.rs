@@ -35,7 +35,7 @@ pub(crate) struct MemoryView {
     pub(crate) number: Number,
 }
 
-/// Which memory.
+/// The memory of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     /// An address as the core sees it.
@@ -45,7 +45,7 @@ pub(crate) enum Base {
 }
 
 impl Number {
-    /// Of the elements of a type; a vector's are those of its elements.
+    /// Type of the elements of a type; a vector's is that of its elements.
     pub(crate) fn of(of: &Type) -> Option<Number> {
         Some(match of {
             Type::Integer { bits, .. } => Number::Integer(*bits),
@@ -60,7 +60,7 @@ impl Number {
         })
     }
 
-    /// Of elements in memory, where an index takes a word.
+    /// Type of elements in memory, where an index takes a word.
     pub(crate) fn in_memory(of: &Type) -> Option<Number> {
         match of {
             Type::Index => Some(Number::Integer(32)),
@@ -78,7 +78,7 @@ impl Number {
         }
     }
 
-    /// A whole number as so many bits hold it.
+    /// A whole number wrapped to so many bits.
     pub(crate) fn wrap(self, value: i64) -> i64 {
         match self {
             Number::Integer(bits @ 1..=63) => value << (64 - bits) >> (64 - bits),
@@ -94,8 +94,8 @@ impl Number {
         }
     }
 
-    /// A result, rounded as the type rounds. Sums, products and quotients of two numbers of up to 32 bits
-    /// are right so: 64 bits hold more than twice their digits.
+    /// A result, rounded to the type. This is correct for sums, products and quotients of two numbers of up to 32 bits:
+    /// 64 bits hold more than twice their digits.
     pub(crate) fn round(self, value: f64) -> f64 {
         match self {
             Number::Bf16 => half::bf16::from_f64(value).into(),
@@ -214,7 +214,7 @@ impl MemoryView {
         position
     }
 
-    /// Whether its elements lie one behind the other.
+    /// Whether its elements are contiguous.
     pub(crate) fn is_dense(&self) -> bool {
         let mut expected = 1;
         for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {

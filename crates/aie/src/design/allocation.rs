@@ -7,7 +7,7 @@ use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 
-/// A shim's channel, and the packets that its tasks send unless they say others.
+/// A shim's channel, and the packets that its tasks send by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShimAllocation {
     pub(crate) channel: ChannelAt,

@@ -1,4 +1,4 @@
-//! What a sequence is given: memory of the host, and numbers.
+//! Inputs of a sequence: memory of the host, and numbers.
 
 use super::{Argument, Design, ReadOptions};
 use crate::lower::MOST_BUFFERS;
@@ -46,8 +46,8 @@ pub(super) fn read(design: &mut Design, op: &Op, options: &ReadOptions) -> Resul
     Ok(())
 }
 
-/// Arguments are as long as transfers reach: what a host gives may be more than the type says. A buffer that a patch names
-/// beyond the arguments, as those of traces do, is one that the host gives besides.
+/// Makes arguments as long as transfers reach: a host may give more than the type says. A patch may name a buffer
+/// beyond the arguments, as those of traces do. Such a buffer is an extra one of the host.
 pub(super) fn reach(design: &mut Design) {
     let ends = crate::lower::argument_ends(design);
     let n_buffers = ends

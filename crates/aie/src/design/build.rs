@@ -9,10 +9,10 @@ use crate::syntax::{Attribute, MemRefType, Op, Region, SyntaxError, Type};
 use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::{COLUMNS, TileKind};
 
-/// Bytes of a core's stack where the design does not say, as in mlir-aie.
+/// Default bytes of a core's stack, as in mlir-aie.
 const STACK_BYTES: i64 = 1024;
 
-/// Bytes of a global, at most: it is for memories of tiles.
+/// Most bytes of a global: it is for memories of tiles.
 const MOST_GLOBAL_BYTES: u64 = 1 << 20;
 /// Streams of a design, at most: the router tries them again and again.
 const MOST_STREAMS: usize = 512;
@@ -48,7 +48,7 @@ pub(super) fn design(ops: &[Op], options: &ReadOptions) -> Result<Design, Syntax
         .into_iter()
         .map(|(name, tile)| (name, Entity::Tile(tile)));
     design.names.extend(tiles);
-    // What others refer to comes first, wherever it stands.
+    // Ops that others refer to come first, wherever they are.
     for op in &body {
         declare(&mut design, op)?;
     }
@@ -99,7 +99,7 @@ fn begin(design: &mut Design, device: &Op) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// Columns of the part of an array that the rest of a device's name says: `_1col`, or nothing for all.
+/// Columns of the part of an array from the rest of a device's name: `_1col`, or nothing for all.
 fn part(rest: &str, most: u8) -> Option<u8> {
     if rest.is_empty() {
         return Some(COLUMNS);
@@ -108,7 +108,7 @@ fn part(rest: &str, most: u8) -> Option<u8> {
     (1..=most).contains(&n).then_some(n)
 }
 
-/// What stands in the file beside the device, or anywhere in it.
+/// Reads an op that is outside the device, or may be anywhere in the file.
 fn file_op(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     let name = op.text("sym_name")?.to_owned();
     if op.name == "aiex.scratchpad_parameter" {
@@ -185,7 +185,7 @@ fn declare(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         "aie.buffer" => buffer(design, op),
         "aie.lock" => lock(design, op),
         "aie.shim_dma_allocation" => allocation::read(design, op),
-        // What only a DMA program uses may stand in it.
+        // Buffers and locks that only a DMA program uses may be in it.
         "aie.mem" | "aie.memtile_dma" | "aie.shim_dma" => {
             let inner = op.regions.iter().flat_map(Region::ops);
             let mut inner =
@@ -232,7 +232,7 @@ fn name(design: &mut Design, op: &Op, entity: Entity) -> Result<(), SyntaxError>
     Ok(())
 }
 
-/// The name that a thing has in reports.
+/// The name of an object in reports.
 fn shown(op: &Op, otherwise: &str, number: usize) -> String {
     match (op.get("sym_name"), op.results.first()) {
         (Some(Attribute::Symbol(name) | Attribute::Text(name)), _) => name.clone(),
@@ -333,7 +333,7 @@ fn wire(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     }
 }
 
-/// Whether a function is what texts of 2024 have for a sequence.
+/// Whether a function is a sequence in the spelling of 2024.
 pub(super) fn is_sequence(op: &Op) -> bool {
     match op.name.as_str() {
         "aie.runtime_sequence" | "aiex.runtime_sequence" => true,
@@ -345,7 +345,7 @@ pub(super) fn is_sequence(op: &Op) -> bool {
     }
 }
 
-/// Ops that nobody has looked at are refused.
+/// Refuses ops that are not known here.
 fn known(op: &Op) -> Result<(), SyntaxError> {
     const KNOWN: [&str; 25] = [
         "aie.tile",
@@ -367,7 +367,7 @@ fn known(op: &Op) -> Result<(), SyntaxError> {
         "aie.core",
         "aie.switchbox",
         "aie.shim_mux",
-        // It says where wires are that every array has.
+        // It describes wires that every array has.
         "aie.wire",
         "aie.logical_tile",
         "aie.trace",

@@ -1,20 +1,22 @@
-//! Which device of a text is meant, and which of its sequences.
+//! Chooses a device of a text, and one of its sequences.
 
 use super::build::is_sequence;
 use crate::syntax::{Op, Region, SyntaxError};
 use std::collections::BTreeMap;
 
-/// Which part of a text is read.
+/// The part of a text to read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOptions {
-    /// The device's name, or its number from 1 on in the order of the text; else the one that has a sequence.
+    /// The device's name, or its number from 1 on in the order of the text. Otherwise it is the one that has a
+    /// sequence.
     pub device: Option<String>,
     /// The sequence's name; else the only one.
     pub sequence: Option<String>,
     /// Whether the sequence waits for a place before a task that may find its channel's queue full, as mlir-aie's
     /// passes have it do since September 2026.
     pub queue_waits: bool,
-    /// Numbers that a host gives beside memory, by their names: arguments of the sequence, words of the scratchpad.
+    /// Numbers that a host gives in addition to memory, by their names: arguments of the sequence, words of the
+    /// scratchpad.
     pub numbers: BTreeMap<String, HostNumber>,
 }
 
@@ -28,7 +30,7 @@ pub enum HostNumber {
 }
 
 impl HostNumber {
-    /// The whole number that it is.
+    /// Its value as a whole number, if it is one.
     pub(crate) fn whole(self) -> Option<i64> {
         match self {
             HostNumber::Whole(value) => Some(value),
@@ -44,7 +46,7 @@ pub(super) struct ChosenDevice<'o> {
     pub(super) outside: Vec<&'o Op>,
     /// Names of devices of the text that have nothing.
     pub(super) empty: Vec<String>,
-    /// A device behind it that has its routes and no sequence.
+    /// A later device that has its routes and no sequence.
     pub(super) routed: Option<&'o Op>,
     pub(super) notes: Vec<String>,
 }
@@ -56,7 +58,7 @@ struct FoundDevice<'o> {
 
 impl FoundDevice<'_> {
     fn name(&self) -> &str {
-        // What mlir-aie calls a device without a name.
+        // mlir-aie's name for a device without one.
         self.op.text("sym_name").unwrap_or("main")
     }
 
@@ -64,7 +66,7 @@ impl FoundDevice<'_> {
         self.op.regions.iter().flat_map(Region::ops).any(is)
     }
 
-    /// Whether it is routes and tiles, as a router writes them behind the design that it was given.
+    /// Whether it consists of routes and tiles, which a router writes after the design that it was given.
     fn is_routes_of(&self, other: &FoundDevice<'_>) -> bool {
         let device = |of: &FoundDevice<'_>| of.op.text("device").map(str::to_owned).ok();
         self.has(|op| op.name == "aie.switchbox")
@@ -73,7 +75,7 @@ impl FoundDevice<'_> {
     }
 }
 
-/// The device that is meant.
+/// Selects the device.
 pub(super) fn device<'o>(
     ops: &'o [Op],
     options: &ReadOptions,
@@ -164,7 +166,7 @@ fn loaded_by(op: &Op) -> Vec<&str> {
     own.into_iter().chain(inner.flat_map(loaded_by)).collect()
 }
 
-/// What is meant where options leave it open: each device that has a sequence, and each sequence.
+/// All choices that options leave open: each device that has a sequence, and each sequence.
 pub(super) fn choices(ops: &[Op], options: &ReadOptions) -> Result<Vec<ReadOptions>, SyntaxError> {
     let mut all = Vec::new();
     find(ops, &[], &mut all)?;
@@ -178,7 +180,7 @@ pub(super) fn choices(ops: &[Op], options: &ReadOptions) -> Result<Vec<ReadOptio
         let sequences: Vec<&Op> = body.filter(|op| is_sequence(op)).collect();
         let device = match devices.len() {
             1 => options.device.clone(),
-            // Names may be alike; numbers are not.
+            // Names may be equal; numbers are not.
             _ => Some((i + 1).to_string()),
         };
         let names: Vec<Option<String>> = match (&options.sequence, &sequences[..]) {
@@ -199,7 +201,7 @@ fn name_of(sequence: &Op) -> String {
     sequence.text("sym_name").unwrap_or("sequence").to_owned()
 }
 
-/// The number of the device that is meant.
+/// The number of the selected device.
 fn chosen(
     ops: &[Op],
     all: &[FoundDevice<'_>],
@@ -252,7 +254,7 @@ fn chosen(
     }
 }
 
-/// The sequence that is meant; `None` where there is none.
+/// The selected sequence; `None` if there is none.
 pub(super) fn sequence<'o>(
     body: &[&'o Op],
     options: &ReadOptions,

@@ -1,8 +1,8 @@
 //! Control packets that a sequence gives as ops: `aiex.control_packet`.
 //!
-//! mlir-aie's `aie-ctrl-packet-to-dma` puts them into a buffer of the host behind the sequence's arguments, and sends
-//! each run of them to one tile by a transfer that is awaited. Here every packet has a transfer of its own, of which the
-//! shim writes the header, with the tile's id and on the channel of its row, as the control overlay has it.
+//! mlir-aie's `aie-ctrl-packet-to-dma` puts them into a buffer of the host after the sequence's arguments. It sends
+//! each run of them to one tile by a transfer that is awaited. Here every packet has a separate transfer. The shim
+//! writes its header, with the tile's id and on the channel of its row, as in the control overlay.
 
 use super::overlay::{IDS, channel_of};
 use super::{Argument, Design, ShimAllocation};
@@ -59,7 +59,7 @@ struct ControlPackets<'d> {
     n: usize,
 }
 
-/// What an op asks for.
+/// Request of an op.
 struct ControlPacket {
     tile: Tile,
     /// The first register's address in the tile.

@@ -1,4 +1,4 @@
-//! `aie.dma_bd` and what stands beside it.
+//! `aie.dma_bd` and the ops around it.
 
 use super::{BdIteration, Descriptor, Design, Entity, TileMemory};
 use crate::syntax::{Attribute, MemRefType, Op, OpBlock, SyntaxError};
@@ -19,7 +19,7 @@ pub(crate) fn constant(op: &Op, constants: &mut Constants) -> Result<bool, Synta
     Ok(true)
 }
 
-/// A number that stands there, or is a constant.
+/// A literal number or a constant.
 pub(crate) fn number(
     design: &Design,
     op: &Op,
@@ -52,12 +52,12 @@ pub(crate) fn count(
     u64::try_from(number).map_err(|_| op.error(format!("{number} is negative")))
 }
 
-/// Finds what a name means that a descriptor moves, and its type.
+/// Finds the memory that a descriptor moves, by its name, and its type.
 pub(crate) type FindMemory<'f> =
     &'f dyn Fn(&Op, &str) -> Result<(TileMemory, MemRefType), SyntaxError>;
 
-/// A block of a DMA program: locks and one descriptor. `of` finds what the descriptor moves; `outer` are numbers that
-/// are known around it.
+/// A block of a DMA program: locks and one descriptor. `of` finds the memory that the descriptor moves; `outer` are
+/// numbers that are known around it.
 pub(crate) fn block(
     design: &Design,
     block: &OpBlock,
@@ -107,17 +107,17 @@ pub(crate) fn block(
     Ok((descriptor, next))
 }
 
-/// What is done to a lock.
+/// Action on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockAction {
-    /// As much or more is waited for.
+    /// Waits for at least that much.
     Acquire,
     /// Just that much is waited for.
     AcquireEqual,
     Release,
 }
 
-/// Lock, what is done to it, how much.
+/// Lock, action, amount.
 pub(crate) fn use_lock(
     design: &Design,
     op: &Op,
@@ -197,7 +197,7 @@ pub(crate) fn packet_of(op: &Op) -> Result<Option<(u64, u64)>, SyntaxError> {
         .transpose()
 }
 
-/// Type and id of `<pkt_type = 0, pkt_id = 3>`; the type is 0 if it does not stand there.
+/// Type and id of `<pkt_type = 0, pkt_id = 3>`; the type is 0 if it is absent.
 pub(crate) fn packet_in(op: &Op, packet: &Attribute) -> Result<(u64, u64), SyntaxError> {
     let field = |name| packet.field(name).and_then(Attribute::integer);
     let kind = match packet.field("pkt_type") {
@@ -221,7 +221,7 @@ pub(crate) fn elements(dimensions: &[(u64, u64)], padding: &[(u64, u64)]) -> Opt
         .try_fold(1u64, |product, size| product.checked_mul(size?))
 }
 
-/// What a descriptor's op may say.
+/// Attributes that a descriptor's op may have.
 const KNOWN: [&str; 15] = [
     "offset",
     "len",
@@ -311,7 +311,8 @@ pub(crate) fn offset_entry(op: &Op, memory: TileMemory) -> Result<Option<u8>, Sy
     }
 }
 
-/// Offset and length in elements: as given, else what the dimensions cover, else all that is behind the offset.
+/// Offset and length in elements. The length is the given one, else the one that the dimensions cover, else everything
+/// after the offset.
 fn extent(
     op: &Op,
     (offset, length): (Option<u64>, Option<u64>),
@@ -321,7 +322,7 @@ fn extent(
     let (offset, all) = (offset.unwrap_or(0), of.elements().unwrap_or(0));
     let length = length.or(whole);
     let length = length.unwrap_or_else(|| all.saturating_sub(offset));
-    // What a host gives may be longer than an argument's type, and dimensions say what is read.
+    // The host's memory may be longer than an argument's type, and dimensions say which elements are read.
     let is_free = whole.is_some() || matches!(memory, TileMemory::Argument(_));
     let end = offset.checked_add(length);
     if !is_free && end.is_none_or(|end| end > all) {
@@ -351,8 +352,8 @@ fn iteration(op: &Op) -> Result<Option<BdIteration>, SyntaxError> {
     }
 }
 
-/// Makes descriptors such as headers of packets name, and gives how many packets a task of them counts: those of
-/// `rounds`, each as many as the descriptors' iterations have.
+/// Makes descriptors that headers of packets name, and returns how many packets a task of them counts: those of
+/// `rounds`, each as many as the descriptors' iterations.
 pub(crate) fn by_headers<'d>(
     op: &Op,
     descriptors: impl Iterator<Item = &'d mut Descriptor>,
@@ -375,7 +376,7 @@ pub(crate) fn by_headers<'d>(
 }
 
 impl Descriptor {
-    /// The byte behind the last that it moves, of all its executions.
+    /// The byte after the last that it moves, over all its executions.
     pub(crate) fn end_bytes(&self) -> u64 {
         let iteration = self.iteration.map(|of| (of.size, of.stride));
         let last = (self.dimensions.iter().copied().chain(iteration))

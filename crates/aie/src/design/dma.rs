@@ -28,7 +28,7 @@ pub(super) fn program(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
         .enumerate()
         .map(|(i, block)| (block.label.as_str(), i))
         .collect();
-    // A number of one block holds in those behind it.
+    // A number of one block is valid in later ones.
     let mut constants = Constants::new();
     for op in region.ops() {
         constant(op, &mut constants)?;
@@ -99,7 +99,7 @@ fn start_chain(design: &mut Design, op: &Op, tile: Tile, first: usize) -> Result
     Ok(())
 }
 
-/// Lets headers of packets name the descriptors of a chain; gives how many packets there are in so many rounds.
+/// Lets headers of packets name the descriptors of a chain; returns the number of packets in so many rounds.
 fn out_of_order(
     design: &mut Design,
     op: &Op,
@@ -132,7 +132,7 @@ fn pad_value(op: &Op, tile: Tile) -> Result<Option<u32>, SyntaxError> {
     }
 }
 
-/// What a name in a tile's DMA program means.
+/// Meaning of a name in a tile's DMA program.
 fn memory_of(
     design: &Design,
     op: &Op,
@@ -158,7 +158,7 @@ struct Labels<'r> {
 }
 
 impl Labels<'_> {
-    /// The descriptors from a block on; gives the first.
+    /// The descriptors from a block on; returns the first.
     fn descriptors(
         self,
         design: &mut Design,

@@ -1,8 +1,8 @@
-//! Object FIFOs: buffers, locks, descriptors and flows in their place.
+//! Object FIFOs, replaced by buffers, locks, descriptors and flows.
 //!
-//! Depths, lock pairs and where buffers lie are those of mlir-aie's `aie-objectFifo-stateful-transform`:
-//! two neighbouring cores share one pool; otherwise each side has its own, and DMA moves objects between
-//! them. A core's own pool holds one object more than it acquires at once.
+//! Depths, lock pairs and places of buffers are those of mlir-aie's `aie-objectFifo-stateful-transform`. Two
+//! neighbouring cores share one pool. Otherwise each side has its own, and DMA moves objects between them. A core's own
+//! pool holds one object more than it acquires at once.
 
 mod op;
 
@@ -26,7 +26,7 @@ pub(super) struct FifoPool {
     pub(super) tile: Tile,
     pub(super) buffers: Vec<usize>,
     pub(super) parts: Vec<PoolPart>,
-    /// What its locks count for an object: it is sent so often.
+    /// Units of its locks for one object, which is sent as often.
     pub(super) repeat: u64,
 }
 
@@ -261,7 +261,7 @@ impl FifoLowering<'_> {
         let sends = channel.direction == Direction::Mm2s;
         let padding: &[(u64, u64)] = if sends { &fifo.padding } else { &[] };
         let element_bytes = fifo.of.element_bytes();
-        // An object is received once, and counts for as often as it is sent.
+        // An object is received once, and counts as many times as it is sent.
         let (times, amount) = if sends {
             (pool.repeat, 1)
         } else {
@@ -344,7 +344,7 @@ impl FifoLowering<'_> {
             .push(end);
     }
 
-    /// The sequence knows a shim's channel by the FIFO's name.
+    /// Records a shim's channel by the FIFO's name for the sequence.
     fn name(&mut self, fifo: &FifoOp<'_>, channel: ChannelAt) {
         let new = ShimAllocation {
             channel,
@@ -356,7 +356,7 @@ impl FifoLowering<'_> {
     fn fifo(&mut self, fifo: &FifoOp<'_>, links: &Links) -> Result<(), SyntaxError> {
         let whole = [(0, fifo.bytes())];
         if let Some(tile) = fifo.shared().filter(|_| !links.touches(fifo.name)) {
-            // Nothing is fetched ahead, so the depth is the one that the text gives.
+            // Nothing is fetched ahead, so the depth is the text's.
             let own = self.pool(fifo, 0, (tile, fifo.depths[0]), (&whole, 1))?;
             self.end(fifo, fifo.producer, true, &own);
             self.end(fifo, fifo.consumers[0], false, &own);

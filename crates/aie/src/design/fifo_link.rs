@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Links {
     pools: Vec<FifoPool>,
-    /// By the FIFO that fills it: pool and parts.
+    /// By the FIFO that fills the pool: pool and parts.
     inputs: BTreeMap<String, (usize, Vec<usize>)>,
-    /// By the FIFO that empties it.
+    /// By the FIFO that empties the pool.
     outputs: BTreeMap<String, (usize, Vec<usize>)>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn pools<'o>(
     Ok(links)
 }
 
-/// Where parts begin, by the attribute or one behind the other; their lengths are those of the FIFOs.
+/// Offsets of parts, from the attribute or one after the other; their lengths are those of the FIFOs.
 fn parts(
     op: &Op,
     attribute: &str,
@@ -149,7 +149,7 @@ fn link(
 /// Parts by FIFO.
 type PartsOf = Vec<Vec<usize>>;
 
-/// The pool of a link, and which of its parts each input fills and each output empties.
+/// The pool of a link, with the parts that each input fills and each output empties.
 fn shared(
     lowering: &mut FifoLowering<'_>,
     op: &Op,

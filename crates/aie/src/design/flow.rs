@@ -105,7 +105,7 @@ pub(super) fn packets(design: &mut Design, op: &Op) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// A stream of packets; those of one source and id go to all that ask for them.
+/// A stream of packets; those of one source and id go to all destinations that name them.
 fn packets_from(design: &mut Design, op: &Op, (from, id): (TilePort, u8), mut to: Vec<TilePort>) {
     let old = design
         .flows

@@ -1,14 +1,14 @@
 //! Tiles that a design leaves to a placer: `aie.logical_tile<CoreTile>(?, ?)`.
 //!
-//! Any place is right that has what the design asks of it. Here each takes the first that is free: cores column by
-//! column, memory tiles and shims a column each while there are columns, then where channels are left.
+//! Any place with the requested resources is right. Here each tile takes the first free one. Cores go column by column.
+//! Memory tiles and shims take a column each while there are columns, then places where channels are left.
 
 use super::Design;
 use crate::syntax::{Op, SyntaxError};
 use millrace_xdna2_words::tile::{ROWS, Tile, TileKind};
 use std::collections::BTreeMap;
 
-/// What stands in a column already: how many, and channels that send and receive.
+/// Tiles placed in a column, and its channels that send and receive.
 #[derive(Clone, Copy, Default)]
 struct ColumnUse {
     tiles: u32,
@@ -57,7 +57,7 @@ fn take(taken: &mut BTreeMap<Tile, ColumnUse>, tile: Tile, asks: [u32; 2]) {
     }
 }
 
-/// Channels that object FIFOs ask of a tile: those that send, those that receive.
+/// Channels that object FIFOs need of a tile: those that send, those that receive.
 fn channels(body: &[&Op], tile: &Op) -> [u32; 2] {
     let Some(name) = tile.results.first() else {
         return [0, 0];

@@ -1,7 +1,7 @@
-//! Streams to control ports that a sequence uses and the text does not give.
+//! Streams to control ports that a sequence uses and the text lacks.
 //!
-//! mlir-aie adds them where it is asked to (`--generate-ctrl-pkt-overlay`): packets of a column's shim go to the control
-//! ports of the column's tiles, each by the tile's id; those of rows 0 to 2 come from channel 0, the others from channel 1.
+//! mlir-aie adds them on request (`--generate-ctrl-pkt-overlay`). Packets of a column's shim go to the control ports of
+//! the column's tiles, each by the tile's id. Those of rows 0 to 2 come from channel 0, the others from channel 1.
 
 use super::descriptor::packet_of;
 use super::{Design, Flow};
@@ -12,12 +12,12 @@ use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 
-/// Ids of a column's tiles from row 0 on, where the text gives a tile none.
+/// Default ids of a column's tiles from row 0 on, for tiles without one in the text.
 pub(super) const IDS: [u8; 6] = [15, 26, 27, 29, 30, 31];
-/// Rows of which channel 0 brings control packets.
+/// Number of rows whose control packets come over channel 0.
 const ROWS_OF_CHANNEL_0: u8 = 3;
 
-/// Adds the streams that tasks with packets need and no flow gives.
+/// Adds the streams that tasks with packets need and the flows lack.
 pub(super) fn add(design: &mut Design) -> Result<(), SyntaxError> {
     if design.switches.is_some() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Names of buffers and locks that stand in a DMA program: they are its own.
+//! Names of buffers and locks in a DMA program: they are local to it.
 
 use crate::syntax::{Op, Region};
 use std::collections::BTreeSet;
 
-/// A device's ops; buffers and locks of DMA programs whose names others have as well get names of their own.
+/// A device's ops. Buffers and locks of DMA programs are renamed if others have the same names.
 pub(super) fn apart(device: &Region) -> Vec<Op> {
     let mut all: Vec<Op> = device.ops().cloned().collect();
     let mut seen: BTreeSet<String> = device

@@ -1,8 +1,9 @@
 //! Parameters that cores and descriptors take from the host's scratchpad, in terms of firmware's operations.
 //!
-//! As mlir-aie's `aie-lower-scratchpad-parameters` does: a core that reads parameters has a buffer of two words for each
-//! and waits for a lock at its start; a sequence makes the scratchpad, writes zeros to those buffers, adds the words and
-//! raises the locks. Firmware clears two bits of what it adds to, so a host gives words for cores shifted by two.
+//! The lowering is that of mlir-aie's `aie-lower-scratchpad-parameters`. A core that reads parameters has a buffer of
+//! two words for each, and waits for a lock at its start. A sequence makes the scratchpad, writes zeros to those
+//! buffers, adds the words and raises the locks. Firmware clears two bits of each sum, so a host gives words for cores
+//! shifted by two.
 
 mod host;
 
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// Words of a scratchpad, at most.
 const MOST_WORDS: usize = 32;
-/// What a core's or a sequence's attribute decides: whether waits and operations for parameters are added.
+/// Attribute of a core or a sequence that decides whether waits and operations for parameters are added.
 const PREAMBLE: &str = "emit_parameter_sync_preamble";
 const PARAMETER: &str = "aiex.scratchpad_parameter";
 const READ: &str = "aiex.read_scratchpad_parameter";
@@ -32,7 +33,7 @@ struct Parameter {
 /// The parameters of a text, by name.
 struct Parameters(BTreeMap<String, Parameter>);
 
-/// What cores of a device wait for.
+/// Words and locks that cores of a device wait for.
 #[derive(Default)]
 struct CoreNeeds {
     /// Words of the scratchpad, each with the buffer that it goes to.
@@ -40,7 +41,7 @@ struct CoreNeeds {
     locks: Vec<String>,
 }
 
-/// Puts operations of firmware, buffers and locks in the place of parameters; a text without any is as it was.
+/// Replaces parameters by operations of firmware, buffers and locks; a text without any is unchanged.
 pub(super) fn lowered(mut ops: Vec<Op>) -> Result<Vec<Op>, SyntaxError> {
     let parameters = Parameters::of(&ops)?;
     for op in &mut ops {
@@ -50,7 +51,7 @@ pub(super) fn lowered(mut ops: Vec<Op>) -> Result<Vec<Op>, SyntaxError> {
 }
 
 impl Parameters {
-    /// Reads declarations, and what parameters are used for.
+    /// Reads declarations, and the uses of parameters.
     fn of(ops: &[Op]) -> Result<Parameters, SyntaxError> {
         let (mut declared, mut read, mut moving) = (Vec::new(), Vec::new(), Vec::new());
         for op in ops {
@@ -95,7 +96,7 @@ impl Parameters {
         found.ok_or_else(|| op.error(format!("there is no `{PARAMETER}` @{name}")))
     }
 
-    /// Rewrites devices, and says of declarations which word they are.
+    /// Rewrites devices, and adds its word to each declaration.
     fn rewrite(&self, op: &mut Op) -> Result<(), SyntaxError> {
         match op.name.as_str() {
             PARAMETER => {
@@ -154,7 +155,7 @@ impl Parameters {
         inner.try_for_each(|op| self.move_by_entries(op))
     }
 
-    /// Buffers and a lock for a core that reads parameters, which stand before it.
+    /// Adds buffers and a lock for a core that reads parameters, to be put before it.
     fn core(
         &self,
         core: &mut Op,
@@ -258,7 +259,7 @@ impl Parameters {
         block.ops = ops;
     }
 
-    /// What firmware does at a marker.
+    /// Operations of firmware at a marker.
     fn synchronization(&self, at: Location, needs: &CoreNeeds) -> Vec<Op> {
         let mut create = Op::new("aiex.npu.create_scratchpad", at);
         create.set("size", Attribute::Integer(4 * self.0.len() as i64));
@@ -288,7 +289,7 @@ fn buffer_name(parameter: &str, tile: &str) -> String {
     format!("parameter {parameter} of %{tile}")
 }
 
-/// The type of a parameter, which firmware can give.
+/// The type of a parameter, if firmware can pass it.
 fn kind(op: &Op, is_offset: bool) -> Result<Type, SyntaxError> {
     let of = op.types.first().cloned();
     let of = of.ok_or_else(|| op.error("it has no type"))?;
@@ -308,7 +309,7 @@ fn kind(op: &Op, is_offset: bool) -> Result<Type, SyntaxError> {
     }
 }
 
-/// The value of an attribute that is no part of the op from here on.
+/// Takes an attribute off the op, and returns its value.
 fn taken_flag(op: &mut Op, name: &str) -> Option<bool> {
     let value = op.get(name).map(|value| value.integer() != Some(0));
     op.attributes.retain(|row| row.0 != name);
@@ -328,7 +329,7 @@ fn made(
     op
 }
 
-/// The ops that give what a read gives: the first word of its buffer, shifted back, as its type.
+/// Ops with the result of a read: the first word of its buffer, shifted back, as its type.
 fn loaded(read: &Op, buffer: &str, of: &Type) -> Result<Vec<Op>, SyntaxError> {
     let integer = |bits| Type::Integer {
         bits,

@@ -1,13 +1,13 @@
 //! Sequences that load configurations: `aiex.configure @device {…}` and `aiex.run @sequence(…)` within.
 //!
-//! A configuration of the sequence's own device is what it has already: what stands within is done there. One of
-//! another device is a stage: that device, set up anew, and all that it runs.
+//! A configuration of the sequence's own device is loaded already: its ops are executed there. One of another device is
+//! a stage: that device, set up anew, with everything that it runs.
 
 use super::{Argument, ArgumentPart, Design, DesignStage, ReadOptions, build, choose};
 use crate::syntax::{Attribute, Op, Region, SyntaxError, Type};
 use std::collections::BTreeMap;
 
-/// Reads what a sequence loads and runs.
+/// Reads the configurations that a sequence loads and runs.
 pub(super) fn read(
     design: &mut Design,
     ops: &[Op],
@@ -61,7 +61,7 @@ fn body(op: &Op) -> Result<&[Op], SyntaxError> {
     }
 }
 
-/// What a sequence loads, while it is read.
+/// Reader of the configurations that a sequence loads.
 struct StageReader<'o> {
     ops: &'o [Op],
     own: String,
@@ -108,8 +108,8 @@ impl<'o> StageReader<'o> {
         Ok(all)
     }
 
-    /// The ops of the sequence that an op runs on a device, in names of their own but for its arguments, which have
-    /// those of what is given; and the sequence's name.
+    /// The ops of the sequence that an op runs on a device, and the sequence's name. Names are made unique, except
+    /// arguments, which get the names of the given values.
     fn called(&mut self, op: &Op, device: &str) -> Result<(Vec<Op>, String), SyntaxError> {
         let name = op.text("callee")?.to_owned();
         let options = ReadOptions {
@@ -152,7 +152,7 @@ impl<'o> StageReader<'o> {
         Ok((called, name))
     }
 
-    /// Another device, and what is run there.
+    /// Another device, and the sequence that is run there.
     fn stage(&mut self, op: &Op) -> Result<DesignStage, SyntaxError> {
         op.only(&["symbol"])?;
         let device = op.text("symbol")?.to_owned();
@@ -222,7 +222,7 @@ impl<'o> StageReader<'o> {
         })
     }
 
-    /// Remembers a part of an argument; `false` if the op gives none.
+    /// Records a part of an argument; `false` if the op defines none.
     fn view(&mut self, op: &Op) -> Result<bool, SyntaxError> {
         let is_view = matches!(
             op.name.as_str(),
@@ -276,7 +276,7 @@ fn run_types(op: &Op) -> Result<Vec<&Type>, SyntaxError> {
     Ok(runs.flat_map(|run| &run.types).collect())
 }
 
-/// A configuration that is loaded in mid-sequence sends none.
+/// Refuses control packets of a configuration that is loaded in mid-sequence.
 fn no_control_packets(sequence: &[Op]) -> Result<(), SyntaxError> {
     let packet = sequence.iter().find(|op| op.name == "aiex.control_packet");
     packet.map_or(Ok(()), |packet| {

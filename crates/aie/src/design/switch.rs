@@ -1,4 +1,4 @@
-//! Routes that a text gives: switches and multiplexers port by port.
+//! Routes from a text: switches and multiplexers port by port.
 
 mod way;
 
@@ -21,7 +21,7 @@ pub(crate) struct Switches {
 /// A tile's switch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switch {
-    /// From slave to master.
+    /// Slave and master of each circuit.
     pub(crate) circuits: Vec<(SwitchPort, SwitchPort)>,
     pub(crate) masters: Vec<PacketMaster>,
     /// Rules in the order of their slots.
@@ -41,8 +41,7 @@ pub(crate) struct PacketMaster {
     pub(crate) drops_header: bool,
 }
 
-/// Reads the routes of a device, or of the one behind it that has them. Flows that the design has must be
-/// those of the routes.
+/// Reads the routes of a device, or of the routed device if there is one. Flows of the design must match the routes.
 pub(super) fn read(
     design: &mut Design,
     device: &Op,
@@ -50,7 +49,7 @@ pub(super) fn read(
 ) -> Result<(), SyntaxError> {
     let is_switch = |op: &&Op| matches!(op.name.as_str(), "aie.switchbox" | "aie.shim_mux");
     let own = device.region(0)?.ops().any(|op| is_switch(&op));
-    // A design may reserve ports for its router; what that made of it is whole.
+    // A design may reserve ports for its router, whose output is complete.
     let from = match (own, routed) {
         (_, Some(routed)) => routed,
         (true, None) => device,
@@ -132,7 +131,7 @@ fn only_port(op: &Op, tile: Tile, is_master: bool) -> Result<SwitchPort, SyntaxE
     switch_port(op, tile, port, is_master)
 }
 
-/// Marks of mlir-aie's passes, which say nothing of what a switch does.
+/// Marks of mlir-aie's passes, which have no effect on a switch.
 const MARKS: [&str; 2] = ["is_ctrl_pkt_overlay", "packet_ids"];
 
 fn switchbox(switch: &mut Switch, tile: Tile, op: &Op) -> Result<(), SyntaxError> {

@@ -1,4 +1,4 @@
-//! Channels that a design gives work, and how.
+//! Channels that a design uses, and how.
 
 use super::sequence::SequenceCommand;
 use crate::design::{Design, TileMemory};
@@ -6,7 +6,7 @@ use crate::syntax::{Location, SyntaxError};
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Channels that DMA programs or the sequence give work, each with the place of its first.
+/// Channels used by DMA programs or the sequence, each with the place of its first use.
 pub(super) fn channels(
     design: &Design,
     commands: &[(Location, SequenceCommand)],

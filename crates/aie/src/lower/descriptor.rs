@@ -17,7 +17,7 @@ struct Dimension {
     after: u64,
 }
 
-/// The fields of a descriptor that a channel executes; `next` is the number of the one behind it.
+/// The fields of a descriptor that a channel executes; `next` is the number of the next one.
 pub(super) fn fields(
     design: &Design,
     places: &Places,
@@ -73,7 +73,7 @@ pub(super) fn fields(
     Ok(fields)
 }
 
-/// What says that a descriptor sends packets, or takes those whose headers name it.
+/// Sets the fields by which a descriptor sends packets, or takes those whose headers name it.
 fn packet(of: &Descriptor, direction: Direction, fields: &mut Vec<(F, u64)>) -> Result<(), String> {
     let packet = of
         .packet
@@ -94,7 +94,7 @@ fn packet(of: &Descriptor, direction: Direction, fields: &mut Vec<(F, u64)>) -> 
     Ok(())
 }
 
-/// The code of a burst's bytes; without any it is the largest.
+/// The code of a burst's bytes; the default is the largest.
 pub(super) fn burst(bytes: u64) -> Result<u64, String> {
     match bytes {
         0 | 512 => Ok(3),
@@ -116,7 +116,7 @@ fn locks(
 ) -> Result<(), String> {
     if let Some((lock, amount)) = of.acquire.filter(|row| row.1 > 0 || of.acquires_equal) {
         let id = lock_id(design, places, tile, lock)?;
-        // A negative value asks for as much or more.
+        // A negative value asks for at least that much.
         let value = match of.acquires_equal {
             true => amount,
             false => (128 - amount) & 127,

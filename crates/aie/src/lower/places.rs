@@ -6,18 +6,18 @@ use millrace_xdna2_words::Tile;
 use millrace_xdna2_words::tile::TileKind;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where everything is; by position in the design.
+/// Places of everything, by position in the design.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     /// Bytes in the tile's memory.
     pub(crate) addresses: Vec<u32>,
     pub(crate) locks: Vec<u8>,
-    /// Those that no channel comes to have the number 255.
+    /// Those that no channel reaches have the number 255.
     pub(crate) descriptors: Vec<u8>,
 }
 
-/// Bytes that a buffer's address is a multiple of: what vectors of 512 bits ask, less for what holds none of them.
-/// mlir-aie packs small buffers as close, and some designs name their addresses.
+/// Alignment of a buffer's address in bytes. Vectors of 512 bits need 64; buffers that hold none need less. mlir-aie
+/// packs small buffers as close, and some designs name their addresses.
 fn alignment(bytes: u32) -> u32 {
     if bytes < 64 { 32 } else { 64 }
 }
@@ -38,7 +38,7 @@ pub(super) fn place(design: &Design) -> Result<Places, SyntaxError> {
     })
 }
 
-/// What a design says stays; the rest goes where room is, the largest first.
+/// Addresses of buffers. Given ones are kept; the rest go where there is room, the largest first.
 fn addresses(design: &Design) -> Result<Vec<u32>, SyntaxError> {
     let mut taken: BTreeMap<Tile, Vec<(u32, u32)>> = BTreeMap::new();
     for core in &design.cores {

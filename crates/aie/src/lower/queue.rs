@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Tasks of a queue.
 const DEPTH: usize = 4;
-/// The bit of a channel's status that says that its queue is full.
+/// The bit of a channel's status for a full queue.
 const FULL: u32 = 1 << 22;
 
 type Commands = Vec<(Location, SequenceCommand)>;
 
-/// Adds the waits that tasks of `dma_start_task` and `dma_memcpy_nd` need. What a design pushes word by word stays.
+/// Adds the waits that tasks of `dma_start_task` and `dma_memcpy_nd` need. Tasks that a design pushes word by word are
+/// left alone.
 pub(super) fn with_waits(commands: Commands) -> Commands {
     // By channel: whether each task that may be in its queue has a token.
     let mut queues: BTreeMap<ChannelAt, VecDeque<bool>> = BTreeMap::new();
@@ -33,7 +34,7 @@ pub(super) fn with_waits(commands: Commands) -> Commands {
                 }
                 queue.push_back(task.token);
             }
-            // A token says that its task has ended, and all before it.
+            // A token shows that its task has ended, and all before it.
             SequenceCommand::Await(channel) => {
                 let queue = queues.entry(*channel).or_default();
                 if let Some(ended) = queue.iter().position(|&token| token) {

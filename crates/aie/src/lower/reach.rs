@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 pub(super) struct WrittenDescriptors(BTreeMap<u64, Record>);
 
 impl WrittenDescriptors {
-    /// Remembers a descriptor; of a patch gives the argument, and the byte behind the last that its descriptor moves
-    /// in a row.
+    /// Records a descriptor. For a patch it returns the argument, and the byte after the last contiguous one that its
+    /// descriptor moves.
     pub(super) fn reach(&mut self, operation: &TxnOperation) -> Option<(usize, u64)> {
         match operation {
             TxnOperation::BlockWrite { address, data } => {

@@ -9,9 +9,9 @@ use millrace_xdna2_words::tile::TileKind;
 use millrace_xdna2_words::writer::{PacketRule, StreamWriter};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where tokens enter a tile's switch.
+/// The port where tokens enter a tile's switch.
 pub(super) const TOKENS: SwitchPort = port(Bundle::TileControl, 0);
-/// Where a shim's switch gives them to the firmware.
+/// The port where a shim's switch passes them to the firmware.
 pub(super) const TO_FIRMWARE: SwitchPort = port(Bundle::South, 0);
 
 /// Packets that leave a slave port: the masters that they go to.
@@ -22,7 +22,7 @@ struct PacketSwitch {
     keeps_header: BTreeSet<SwitchPort>,
 }
 
-/// Joins all ports. Gives the ids of the tokens of tiles that send some.
+/// Joins all ports. Returns the ids of the tokens of tiles that send some.
 pub(super) fn routes(
     design: &Design,
     token_tiles: &BTreeMap<Tile, Location>,
@@ -76,8 +76,8 @@ pub(super) fn routes(
     Ok(tokens)
 }
 
-/// Adds the streams of tokens; gives the ids of their packets. A design may give tokens their way, and tiles their
-/// ids, which its sequence then writes to the controls of channels.
+/// Adds the streams of tokens; returns the ids of their packets. A design may route tokens itself and set ids of tiles,
+/// which its sequence then writes to the controls of channels.
 fn add_tokens(
     design: &Design,
     flows: &mut Vec<Flow>,
@@ -102,7 +102,7 @@ fn add_tokens(
             tokens.insert(tile, id);
             continue;
         }
-        // mlir-aie routes the tokens of shims by itself, and no others.
+        // mlir-aie routes only the tokens of shims.
         if tile.kind() != TileKind::Shim {
             let problem = format!(
                 "the tokens of {tile} have no way to the firmware: an `aie.packet_flow` from its TileControl : 0 to South : 0 of a shim gives them one"
@@ -111,7 +111,7 @@ fn add_tokens(
         }
         let id = match given.filter(|id| !used.contains(id)) {
             Some(id) => Some(id),
-            // A shim's tokens meet no other tile's.
+            // A shim's tokens never meet another tile's.
             None if !taken.contains(&0) => Some(0),
             None => free.next(),
         };
@@ -129,8 +129,8 @@ pub(super) fn has_token_way(design: &Design, tile: Tile) -> bool {
     way_of_tokens(&design.flows, tile, None).is_some()
 }
 
-/// The id of a tile's packets to the firmware, where the design has a flow for them: the id that the tile has, if it
-/// is among them.
+/// The id of a tile's packets to the firmware, if the design has a flow for them. It is the tile's own id, if that is
+/// among them.
 fn way_of_tokens(flows: &[Flow], tile: Tile, given: Option<u8>) -> Option<u8> {
     let is_way = |flow: &&Flow| {
         let to_firmware =
@@ -218,8 +218,7 @@ fn configure(tile: Tile, switch: &PacketSwitch, writer: &mut StreamWriter) -> Re
     Ok(())
 }
 
-/// Slots for ids: each its own, or where those are more than four, one for ids that a mask tells from all
-/// others.
+/// Slots for ids: one for each. If those exceed four, one for ids that a mask separates from all others.
 fn rules(by_place: &BTreeMap<(u8, u8), Vec<u8>>) -> Vec<PacketRule> {
     let n_ids: usize = by_place.values().map(Vec::len).sum();
     let mut rules = Vec::new();

@@ -14,7 +14,7 @@ use millrace_xdna2_words::txn::TxnOperation;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
 use std::collections::BTreeMap;
 
-/// What firmware is to do, before descriptors are words.
+/// Commands for firmware, before descriptors are words.
 #[derive(Clone, Debug)]
 pub(super) enum SequenceCommand {
     Descriptor {
@@ -33,7 +33,7 @@ pub(super) enum SequenceCommand {
         number: u8,
         value: u64,
     },
-    /// An operation that the design gives word by word; what is known of it beside.
+    /// An operation that the design gives word by word, with the facts known of it.
     Raw {
         operation: TxnOperation,
         argument: Option<usize>,
@@ -43,7 +43,7 @@ pub(super) enum SequenceCommand {
 }
 
 impl SequenceCommand {
-    /// The channel that it gives work.
+    /// The channel that it starts work on.
     pub(super) fn channel(&self) -> Option<ChannelAt> {
         match self {
             SequenceCommand::Push { channel, .. } => Some(*channel),
@@ -54,7 +54,7 @@ impl SequenceCommand {
 }
 
 impl SequenceCommand {
-    /// Whether it writes to a tile's memory or locks by itself.
+    /// Whether it writes to a tile's memory or locks directly.
     pub(super) fn reaches_into_tiles(&self) -> bool {
         let address = match self {
             SequenceCommand::Lock { .. } => return true,
@@ -94,8 +94,8 @@ pub(super) fn token_tiles(commands: &[(Location, SequenceCommand)]) -> BTreeMap<
     tiles
 }
 
-/// Tasks whose token nobody awaits and no stream takes away: they are pushed without one. Gives what is to be said of
-/// them. A second token would meet the first before the switch, so that a tile may lose one alone.
+/// Tasks whose token is neither awaited nor taken away by a stream: they are pushed without one. Returns remarks on
+/// them. A second token would meet the first before the switch, so a tile may lose only one.
 pub(super) fn without_lost_tokens(
     commands: &mut [(Location, SequenceCommand)],
     has_way: impl Fn(Tile) -> bool,
@@ -224,7 +224,7 @@ impl Sequence<'_> {
             "aiex.npu.blockwrite" => self.block_write(op),
             "aiex.npu.rtp_write" => self.rtp_write(op),
             "aiex.npu.writebd" => self.write_descriptor(op),
-            // Nobody here wants the array meanwhile.
+            // There is no other user of the array here.
             "aiex.npu.preempt" => op.only(&["level"]),
             "aiex.npu.address_patch" => self.patch(op),
             "aiex.npu.push_queue" => self.push_queue(op),
@@ -270,7 +270,7 @@ impl Sequence<'_> {
         }
     }
 
-    /// A descriptor's number that stands there, or is a constant.
+    /// A descriptor's number: a literal or a constant.
     pub(super) fn descriptor_number(&self, op: &Op, name: &str) -> Result<u8, SyntaxError> {
         let value = design::number(self.design, op, op.need(name)?, &self.constants)?;
         u8::try_from(value).map_err(|_| op.error(format!("`{name}` of {value} is out of range")))
@@ -326,7 +326,7 @@ impl Sequence<'_> {
             stride: strides[0],
             current: 0,
         });
-        // A stride of a dimension of one element says nothing.
+        // The stride of a dimension of one element has no meaning.
         let dimensions = sizes[1..]
             .iter()
             .zip(&strides[1..])
@@ -362,7 +362,7 @@ impl Sequence<'_> {
                 descriptor: Box::new(descriptor),
             },
         );
-        // What a shim writes has always been followed by a token.
+        // A shim's writes are always followed by a token.
         let token = op.flag("issue_token") || channel.direction == Direction::S2mm;
         let task = TaskPush {
             descriptor: number,
@@ -415,7 +415,7 @@ struct DmaTransfer {
     /// In elements.
     strides: [u64; 4],
     offset_bytes: u64,
-    /// Of the three inner dimensions.
+    /// Length of the three inner dimensions.
     length_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Routes of the text as words, and what tokens need beside them.
+//! Routes of the text as words, and the extra routes of tokens.
 
 use super::route::{TO_FIRMWARE, TOKENS};
 use crate::design::{Design, Switch, Switches};
@@ -8,7 +8,7 @@ use millrace_xdna2_words::tile::TileKind;
 use millrace_xdna2_words::writer::{PacketRule, StreamWriter, WriterError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Writes all switches as the text has them. Gives the ids of the tokens of tiles that send some.
+/// Writes all switches of the text. Returns the ids of the tokens of tiles that send some.
 pub(super) fn write(
     design: &Design,
     switches: &Switches,

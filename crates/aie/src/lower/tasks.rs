@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Tasks by name, and descriptors that are not free.
 pub(super) struct Tasks {
     tasks: Vec<DmaTask>,
-    /// The last task of a name: in a loop there is one of it each time.
+    /// The last task of a name: in a loop each turn has one.
     names: BTreeMap<String, usize>,
     taken: BTreeSet<(Tile, u8)>,
 }
@@ -37,7 +37,7 @@ impl Tasks {
         }
     }
 
-    /// Reads an op of tasks; `false` if it is none.
+    /// Reads an op of tasks; `false` for any other.
     pub(super) fn op(&mut self, sequence: &mut Sequence<'_>, op: &Op) -> Result<bool, SyntaxError> {
         match op.name.as_str() {
             "aiex.dma_configure_task" | "aiex.dma_configure_task_for" => {
@@ -114,7 +114,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Takes the lowest number that is free at a tile for a descriptor to come.
+    /// Takes the lowest free number at a tile for a descriptor to come.
     fn pop(&mut self, sequence: &mut Sequence<'_>, op: &Op) -> Result<(), SyntaxError> {
         let tile = pool_tile(op)?;
         let channel: u8 = op.number_or("channel", 0)?;
@@ -220,7 +220,7 @@ fn pool_tile(op: &Op) -> Result<Tile, SyntaxError> {
     tile.ok_or_else(|| op.error("an NPU2 has no such tile"))
 }
 
-/// The task that executes a chain of the device: its descriptors with what the op gives in place of its arguments.
+/// The task that executes a chain of the device: its descriptors, with the op's operands in place of its arguments.
 fn of_chain(sequence: &Sequence<'_>, op: &Op) -> Result<Op, SyntaxError> {
     let name = op.text("symbol")?;
     let chain = sequence.design.named_chains.get(name);
@@ -254,7 +254,7 @@ fn of_chain(sequence: &Sequence<'_>, op: &Op) -> Result<Op, SyntaxError> {
     Ok(task)
 }
 
-/// What a name in a task means: an argument, or a buffer of a tile.
+/// Meaning of a name in a task: an argument, or a buffer of a tile.
 fn memory_of(
     sequence: &Sequence<'_>,
     op: &Op,

@@ -1,10 +1,11 @@
-//! Where two runs differ.
+//! Differences between two runs.
 
 use super::shown;
 use crate::design::Design;
 use crate::syntax::MemRefType;
 
-/// What two runs have left differently: how many elements, and the first of them with both values.
+/// Describes the difference between the outputs of two runs: the number of elements, and the first of them with both
+/// values.
 pub(super) fn told(
     design: &Design,
     (before, order): (&[Vec<u8>], &str),

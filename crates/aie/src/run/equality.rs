@@ -1,5 +1,5 @@
-//! Acquires that wait for a lock to be equal to a value. What they leave in it is not documented: a run counts where it
-//! ends alike with either reading.
+//! Acquires that wait for a lock to be equal to a value. The value that they leave in it is not documented: a run
+//! counts if it ends alike with either reading.
 
 use super::stage::{DesignStage, ProgramNotes};
 use super::{RunOutcome, RunReport, SeededRun, Verdict, once};
@@ -8,11 +8,11 @@ use crate::design::Design;
 use crate::syntax::{Location, SyntaxError};
 use millrace_xdna2_words::board::EqualAcquire;
 
-/// One order of actors; where locks are waited for by equality, one run with the value subtracted and one with the lock
-/// kept.
+/// Runs one order of actors. If locks are waited for by equality, it makes one run with the value subtracted and one
+/// with the lock kept.
 ///
 /// # Errors
-/// What a run refuses; two runs that differ.
+/// A refusal of a run; two runs that differ.
 pub(super) fn either(
     design: &Design,
     stages: &[DesignStage<'_>],
@@ -53,7 +53,7 @@ fn differ(stages: &[DesignStage<'_>], reports: [&RunReport; 2]) -> SyntaxError {
     SyntaxError::new(place, problem).in_op("aie.use_lock")
 }
 
-/// Where the first such wait stands: in a descriptor, a core's program, or the words of the sequence.
+/// Place of the first such wait: in a descriptor, a core's program, or the words of the sequence.
 fn place(stage: &DesignStage<'_>) -> Option<Location> {
     let descriptors = stage.design.descriptors.iter();
     let descriptor = descriptors.filter(|of| of.acquires_equal).map(|of| of.at);

@@ -1,4 +1,4 @@
-//! Orders that are made to find what depends on speed.
+//! Orders that are made to find dependence on speed.
 
 use super::stage::DesignStage;
 use millrace_xdna2_words::Tile;
@@ -7,13 +7,13 @@ use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::ChannelAt;
 use std::collections::BTreeSet;
 
-/// Words that all these orders move together, at most: large designs have fewer of them.
+/// Most words that all these orders move together: large designs have fewer orders.
 const MOST_WORDS: u64 = 1 << 26;
 /// Orders that every design has, however large.
 const FEWEST: usize = 3;
 
-/// Orders in which somebody is as slow as can be: those that matter most first; and how many are left out.
-/// `words` is what a run moves.
+/// Orders in which one actor is as slow as possible, the most important first, and the number of those left out.
+/// `words` is the number of words that a run moves.
 pub(super) fn orders(
     stages: &[DesignStage<'_>],
     words: u64,
@@ -48,7 +48,7 @@ pub(super) fn orders(
     (all, n_untried)
 }
 
-/// Channels that receive come first, those of cores before others: what waits for them holds arbiters.
+/// Channels that receive come first, those of cores before others: words that wait for them hold arbiters.
 fn ordered(channels: BTreeSet<ChannelAt>) -> Vec<ChannelAt> {
     let mut all: Vec<ChannelAt> = channels.into_iter().collect();
     all.sort_by_key(|at| {

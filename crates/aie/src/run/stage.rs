@@ -10,16 +10,16 @@ use millrace_xdna2_words::board::{Board, BoardActor, BoardError, RacedWord};
 use millrace_xdna2_words::writer::ChannelAt;
 use std::rc::Rc;
 
-/// A configuration and what is run there.
+/// A configuration and its programs.
 pub(super) struct DesignStage<'d> {
     pub(super) design: &'d Design,
     pub(super) lowered: DesignProgram,
     pub(super) codes: Vec<(Tile, Rc<Code>)>,
-    /// By argument of it: which part of whose argument it is.
+    /// By argument of the configuration: the part of the design's argument that it is.
     pub(super) parts: Vec<ArgumentPart>,
 }
 
-/// What is said of programs of all configurations.
+/// Remarks on the programs of all configurations.
 #[derive(Default)]
 pub(super) struct ProgramNotes {
     pub(super) unknown: Vec<String>,
@@ -108,8 +108,8 @@ impl DesignStage<'_> {
         }
     }
 
-    /// Why a run cannot be judged, with its place in the text: it came to what no source documents. `None` of what
-    /// can be.
+    /// Why a run cannot be judged, with its place in the text: it came to behaviour that no source documents. `None`
+    /// for other errors.
     pub(super) fn refusal(&self, error: &BoardError) -> Option<SyntaxError> {
         let BoardError::Undocumented {
             actor,
@@ -138,7 +138,7 @@ impl DesignStage<'_> {
         Some(SyntaxError::new(at.unwrap_or_default(), problem).in_op(op))
     }
 
-    /// What a host would read too early: shims that still wrote when the sequence had ended.
+    /// Writes that a host would read too early: shims that still wrote when the sequence had ended.
     pub(super) fn late(&self, board: &Board<'_>) -> Option<String> {
         let one = |at: ChannelAt| {
             let ChannelAt {
@@ -164,7 +164,7 @@ impl DesignStage<'_> {
         })
     }
 
-    /// What of the design a word is that two parties touched.
+    /// The element of the design that two parties touched.
     pub(super) fn word(&self, word: RacedWord) -> Option<String> {
         let (of, name, byte) = match word {
             RacedWord::Argument(argument, word) => {
@@ -190,13 +190,13 @@ impl DesignStage<'_> {
         Some(format!("{name}{at}"))
     }
 
-    /// Where an operation of the stream stands in the text.
+    /// Place of an operation of the stream in the text.
     fn place(&self, operation: usize) -> Option<Location> {
         let mut before = self.lowered.operations.range(..=operation);
         before.next_back().map(|row| *row.1)
     }
 
-    /// What stopped a run, with its place in the text where it was an operation of the sequence.
+    /// Description of the fault that stopped a run, with its place in the text if it was an operation of the sequence.
     pub(super) fn failure(&self, error: &BoardError, raced: Option<RacedWord>) -> String {
         if let (BoardError::Race { .. }, Some(word)) = (error, raced) {
             let name = self.word(word);

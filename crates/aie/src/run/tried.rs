@@ -1,4 +1,4 @@
-//! Orders of actors one after the other, and what differs between them.
+//! Orders of actors one after the other, and the differences between them.
 
 use super::equality::either;
 use super::stage::{DesignStage, ProgramNotes};
@@ -31,14 +31,14 @@ impl<'r> TriedOrders<'r> {
         }
     }
 
-    /// Tries one more; gives the report if something went wrong.
+    /// Tries one more order; returns the report if something went wrong.
     pub(super) fn one(
         &mut self,
         run: SeededRun<'_>,
         order: String,
     ) -> Result<Option<RunReport>, SyntaxError> {
         let (mut report, after, _) = either(self.design, self.stages, self.notes, run)?;
-        // What an unknown kernel leaves is noise.
+        // The output of an unknown kernel is noise.
         let has_values = self.notes.unknown.is_empty();
         let any_order = run.options.any_order;
         let differs = |before: &[Vec<u8>]| {
@@ -63,8 +63,8 @@ impl<'r> TriedOrders<'r> {
         Ok(Some(report))
     }
 
-    /// Whether a run and the first leave the same where memories begin as zeros: then they differ by what was in memory
-    /// that nothing has set, and not by the order.
+    /// Whether a run and the first end alike if memories begin as zeros. Then they differ by the content of memory that
+    /// nothing has set, and not by the order.
     fn is_of_unset_memory(&self, run: SeededRun<'_>) -> Result<bool, SyntaxError> {
         if run.options.unset != UnsetMemory::Noise {
             return Ok(false);

@@ -20,7 +20,7 @@ impl AffineExpression {
         AffineExpression::Of(op, Box::new([a, b]))
     }
 
-    /// This expression with names of a map in place of what they stand for.
+    /// This expression with a map's names replaced by the given values.
     fn with(&self, names: &[String], values: &[String]) -> AffineExpression {
         match self {
             AffineExpression::Constant(value) => AffineExpression::Constant(*value),
@@ -68,7 +68,7 @@ impl MlirParser<'_> {
                 self.expect(sign)?;
                 product = AffineExpression::of(op, product, self.affine_factor()?);
             } else if self.eat("mod") {
-                // Never negative: what the quotient, rounded down, leaves.
+                // Never negative: the remainder of the quotient, rounded down.
                 let by = self.affine_factor()?;
                 let quotient =
                     AffineExpression::of("arith.floordivsi", product.clone(), by.clone());
@@ -146,7 +146,7 @@ impl MlirParser<'_> {
         Ok(Attribute::Array(map.results.iter().map(result).collect()))
     }
 
-    /// A map and the values that it is taken of: its results.
+    /// A map applied to values: its results.
     fn affine_call(&mut self) -> Result<Vec<AffineExpression>, SyntaxError> {
         let map = self.affine_map()?;
         let mut values = self.list("(", ")", Self::value)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// An attribute's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Attribute {
-    /// It is there, and that is all.
+    /// Present, without a value.
     Unit,
     Bool(bool),
     Integer(i64),
@@ -30,7 +30,7 @@ pub(crate) enum Attribute {
 /// Numbers of a `dense` attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dense {
-    /// One alone stands for all elements.
+    /// A single number is the value of all elements.
     pub(crate) numbers: Vec<Attribute>,
     pub(crate) of: Type,
 }
@@ -61,7 +61,7 @@ impl Attribute {
 }
 
 impl Dense {
-    /// The bytes of all elements of a type, whose text may stand elsewhere.
+    /// The bytes of all elements of a type. The type's text may be elsewhere.
     pub(crate) fn bytes(&self, of: &Type) -> Result<Vec<u8>, String> {
         let (element, count) = match of {
             Type::MemRef(of) => (&of.element, of.elements()),

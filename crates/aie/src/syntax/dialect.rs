@@ -1,4 +1,4 @@
-//! Names that the generic form gives as numbers.
+//! Names that the generic form has as numbers.
 
 use super::{Attribute, Op};
 
@@ -50,7 +50,7 @@ const COMPARISONS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The attributes of an op in generic form, as its own form gives them.
+/// Converts the attributes of an op in generic form to those of its own form.
 pub(super) fn normalise(op: &mut Op) {
     op.attributes
         .retain(|(name, _)| name != "operandSegmentSizes" && name != "resultSegmentSizes");

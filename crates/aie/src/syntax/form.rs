@@ -1,11 +1,11 @@
-//! What an op's own form is made of.
+//! Parts of an op's own form.
 
 use super::lexer::TokenKind;
 use super::op::Op;
 use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
-/// A part of a form. Names are those of the attributes that it gives.
+/// A part of a form. Names are those of the attributes that it defines.
 pub(super) enum FormPart {
     /// A sign or word.
     Sign(&'static str),
@@ -21,21 +21,21 @@ pub(super) enum FormPart {
     Word(&'static str),
     /// `@name`.
     Symbol(&'static str),
-    /// `@name`, if it stands here.
+    /// `@name`, if present.
     MaybeSymbol(&'static str),
     /// `@name, …` in brackets.
     Symbols(&'static str),
     /// Numbers and values in brackets.
     Indices(&'static str),
-    /// Numbers and values in brackets, if they stand here.
+    /// Numbers and values in brackets, if present.
     MaybeIndices(&'static str),
-    /// Anything in round brackets, with commas, if it stands here.
+    /// Anything in round brackets, with commas, if present.
     Items(&'static str),
     /// `, name = value` again and again.
     Fields,
-    /// Attributes in braces, if they stand here.
+    /// Attributes in braces, if present.
     Dictionary,
-    /// Words with `<…>` that say nothing about values.
+    /// Words with `<…>` that have no effect on values.
     Flags,
     Type,
     /// Types with commas, in brackets or not.
@@ -43,16 +43,16 @@ pub(super) enum FormPart {
     /// Types of operands and results.
     FunctionType,
     Region,
-    /// A region whose block has the arguments that stand here in round brackets.
+    /// A region whose block has the arguments given here in round brackets.
     RegionWithArguments,
     /// Regions in square brackets.
     Regions,
     Successor,
-    /// More.
+    /// Further parts.
     Parts(&'static [FormPart]),
-    /// More, behind a sign.
+    /// Optional parts after a sign.
     Maybe(&'static str, &'static [FormPart]),
-    /// A form of its own.
+    /// An irregular form.
     Own(fn(&mut MlirParser<'_>, &mut Op) -> Result<(), SyntaxError>),
 }
 
@@ -140,7 +140,7 @@ impl FormPart {
             FormPart::Maybe(sign, parts) if parser.eat(sign) => parser.parts(parts, op)?,
             FormPart::Parts(parts) => parser.parts(parts, op)?,
             FormPart::Own(read) => read(parser, op)?,
-            // What may stand there and does not.
+            // Optional parts that are absent.
             _ => {}
         }
         Ok(())
@@ -155,7 +155,7 @@ fn list(parser: &mut MlirParser<'_>, open: &str, close: &str) -> Result<Attribut
     )?))
 }
 
-/// `(%a, 4, <…> : i32, i32)`: types say nothing more.
+/// `(%a, 4, <…> : i32, i32)`: types are redundant.
 fn items(parser: &mut MlirParser<'_>) -> Result<Attribute, SyntaxError> {
     let all = parser.list("(", ")", |parser| {
         let value = parser.attribute()?;
@@ -193,7 +193,7 @@ fn read_types(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxErro
     }
 }
 
-/// `fastmath<fast>`, `overflow<nsw>`: they allow a compiler what an interpreter does not do.
+/// `fastmath<fast>`, `overflow<nsw>`: they permit a compiler transformations that an interpreter does not do.
 fn read_flags(parser: &mut MlirParser<'_>) -> Result<(), SyntaxError> {
     const FLAGS: [&str; 5] = ["fastmath", "overflow", "exact", "nneg", "to_nearest_even"];
     while FLAGS.contains(&parser.peek().text) {

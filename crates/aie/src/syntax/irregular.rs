@@ -6,7 +6,7 @@ use super::parser::MlirParser;
 use super::{Attribute, SyntaxError};
 
 /// `(%b : memref<…>, offset, length, [sizes and strides], [paddings]) {…}`, or with
-/// `offset = … len = … sizes = […] strides = […]` behind the type.
+/// `offset = … len = … sizes = […] strides = […]` after the type.
 pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("(")?;
     op.operands.push(parser.value()?);
@@ -36,7 +36,7 @@ pub(super) fn descriptor(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(),
             );
             return Err(SyntaxError::new(token.at, problem));
         }
-        // `pad` has no sign behind it in texts of 2026.
+        // `pad` has no sign after it in texts of 2026.
         if !parser.eat("=") && token.text != "pad" {
             return parser.fail(format!("expected `=`, found {}", parser.peek().name()));
         }
@@ -178,7 +178,7 @@ pub(super) fn scf_for(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Sy
     parser.dictionary(op)
 }
 
-/// `iter_args(%x = %y) -> (types)`, if it stands here.
+/// `iter_args(%x = %y) -> (types)`, if present.
 pub(super) fn carried_values(
     parser: &mut MlirParser<'_>,
     op: &mut Op,
@@ -308,7 +308,7 @@ pub(super) fn alignment(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), 
     Ok(())
 }
 
-/// `name = value name = value`, as an op without brackets has them.
+/// `name = value name = value`, as in an op without brackets.
 pub(super) fn settings(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     while parser.peek().kind == TokenKind::Word && parser.ahead(1).text == "=" {
         let (name, value) = parser.field()?;

@@ -2,7 +2,7 @@
 
 use super::{Location, SyntaxError};
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// `%name`, with `#n` of a result of several.
@@ -40,7 +40,7 @@ pub(crate) struct MlirToken<'t> {
 }
 
 impl MlirToken<'_> {
-    /// As a message names it.
+    /// Name in messages.
     pub(crate) fn name(&self) -> String {
         match self.kind {
             TokenKind::End => "the end of the text".to_owned(),
@@ -56,7 +56,7 @@ struct MlirLexer<'t> {
     text: &'t str,
     next: usize,
     line: u32,
-    /// A byte of this line, and its column: counting goes on from there.
+    /// A byte of this line, and its column, from which counting goes on.
     counted: (usize, u32),
 }
 

@@ -43,7 +43,7 @@ pub(super) fn generic(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Sy
     Ok(())
 }
 
-/// Operands of both sides, each with its type; `n_inputs` says how many are read only.
+/// Operands of both sides, each with its type; `n_inputs` is the number of those that are only read.
 fn sides(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     for side in ["ins", "outs"] {
         if side == "ins" && !parser.is("ins") {

@@ -1,4 +1,4 @@
-//! Ops, as either form of the text gives them.
+//! Ops, from either form of the text.
 
 use super::{Attribute, Location, SyntaxError, Type};
 
@@ -13,11 +13,11 @@ pub(crate) struct Op {
     pub(crate) attributes: Vec<(String, Attribute)>,
     pub(crate) regions: Vec<Region>,
     pub(crate) successors: Vec<Successor>,
-    /// Types as they stand in the text: of operands first, of results last.
+    /// Types in the order of the text: of operands first, of results last.
     pub(crate) types: Vec<Type>,
 }
 
-/// Where a terminator goes.
+/// Target of a terminator.
 #[derive(Clone, Debug)]
 pub(crate) struct Successor {
     pub(crate) label: String,
@@ -98,7 +98,7 @@ impl Op {
             .ok_or_else(|| self.error(format!("`{name}` is no whole number")))
     }
 
-    /// A whole number, with the value where there is none.
+    /// A whole number, or the given value if it is absent.
     pub(crate) fn integer_or(&self, name: &str, otherwise: i64) -> Result<i64, SyntaxError> {
         match self.get(name) {
             None => Ok(otherwise),
@@ -106,13 +106,13 @@ impl Op {
         }
     }
 
-    /// A number of a type that holds it.
+    /// A number in a type that can hold it.
     pub(crate) fn number<T: TryFrom<i64>>(&self, name: &str) -> Result<T, SyntaxError> {
         let value = self.integer(name)?;
         T::try_from(value).map_err(|_| self.error(format!("`{name}` of {value} is out of range")))
     }
 
-    /// The same, with the value where there is none.
+    /// The same, or the given value if it is absent.
     pub(crate) fn number_or<T: TryFrom<i64>>(
         &self,
         name: &str,
@@ -159,7 +159,7 @@ impl Op {
             .ok_or_else(|| self.error("it has no body"))
     }
 
-    /// Refuses attributes of other names: each may change what the design does.
+    /// Refuses attributes of other names: each may change the behaviour of the design.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), SyntaxError> {
         let unknown = self
             .attributes

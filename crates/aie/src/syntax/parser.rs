@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Bytes of a text, at most.
 const MOST_BYTES: usize = 32 << 20;
-/// Regions and lists within one another, at most.
+/// Deepest nesting of regions and lists.
 const MOST_DEPTH: u32 = 100;
 
 /// The ops at the top of a text.
@@ -42,7 +42,7 @@ pub(super) struct MlirParser<'t> {
     tokens: Vec<MlirToken<'t>>,
     next: usize,
     depth: u32,
-    /// Where the value of a name such as `#map` stands.
+    /// Position of the value of a name such as `#map`.
     aliases: BTreeMap<&'t str, usize>,
 }
 
@@ -85,7 +85,7 @@ impl<'t> MlirParser<'t> {
         }
     }
 
-    /// The name behind a sigil.
+    /// The name after a sigil.
     pub(super) fn name(&mut self, kind: TokenKind, what: &str) -> Result<String, SyntaxError> {
         let token = self.peek();
         if token.kind != kind || token.text.len() < 2 {
@@ -101,7 +101,7 @@ impl<'t> MlirParser<'t> {
 
     pub(super) fn symbol(&mut self) -> Result<String, SyntaxError> {
         let name = self.name(TokenKind::Symbol, "a symbol such as `@name`")?;
-        // `@device::@name` names what `@name` does within its device.
+        // `@device::@name` has the meaning of `@name` within its device.
         if self.is(":") && self.ahead(1).text == ":" && self.ahead(2).kind == TokenKind::Symbol {
             self.next += 2;
             return self.symbol();
@@ -136,12 +136,12 @@ impl<'t> MlirParser<'t> {
         })
     }
 
-    /// Where the value of a name stands.
+    /// Position of a name's value.
     pub(super) fn alias(&self, name: &str) -> Option<usize> {
         self.aliases.get(name).copied()
     }
 
-    /// Reads what stands elsewhere.
+    /// Reads at another position, and returns here.
     pub(super) fn at_place<T>(
         &mut self,
         place: usize,
@@ -187,7 +187,7 @@ impl<'t> MlirParser<'t> {
         })
     }
 
-    /// Skips what stands between two signs and everything within.
+    /// Skips everything between two signs.
     pub(super) fn skip_between(&mut self) -> Result<(), SyntaxError> {
         let mut open = 0u32;
         loop {
@@ -274,7 +274,7 @@ impl<'t> MlirParser<'t> {
         Ok((name, of))
     }
 
-    /// `loc(…)`, if it stands here.
+    /// `loc(…)`, if present.
     fn location(&mut self) -> Result<(), SyntaxError> {
         if self.is("loc") && self.ahead(1).text == "(" {
             self.next += 1;
@@ -362,7 +362,7 @@ impl<'t> MlirParser<'t> {
         Ok(Some(op))
     }
 
-    /// `%a, %b:2 =`, if values stand here.
+    /// `%a, %b:2 =`, if present.
     fn results(&mut self) -> Result<Vec<String>, SyntaxError> {
         const MOST_RESULTS: i64 = 64;
         let mut results = Vec::new();

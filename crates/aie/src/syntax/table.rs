@@ -1,4 +1,4 @@
-//! The forms of all ops that are known here, after mlir-aie's and MLIR's `assemblyFormat`s.
+//! The forms of all known ops, after mlir-aie's and MLIR's `assemblyFormat`s.
 
 use super::form::FormPart::{
     self, Any, Dictionary, Fields, Flags, FunctionType, Indices, Integer, Items, Maybe,
@@ -30,7 +30,7 @@ const TERNARY: &[FormPart] = &[
     Sign(":"),
     Types,
 ];
-/// From a type to another.
+/// A type, then another that it is converted to.
 const CAST: &[FormPart] = &[
     Operand,
     Flags,
@@ -51,10 +51,10 @@ const COMPARE: &[FormPart] = &[
     Sign(":"),
     Type,
 ];
-/// What a tile has: a region, and attributes behind it.
+/// Contents of a tile: a region, then attributes.
 const OF_TILE: &[FormPart] = &[Sign("("), Operand, Sign(")"), Region, Dictionary];
 const SEQUENCE: &[FormPart] = &[MaybeSymbol("sym_name"), RegionWithArguments, Dictionary];
-/// Ops of the sequence that say all in attributes.
+/// Ops of the sequence with attributes only.
 const COMMAND: &[FormPart] = &[Items("items"), Dictionary, Maybe(":", &[Types])];
 const TASK: &[FormPart] = &[Sign("("), Operand, Sign(")"), Dictionary];
 const PORT: &[FormPart] = &[
@@ -66,7 +66,7 @@ const PORT: &[FormPart] = &[
     Integer("channel"),
     Sign(">"),
 ];
-/// A port of a switch by itself, and what goes there.
+/// A port of a switch, and the values that go there.
 const SWITCH_PORT: &[FormPart] = &[
     Sign("("),
     Word("bundle"),
@@ -335,9 +335,9 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("vector.extract", &[Operand, MaybeIndices("position"), Dictionary, Sign(":"), Type, Maybe("from", &[Type])]),
 ];
 
-/// What is said of an op without a form, with the known op that a typo may have meant.
+/// Message about an op without a form, with the known op that a typo may have meant.
 pub(super) fn unknown(name: &str) -> String {
-    /// Edits that may lie between a name and a typo of it.
+    /// Most edits between a name and a typo of it.
     const MOST_EDITS: usize = 2;
     const MOST_BYTES: usize = 64;
     let all = FORMS.iter().filter(|_| name.len() <= MOST_BYTES);
@@ -350,7 +350,7 @@ pub(super) fn unknown(name: &str) -> String {
     }
 }
 
-/// The form of an op; `None` for one that is not known here.
+/// The form of an op; `None` for an unknown one.
 pub(super) fn form(name: &str) -> Option<&'static [FormPart]> {
     FORMS.iter().find(|row| row.0 == name).map(|row| row.1)
 }

@@ -29,13 +29,13 @@ pub(crate) struct MemRefType {
     pub(crate) element: Type,
 }
 
-/// Types within one another, at most.
+/// Deepest nesting of types.
 const MOST_DEPTH: u32 = 4;
 /// Elements of a memref or vector, at most.
 const MOST_ELEMENTS: u64 = 1 << 32;
 
 impl Type {
-    /// Bytes of an element in memory; `None` for what has none.
+    /// Bytes of an element in memory; `None` for a type without memory.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Type::Integer { bits: 1, .. } => Some(1),
@@ -115,9 +115,9 @@ fn integer(text: &str) -> Option<(u32, bool)> {
     (1..=64).contains(&bits).then_some((bits, is_unsigned))
 }
 
-/// What stands between the angles of a memref.
+/// The text between the angle brackets of a memref.
 fn memref(inner: &str, depth: u32) -> Result<MemRefType, String> {
-    // A layout is told by the op that makes the view; a memory space changes nothing here.
+    // The op that makes the view gives the layout; a memory space changes nothing here.
     let (body, layout) = match inner.split_once(',') {
         Some((body, layout)) => (body.trim(), layout.trim()),
         None => (inner.trim(), ""),

@@ -1,4 +1,4 @@
-//! What every actor did, as spans that Perfetto shows.
+//! Work of every actor, as spans that Perfetto shows.
 
 use millrace_npu::{Provenance, Trace};
 use millrace_xdna2_words::board::{BoardActor, ClockSpan};
@@ -43,7 +43,7 @@ impl Spans {
         })
     }
 
-    /// What an actor did, or waited for.
+    /// Adds a span of an actor's work or wait.
     pub(super) fn add(&mut self, span: &ClockSpan) {
         match span.is_wait {
             true => self.wait(span.actor, &span.what, span.start_ns, span.end_ns),
@@ -51,7 +51,7 @@ impl Spans {
         }
     }
 
-    /// A stretch of work. Work of one name that goes on is one span.
+    /// Adds a stretch of work. Contiguous work of one name is one span.
     fn work(&mut self, actor: BoardActor, name: &str, start: f64, end: f64) {
         let track = self.track(actor);
         let (start, end) = (start.round() as u64, end.round() as u64);

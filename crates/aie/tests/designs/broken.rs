@@ -1,4 +1,4 @@
-//! What is refused: place, op and reason.
+//! Refusals: place, op and reason.
 
 use crate::{core_design, text};
 use millrace_aie::Design;
@@ -189,7 +189,7 @@ fn programs_of_cores_are_refused_where_they_are_wrong() {
     ];
     let again = "func.func @again() {\n    func.call @again() : () -> ()\n    return\n  }";
     for (body, expected) in rows {
-        // An acquire of three would ask for a deeper pool, so the depth is given for either side.
+        // An acquire of three would need a deeper pool, so the depth is set for either side.
         let design = core_design(again, body).replace("{%core}, 2 : i32", "{%core}, [2, 2]");
         let found = refusal(&design);
         assert!(

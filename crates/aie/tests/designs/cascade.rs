@@ -55,7 +55,7 @@ fn a_core_takes_what_its_neighbour_sends() {
     assert_eq!(words(&run_text(&design(FLOW, 10, 10))), [45; 16]);
 }
 
-/// A value too few holds the one that takes, and its ring leads to the one that would send.
+/// A missing value blocks the receiver, and its ring leads to the sender.
 #[test]
 fn a_missing_value_is_a_hang() {
     let report = run_text(&design(FLOW, 9, 10));

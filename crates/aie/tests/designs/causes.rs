@@ -1,4 +1,4 @@
-//! What a failure says of its cause.
+//! Causes that a failure names.
 
 use crate::{core_design, run_text, text};
 use millrace_aie::{Design, RunOptions, Verdict, run};
@@ -9,7 +9,7 @@ fn problem(text: &str) -> String {
     report.problem.unwrap_or_default()
 }
 
-/// A write that nobody awaits is named with its argument and its line.
+/// A write that is not awaited is named with its argument and its line.
 #[test]
 fn a_late_write_is_named() {
     let text = text("vector_add");
@@ -71,7 +71,7 @@ fn differing_bytes_name_the_first_element() {
     );
 }
 
-/// Two senders of one packet flow: whose block comes first depends on who is faster, and that is allowed on demand.
+/// Two senders of one packet flow: the order of their blocks depends on speed, and an option allows that.
 #[test]
 fn blocks_of_merged_streams_may_come_in_any_order() {
     let sender = |tile: &str, value: u32| {

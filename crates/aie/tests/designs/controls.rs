@@ -1,4 +1,4 @@
-//! Tokens, control packets and resets; what DMA programs and object FIFOs say besides.
+//! Tokens, control packets and resets; further parts of DMA programs and object FIFOs.
 
 use crate::{run_text, text, words};
 use millrace_aie::{Design, RunOptions, Verdict, run};
@@ -42,7 +42,7 @@ fn by_tasks(ways: &str) -> String {
     )
 }
 
-/// Tokens of a core need a way that the design gives; then they have the id that the tile has.
+/// Tokens of a core need a way from the design; then they have the tile's id.
 #[test]
 fn tokens_of_cores_go_where_the_design_says() {
     let way = |id: u32, tile: &str| {
@@ -68,7 +68,7 @@ fn tokens_of_cores_go_where_the_design_says() {
     );
 }
 
-/// A packet writes a lock, another reads memory, whose words come back in a packet of the id that was asked.
+/// A packet writes a lock. Another reads memory, whose words come back in a packet of the requested id.
 fn by_control(words: &[u32]) -> String {
     let list: Vec<String> = words.iter().map(u32::to_string).collect();
     let list = list.join(", ");
@@ -236,7 +236,7 @@ fn what_a_sequence_resets() {
         aiex.dma_await_task(%take)
       }
     }";
-    // Awaiting gives a task free; its words stand in the register all the same.
+    // Awaiting frees a task; its words are in the register all the same.
     let text = text.replacen("aiex.dma_await_task(%take)", "aiex.npu.sync {channel = 0 : i32, column = 0 : i32, column_num = 1 : i32, direction = 0 : i32, row = 0 : i32, row_num = 1 : i32}", 2);
     assert_eq!(words(&run_text(&text)), [6, 6, 7, 6, 0, 0]);
 }
@@ -276,7 +276,7 @@ fn padding_has_a_value() {
     assert_eq!(words(&run_text(text)), [42, 42, 1, 2, 3, 4, 5, 42]);
 }
 
-/// A shared pool lies where the design says, and may be without locks that count.
+/// A shared pool is in the memory that the design names, and may lack locks that count.
 #[test]
 fn shared_pools_are_told() {
     let two = |more: &str| {
@@ -346,7 +346,7 @@ fn shared_pools_are_told() {
     );
 }
 
-/// What hardware does not do is no pass: each by a design that asks for it.
+/// Designs that ask for something the hardware does not do fail, one by one.
 #[test]
 fn what_hardware_refuses() {
     let copy = text("passthrough");

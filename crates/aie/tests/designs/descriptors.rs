@@ -1,8 +1,8 @@
-//! Dimensions, iterations, repetitions and padding, by what comes out.
+//! Dimensions, iterations, repetitions and padding, checked by their output.
 
 use crate::{run_text, text, words};
 
-/// What a link's two ends make of 64 words in blocks of 16, with more on the way out or in.
+/// Output of a link's two ends for 64 words in blocks of 16, with more on the way out or in.
 fn link(to_stream: &str, from_stream: &str, more: &str, n_out: u32) -> Vec<i32> {
     let block = n_out / 4;
     words(&run_text(&format!(
@@ -36,7 +36,7 @@ fn dimensions_of_fifos_reorder() {
         link("", &format!("dimensionsFromStream {by_columns}"), "", 64),
         blocks(|i| i % 4 * 4 + i / 4)
     );
-    // What is reordered twice is as it was.
+    // Reordering twice restores the order.
     let twice = link(
         &format!("dimensionsToStream {by_columns}"),
         &format!("dimensionsFromStream {by_columns}"),
@@ -83,7 +83,7 @@ fn transfers_repeat_and_move_on() {
     assert_eq!(apart, (0..1024).map(|i| at(i) + 1).collect::<Vec<i32>>());
 }
 
-/// A task's outermost of four dimensions is an iteration, which `repeat_count` goes through.
+/// The outermost of a task's four dimensions is an iteration, which `repeat_count` steps through.
 #[test]
 fn tasks_iterate() {
     let whole = "aie.dma_bd(%x : memref<256xi32>, 0, 256, [<size = 1, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 256, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      }";

@@ -1,4 +1,4 @@
-//! Designs of our own in the spelling of mlir-aie's programming examples, as IRON prints them, and what makes them hang.
+//! Designs of our own in the spelling of mlir-aie's programming examples, as IRON prints them, and changes that make them hang.
 
 use crate::{run_text, text};
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};
@@ -68,7 +68,7 @@ fn product() -> (Vec<Vec<u8>>, Vec<u8>) {
     (arguments, bytes_of(&expected, i32::to_le_bytes))
 }
 
-/// Transposed in words on the way as the vector kernel has it, and in row order as the scalar one.
+/// Transposed in words on the way for the vector kernel, and in row order for the scalar one.
 #[test]
 fn a_matrix_meets_a_vector() {
     let (arguments, expected) = product();
@@ -84,7 +84,7 @@ fn a_matrix_meets_a_vector() {
     assert_ne!(output(&run_on(&mixed, &arguments)), expected);
 }
 
-/// What generators of 2026 print otherwise: objects without subviews, several files to link.
+/// Newer spellings of the generators of 2026: objects without subviews, several files to link.
 #[test]
 fn newer_spellings_run() {
     let design = text("passthrough_kernel");
@@ -116,7 +116,7 @@ fn newer_spellings_run() {
     assert_eq!(output(&run_on(&newer, &arguments)), line);
 }
 
-/// A slip that a user makes, in each of the three: none of them passes.
+/// A typical user error, in each of the three examples: none of them passes.
 #[test]
 fn slips_hang() {
     let rows = [
@@ -146,7 +146,7 @@ fn slips_hang() {
             "[<size = 2, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 128, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      } {repeat_count = 1 : i32}",
             "[<size = 1, stride = 0>, <size = 1, stride = 0>, <size = 1, stride = 0>, <size = 128, stride = 1>]) {burst_length = 0 : i32}\n        aie.end\n      }",
         ),
-        // One core of two takes its part of the vector and gives none back.
+        // One core of two takes its part of the vector and releases none.
         (
             "matrix_vector",
             "          aie.objectfifo.release @inA1(Consume, 1)\n          aie.objectfifo.release @inB(Consume, 1)\n",

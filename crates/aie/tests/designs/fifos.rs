@@ -18,8 +18,8 @@ fn device(body: &str) -> Design {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Three blocks of 16, 20 and 12 words become one of 48: three pairs of locks, six descriptors that fill
-/// and six that empty, as mlir-aie's test of joins with offsets has them.
+/// Three blocks of 16, 20 and 12 words become one of 48. There are three pairs of locks, six descriptors that fill and
+/// six that empty, as in mlir-aie's test of joins with offsets.
 #[test]
 fn a_join_has_a_pair_of_locks_for_each_part() {
     let design = device(
@@ -33,7 +33,7 @@ fn a_join_has_a_pair_of_locks_for_each_part() {
     assert_eq!(tile(&design, "core (0, 2)"), (2 * 16 * 4, 2, 2));
 }
 
-/// Neighbours share a pool; others have one each, and DMA between them.
+/// Neighbours share a pool; others have one each, with DMA between them.
 #[test]
 fn neighbours_share_memory() {
     let fifo = |rest: &str| {
@@ -73,7 +73,7 @@ fn neighbours_share_memory() {
     );
 }
 
-/// A core's pool holds one object more than it acquires at once, whatever the depth says.
+/// A core's pool holds one object more than it acquires at once, for any depth.
 #[test]
 fn a_cores_depth_is_what_it_acquires_and_one() {
     let core = |n: u32| {
@@ -90,7 +90,7 @@ fn a_cores_depth_is_what_it_acquires_and_one() {
     assert_eq!(tile(&core(3), "core (0, 2)"), (64 + 4 * 32, 2, 4));
 }
 
-/// A window of two objects moves by one: what is held stays.
+/// A window of two objects moves by one: held objects stay.
 #[test]
 fn a_window_slides() {
     let text = "aie.device(npu2) {

@@ -3,7 +3,7 @@
 use crate::{core_design, run_text, text, words};
 use millrace_aie::{Design, HostNumber, ReadOptions, RunOptions, RunReport, Verdict, run};
 
-/// What a body of a core leaves of 1 to 16, before declarations of the file.
+/// Output of a core's body for 1 to 16, with declarations of the file before it.
 fn body(file: &str, body: &str) -> Vec<i32> {
     words(&run_text(&format!("{file}\n{}", core_design("", body))))
 }
@@ -57,7 +57,7 @@ fn affine_loops_and_expressions() {
         x + j % 3 + i
     });
     assert_eq!(body("", loops), expected);
-    // Named maps as bounds, the smaller of two, and what a loop carries.
+    // Named maps as bounds, the smaller of two, and values that a loop carries.
     let file = "#first = affine_map<(d0) -> (d0 * 2)>\n#last = affine_map<(d0) -> (d0 + 20, 16)>";
     let carried = "%zero = arith.constant 0 : i32
     affine.for %i = 0 to 16 {
@@ -90,7 +90,7 @@ fn ops_of_the_index_dialect() {
     assert_eq!(body("", ops), map(|x| if x <= 8 { 2 * (x - 1) } else { x }));
 }
 
-/// Results that nobody uses have no names in the text.
+/// Unused results have no names in the text.
 #[test]
 fn results_without_names() {
     let unnamed = "scf.while (%i = %c0) : (index) -> index {
@@ -124,7 +124,7 @@ fn alignment_is_believed() {
     assert_eq!(words(&run_text(&sequence(&aligned))), counted(1024));
 }
 
-/// Tiles may trace: nothing is recorded, and what the design computes is as without.
+/// Tiles may trace: nothing is recorded, and the design's results are the same.
 #[test]
 fn traces_change_nothing() {
     let traced = sequence(&format!(
@@ -186,7 +186,7 @@ fn the_oldest_name_of_a_device() {
     assert_eq!(words(&run_text(&old)), counted(1024));
 }
 
-/// A channel's control may be written at work: an id of tokens that is there already, or one that no task needs.
+/// A channel's control may be written while it works: with the present id of tokens, or one that no task needs.
 #[test]
 fn the_id_of_tokens_may_be_written() {
     let with = |tile: &str, id: u32| {
@@ -204,7 +204,7 @@ fn the_id_of_tokens_may_be_written() {
     let tile =
         "%shim_0_0 = aie.tile(0, 0) {controller_id = #aie.packet_info<pkt_type = 0, pkt_id = 3>}";
     assert_eq!(with(tile, 3).verdict, Verdict::Pass);
-    // A token that is under way would have the one id or the other.
+    // A token under way could have either id.
     let other = with(tile, 4);
     assert_eq!(other.verdict, Verdict::Fail);
     assert!(
@@ -215,7 +215,7 @@ fn the_id_of_tokens_may_be_written() {
     );
 }
 
-/// What no source documents is refused with its line, and is no verdict.
+/// Undocumented behaviour is refused with its line, and gives no verdict.
 #[test]
 fn what_is_not_documented_is_refused() {
     let text = sequence(&format!(
@@ -230,7 +230,7 @@ fn what_is_not_documented_is_refused() {
     );
 }
 
-/// A kernel by whose name others are known, and which takes other memrefs, moves data.
+/// A kernel with a known name and other memrefs moves data only.
 #[test]
 fn kernels_of_other_memrefs_are_not_known() {
     let call = "func.call @scale_int32(%in, %out) : (memref<16xi32>, memref<16xi32>) -> ()";
@@ -240,7 +240,7 @@ fn kernels_of_other_memrefs_are_not_known() {
     assert_eq!(report.unknown_kernels, ["scale_int32"]);
 }
 
-/// In place, what is written lies where it was read before. What is read behind a write at work is a race.
+/// A design in place writes over words that it read before. A read behind a write that is still at work is a race.
 #[test]
 fn a_design_may_compute_in_place() {
     let in_place = COPY.replace("%to", "%from");
@@ -289,7 +289,7 @@ fn a_sequence_reaches_into_memory() {
     assert_eq!(words(&run_text(design)), [-1, mixed, -1, -1]);
 }
 
-/// More bytes than an argument's type has, as hosts give them.
+/// Arguments may have more bytes than their type.
 #[test]
 fn arguments_are_as_long_as_transfers_reach() {
     let short = text("passthrough").replace("memref<1024xi32>", "memref<16xi32>");
@@ -340,7 +340,7 @@ fn a_sequence_may_wait_for_places() {
     assert_eq!(words(&waited)[..960], counted(960));
 }
 
-/// Cores of designs that only move data may turn in an empty loop for ever.
+/// Cores of designs that only move data may loop for ever.
 #[test]
 fn a_core_may_turn_for_ever() {
     let core = "%idle = aie.tile(0, 2)

@@ -25,18 +25,18 @@ fn cores_that_wait_for_one_another_are_a_ring() {
     }
 }
 
-/// Each change of a good design makes it hang: who is to bring what is missing stands in the ring.
+/// Each change of a good design makes it hang. The ring names the party that should bring the missing part.
 #[test]
 fn good_designs_hang_when_something_is_taken_away() {
     let rows = [
-        // Nobody asks for the input.
+        // Nothing acquires the input.
         (
             "passthrough",
             "%from[0, 0, 0, 0][1, 1, 1, 1024]",
             "%from[0, 0, 0, 0][1, 1, 1, 960]",
             "shim (0, 0) MM2S 0 has no task",
         ),
-        // The core gives nothing on.
+        // The core releases nothing.
         (
             "vector_add",
             "        aie.objectfifo.release @sum(Produce, 1)\n",
@@ -85,7 +85,7 @@ fn good_designs_hang_when_something_is_taken_away() {
     }
 }
 
-/// What nobody awaits may be written too late; what is never written hangs.
+/// An output that is not awaited may be written too late; one that is never written hangs.
 #[test]
 fn an_output_that_nobody_awaits_must_be_complete() {
     let wait = "      aiex.npu.dma_wait {symbol = @out}\n";
@@ -142,7 +142,7 @@ fn a_full_queue_is_no_pass() {
     assert!(problem.starts_with("line "), "{problem}");
 }
 
-/// A descriptor is written anew while its task is under way.
+/// A descriptor is rewritten while its task is under way.
 #[test]
 fn a_descriptor_in_use_is_no_pass() {
     let second = "      aiex.npu.dma_memcpy_nd(%from[0, 0, 0, 0][1, 1, 1, 512][0, 0, 0, 1]) {id = 0 : i64, metadata = @in} : memref<1024xi32>\n";
@@ -167,7 +167,7 @@ fn a_race_is_no_pass() {
     assert_ne!(run_text(&raced).verdict, Verdict::Pass);
 }
 
-/// A core that computes for ever ends by its budget, not by a pass or by hanging the program.
+/// A core that computes for ever is stopped by its budget: the run neither passes nor hangs the program.
 #[test]
 fn a_core_that_never_waits_is_stopped() {
     let body = "%forever = arith.constant 9223372036854775807 : index

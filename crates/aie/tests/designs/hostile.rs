@@ -1,4 +1,4 @@
-//! Whatever a text says, it is read or refused, and a run ends.
+//! Any text is read or refused, and a run ends.
 
 use crate::text;
 use millrace_aie::{Design, RunOptions, UnsetMemory, run};
@@ -14,7 +14,7 @@ const NAMES: [&str; 7] = [
     "deadlock",
 ];
 
-/// Reads, checks and runs a text within small bounds; all that matters is that it comes back.
+/// Reads, checks and runs a text within small bounds; it only has to return.
 fn survive(text: &str) {
     let Ok(design) = Design::read(text) else {
         return;
@@ -59,7 +59,7 @@ fn a_typo_names_the_op_that_is_near() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Words of designs are dropped, doubled, exchanged, or become others.
+    /// Words of designs are dropped, doubled, exchanged, or replaced.
     #[test]
     fn changed_designs(which in 0..NAMES.len(), changes in proptest::collection::vec((any::<u32>(), 0..6u8, any::<u32>()), 1..4)) {
         let original = text(NAMES[which]);
@@ -80,7 +80,7 @@ proptest! {
         survive(&words.concat());
     }
 
-    /// Bytes that are no design.
+    /// Bytes that are not a design.
     #[test]
     fn any_text(text in "[ -~\n]{0,200}") {
         survive(&text);

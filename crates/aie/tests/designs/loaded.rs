@@ -123,7 +123,7 @@ fn a_sequence_may_load_its_own_device() {
     assert_eq!(words(&run_text(&text)), [8, 9, 10, 11]);
 }
 
-/// A device whose memory tile sends four numbers, which `initial` may give.
+/// A device whose memory tile sends four numbers, which `initial` may set.
 fn memory(name: &str, initial: &str) -> String {
     format!(
         "aie.device(npu2) @{name} {{
@@ -151,7 +151,7 @@ fn memory(name: &str, initial: &str) -> String {
     )
 }
 
-/// What a configuration leaves in memory the next one finds.
+/// The next configuration finds the memory as the last one left it.
 #[test]
 fn memories_stay_between_configurations() {
     let body = format!(
@@ -179,7 +179,7 @@ fn memories_stay_between_configurations() {
         words(&run_text(&text))[..8],
         [11, 22, 33, 44, 11, 22, 33, 44]
     );
-    // By itself the second sends noise, which no order repeats.
+    // Alone, the second sends noise, which differs between orders.
     let alone = ReadOptions {
         device: Some("second".to_owned()),
         ..ReadOptions::default()

@@ -1,9 +1,10 @@
-//! Acquires by equality, and who takes a lock that several wait for.
+//! Acquires by equality, and the party that takes a lock that several wait for.
 
 use crate::{run_text, words};
 use millrace_aie::{Design, RunOptions, Verdict, run};
 
-/// A copy through a core's memory; `takes` are the descriptors that send what came, `executions` of 16 words each.
+/// A copy through a core's memory. `takes` are the descriptors that send the received words, with `executions` of 16
+/// words each.
 fn by_equality(takes: &str, executions: u32) -> String {
     let n = 16 * executions;
     format!(
@@ -37,7 +38,8 @@ fn by_equality(takes: &str, executions: u32) -> String {
 
 const TAKE: &str = "{\naie.use_lock(%full, Acquire, 1)\naie.dma_bd(%buffer : memref<16xi32>)\n}";
 
-/// What an acquire by equality leaves is not documented; what comes out alike with either reading is told.
+/// The value that an acquire by equality leaves is not documented. Results that are alike with either reading are
+/// reported.
 #[test]
 fn equality_counts_where_either_reading_ends_alike() {
     let report = run_text(&by_equality(TAKE, 1));
@@ -53,7 +55,7 @@ fn equality_counts_where_either_reading_ends_alike() {
         "{error}"
     );
     assert!(error.contains("`aie.use_lock`"), "{error}");
-    // More than there ever is: with either reading nobody moves, and the report says for what.
+    // More than there ever is: nothing moves with either reading, and the report names the cause.
     let never = by_equality(&TAKE.replace("Acquire, 1", "Acquire, 2"), 1);
     let report = run_text(&never);
     assert_eq!(report.verdict, Verdict::Hang, "{report:#?}");
@@ -101,8 +103,8 @@ fn cores_wait_for_equality() {
     assert!(lines.contains("waits for just 2 of go"), "{lines}");
 }
 
-/// Two channels take one of a lock of two for each block, a third gives two back. A channel that is slow has asked for its
-/// own by then: another does not take it twice.
+/// Two channels take one unit of a lock of two for each block, a third gives two back. A slow channel has requested its
+/// unit by then: another does not take it twice.
 #[test]
 fn a_slow_channel_has_its_lock() {
     let text = "aie.device(npu2) {

@@ -36,7 +36,7 @@ pub fn text(name: &str) -> String {
     std::fs::read_to_string(folder.join(format!("{name}.mlir"))).unwrap()
 }
 
-/// Runs a text on numbers from 1 on; what is only written begins as zeros.
+/// Runs a text on numbers from 1 on; arguments that are only written begin as zeros.
 pub fn run_text(text: &str) -> RunReport {
     let design = Design::read(text).unwrap_or_else(|error| panic!("{error}"));
     let footprint = design.check().unwrap_or_else(|error| panic!("{error}"));
@@ -62,8 +62,8 @@ pub fn words(report: &RunReport) -> Vec<i32> {
         .collect()
 }
 
-/// A design of a core that takes one block of 16 words from argument 0 and gives one to argument 1: its
-/// body between the two, on `%in` and `%out`, after declarations at the device.
+/// A design of a core that takes one block of 16 words from argument 0 and sends one to argument 1. Its body is between
+/// the two, on `%in` and `%out`, after declarations at the device.
 pub fn core_design(device: &str, body: &str) -> String {
     typed_core_design("i32", device, body)
 }

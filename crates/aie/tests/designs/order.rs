@@ -76,7 +76,7 @@ fn what_no_header_can_choose_fails_with_its_cause() {
     );
 }
 
-/// A packet that never comes is waited for by name of the channel.
+/// A wait for a packet that never comes names the channel.
 #[test]
 fn a_packet_that_never_comes_hangs() {
     let held = merge([7, 3])
@@ -94,7 +94,7 @@ fn a_packet_that_never_comes_hangs() {
     assert!(all.contains("never"), "{all}");
 }
 
-/// A sequence may set a descriptor that a packet has named already: what the channel does until then is not known.
+/// A sequence may set a descriptor that a packet has named already. The channel's behaviour until then is unknown.
 #[test]
 fn a_descriptor_that_is_not_set_yet_is_refused() {
     let design = Design::read(&merge([7, 5])).unwrap();
@@ -129,7 +129,7 @@ fn what_is_not_known_of_it_is_refused() {
     assert!(refused(&circuit).contains("`out_of_order_id` is for what sends packets"));
 }
 
-/// A core that sends its block in a packet of an id, for a descriptor, once the sequence gives its lock.
+/// A core that sends its block in a packet of an id, for a descriptor, once the sequence releases its lock.
 fn sender(tile: &str, id: u32, slot: u32) -> String {
     format!(
         "aie.mem(%{tile}) {{

@@ -1,10 +1,9 @@
-//! Control packets that a sequence gives as ops, and names of DMA programs.
+//! Control packets as ops of a sequence, and names of DMA programs.
 
 use crate::{run_text, words};
 use millrace_aie::Design;
 
-/// Six words are written into a core's memory by one op, and four of them are read by another, whose answer goes to
-/// the host.
+/// One op writes six words into a core's memory, and another reads four of them; its answer goes to the host.
 fn by_ops(ops: &str) -> String {
     format!(
         "aie.device(npu2) {{
@@ -91,7 +90,7 @@ fn control_packets_that_are_not_known_are_refused() {
     }
 }
 
-/// Two DMA programs name a buffer and a lock alike: each means its own.
+/// Two DMA programs use the same name for a buffer and a lock: each means its own.
 #[test]
 fn names_of_a_dma_program_are_its_own() {
     let program = |tile: &str, first: u32| {

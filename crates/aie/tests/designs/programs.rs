@@ -3,7 +3,7 @@
 use crate::{core_design, run_text, typed_core_design, words};
 use millrace_aie::Verdict;
 
-/// What a body leaves of 1 to 16.
+/// Output of a body for 1 to 16.
 fn body(body: &str) -> Vec<i32> {
     words(&run_text(&core_design("", body)))
 }
@@ -330,7 +330,7 @@ fn what_goes_wrong_in_a_program_is_told_with_its_place() {
     }
 }
 
-/// Views that reach beyond, or repeat an element without end, and numbers as large as they go.
+/// Views out of bounds or with endless repetition, and the largest numbers.
 #[test]
 fn views_and_numbers_are_bounded() {
     let most = i64::MAX;
@@ -401,6 +401,6 @@ fn a_switch_chooses_a_buffer() {
       memref.store %x, %out[%i] : memref<16xi32>
     }",
     );
-    // Turns of the output read what was written at 0 before.
+    // Turns of the output read the value written at 0 before.
     assert_eq!(found, [1; 16]);
 }

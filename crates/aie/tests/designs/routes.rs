@@ -1,4 +1,4 @@
-//! Routes that a text gives, and what depends on them.
+//! Routes that a text gives, and results that depend on them.
 
 use crate::{run_text, text, words};
 use millrace_aie::{Design, ReadOptions, Verdict};
@@ -20,7 +20,7 @@ fn refused(text: &str) -> String {
     read.expect_err("refused").to_string()
 }
 
-/// The same text: arbiters apart it passes, shared it hangs, without routes it passes on ours alone.
+/// One text: with separate arbiters it passes, with shared ones it hangs, without routes it passes on ours alone.
 #[test]
 fn arbiters_decide() {
     let routed = text("routed");
@@ -39,7 +39,7 @@ fn arbiters_decide() {
     let report = run_text(alone(&routed));
     assert_eq!(report.verdict, Verdict::PassOnOwnRoutes);
     assert_eq!(report.verdict.name(), "PASS on routes of ours");
-    // A stream by itself shares no arbiter.
+    // A circuit shares no arbiter.
     let circuit = "aie.packet_flow(2) {
       aie.packet_source<%shim, DMA : 1>
       aie.packet_dest<%core, DMA : 1>
@@ -51,7 +51,7 @@ fn arbiters_decide() {
     assert_eq!(run_text(&one).verdict, Verdict::Pass);
 }
 
-/// Routes that no flow asks for are those of another text.
+/// Routes that no flow names contradict the text.
 #[test]
 fn routes_without_a_flow_are_refused() {
     let routed = text("routed");
@@ -61,7 +61,7 @@ fn routes_without_a_flow_are_refused() {
     assert!(error.contains("no flow of the design does"), "{error}");
 }
 
-/// `n` words of @a that the core does not take before @b has come, which is sent when @a is away.
+/// `n` words of @a that the core does not take before @b has come; @b is sent after @a.
 fn with_words_left(n: usize) -> String {
     let send = "aiex.npu.dma_memcpy_nd(%from_b";
     let awaited = format!("aiex.npu.dma_wait {{symbol = @a}}\n      {send}");
@@ -70,20 +70,20 @@ fn with_words_left(n: usize) -> String {
         .replace(send, &awaited)
 }
 
-/// Measured on an NPU2: a packet stream into a core holds 8 words that nobody takes, and the ninth waits.
+/// Measured on an NPU2: a packet stream into a core holds 8 words that no one takes, and the ninth waits.
 #[test]
 fn eight_words_wait_in_a_packet_stream() {
     assert_eq!(run_text(&with_words_left(8)).verdict, Verdict::Pass);
     assert_eq!(run_text(&with_words_left(9)).verdict, Verdict::Hang);
 }
 
-/// Measured on an NPU2: 5 of them stand behind the arbiter at the core, and a sixth holds it.
+/// Measured on an NPU2: 5 of them are past the arbiter at the core, and a sixth holds it.
 #[test]
 fn five_words_stand_behind_an_arbiter() {
     let shared = |n| run_text(&with_shared_arbiter(&with_words_left(n))).verdict;
     assert_eq!(shared(5), Verdict::Pass);
     assert_eq!(shared(6), Verdict::Hang);
-    // Streams that follow one another from one channel are held up alike.
+    // Consecutive streams from one channel are held up in the same way.
     let one_channel = |n| {
         with_words_left(n)
             .replace("@b(%shim, MM2S, 1", "@b(%shim, MM2S, 0")
@@ -95,7 +95,7 @@ fn five_words_stand_behind_an_arbiter() {
     );
 }
 
-/// A design that is routed already, in one device.
+/// A design with its routes, in one device.
 #[test]
 fn one_device_may_have_design_and_routes() {
     let routed = text("routed");
@@ -253,7 +253,7 @@ fn a_device_is_found_or_asked_for() {
         error.contains("there is no device @third; there are 1 @first"),
         "{error}"
     );
-    // One without a sequence is no question.
+    // One without a sequence is not ambiguous.
     let plain = "aie.device(npu2) @other {\n  %t = aie.tile(0, 0)\n}\n";
     let report = run_text(&format!("{plain}{}", named("first")));
     assert_eq!(report.verdict, Verdict::Pass);
@@ -300,7 +300,7 @@ fn a_sequence_is_found_or_asked_for() {
     );
 }
 
-/// A shim's name may say the packets that its tasks send; a task may say others.
+/// A shim's name may define the packets that its tasks send; a task may define others.
 #[test]
 fn packets_of_an_allocation_are_sent() {
     let routed = text("routed");

@@ -44,7 +44,7 @@ fn a_core_multiplies_by_a_word_and_a_descriptor_begins_at_one() {
     // Where a host gives more than the argument's type says, as far as the word reaches.
     let far = [("start", Whole(100)), ("factor", Whole(1))];
     assert_eq!(outputs(&text, &far), expected(100, 1));
-    // mlir-aie adds the marker by itself where no configuration is loaded in the sequence.
+    // mlir-aie adds the marker if no configuration is loaded in the sequence.
     let begun = text
         .replace("      aiex.sync_scratchpad_parameters_from_host\n", "")
         .replace("      aiex.npu.load_pdi {device_ref = @empty}\n", "")
@@ -53,7 +53,7 @@ fn a_core_multiplies_by_a_word_and_a_descriptor_begins_at_one() {
     assert_eq!(outputs(&begun, &numbers), expected(4, 2));
 }
 
-/// A parameter of a type that is narrower than a word.
+/// A parameter of a type narrower than a word.
 #[test]
 fn narrow_parameters_keep_their_sign_and_their_point() {
     let narrow = |of: &str, op: &str, extended: &str| {
@@ -84,7 +84,7 @@ fn narrow_parameters_keep_their_sign_and_their_point() {
     assert_eq!(outputs(&point, &numbers), expected);
 }
 
-/// A core waits for its parameters; a sequence that never gives them hangs there.
+/// A core waits for its parameters; a sequence that never sets them hangs there.
 #[test]
 fn a_core_whose_parameters_never_come_hangs() {
     let never = text("scratchpad")
@@ -171,7 +171,7 @@ fn a_scratchpad_has_32_words() {
     );
 }
 
-/// Firmware's operations by themselves: a word is added to what memory holds, so that who relies on zeros there says so.
+/// Firmware's operations alone. A word is added to the present content of memory, so a design that relies on zeros has to write them.
 fn raw(clear: &str, size: u32) -> String {
     format!(
         "aie.device(npu2) {{

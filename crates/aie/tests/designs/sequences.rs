@@ -118,7 +118,7 @@ fn what_a_loop_may_not_be_is_refused() {
     }
 }
 
-/// A descriptor field by field, its address patched and its task pushed: what `dma_memcpy_nd` is made of.
+/// A descriptor field by field, its address patched and its task pushed: the parts of `dma_memcpy_nd`.
 #[test]
 fn descriptors_are_written_field_by_field() {
     let zeros = "d0_size = 0 : i32, d0_stride = 0 : i32, d0_zero_after = 0 : i32, d0_zero_before = 0 : i32, d1_size = 0 : i32, d1_stride = 0 : i32, d1_zero_after = 0 : i32, d1_zero_before = 0 : i32, d2_size = 0 : i32, d2_stride = 0 : i32, d2_zero_after = 0 : i32, d2_zero_before = 0 : i32, enable_packet = 0 : i32, iteration_current = 0 : i32, iteration_size = 0 : i32, iteration_stride = 0 : i32, lock_acq_enable = 0 : i32, lock_acq_id = 0 : i32, lock_acq_val = 0 : i32, lock_rel_id = 0 : i32, lock_rel_val = 0 : i32, next_bd = 0 : i32, out_of_order_id = 0 : i32, packet_id = 0 : i32, packet_type = 0 : i32, use_next_bd = 0 : i32, valid_bd = 1 : i32";
@@ -257,7 +257,7 @@ fn objects_are_sent_again() {
         words(&run_text(&text("{repeat_count = 3 : i32}", 192))),
         thrice
     );
-    // Two objects at a time, twice: the chain ends, and what comes later is never sent.
+    // Two objects at a time, twice: the chain ends, and later objects are never sent.
     let report = run_text(&text("{iter_count = 2 : i32}", 64));
     assert_eq!(words(&report), counted(64));
     assert_eq!(
@@ -277,7 +277,7 @@ fn objects_are_sent_again() {
     }
 }
 
-/// A core gives on an object that leaves twice: it takes and gives two of the locks.
+/// A core forwards an object that leaves twice: it takes and gives two units of the locks.
 #[test]
 fn a_core_gives_on_what_is_sent_again() {
     let body = "scf.for %i = %c0 to %c16 step %c1 {

@@ -1,9 +1,9 @@
-//! Hangs that depend on who is slow.
+//! Hangs that depend on the speed of an actor.
 
 use millrace_aie::{Design, RunOptions, RunReport, Verdict, run};
 
-/// Two cores send a packet each to a third one, through one arbiter of its switch. The first takes long before
-/// it sends. Were it sooner, its second half would hold the arbiter, and what the third core needs would not
+/// Two cores send a packet each to a third one, through one arbiter of its switch. The first takes long before it
+/// sends. If it were sooner, its second half would hold the arbiter, and the words that the third core needs would not
 /// pass.
 const RACE: &str = r#"aie.device(npu2) {
   %shim = aie.tile(0, 0)
@@ -140,7 +140,7 @@ fn tried(text: &str, slow_orders: usize) -> RunReport {
     run(&design, &[vec![0; 512]], options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Orders at random do not find it, whatever the seed: the late core needs many turns. A slow early one does.
+/// Orders at random do not find it with any seed: the late core needs many turns. A slow early one does.
 #[test]
 fn a_hang_that_needs_a_slow_core_is_found() {
     let report = tried(RACE, 0);
@@ -152,7 +152,7 @@ fn a_hang_that_needs_a_slow_core_is_found() {
     let order = report.failing_order.unwrap();
     assert!(order.ends_with("slowest"), "{order}");
     assert!(report.orders.len() >= 3);
-    // With an arbiter each it passes whoever is slow.
+    // With an arbiter each it passes in every order.
     let apart = RACE.replace("%1 = aie.amsel<0> (1)", "%1 = aie.amsel<1> (0)");
     assert_ne!(apart, RACE);
     let report = tried(&apart, 24);

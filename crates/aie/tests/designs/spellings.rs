@@ -3,7 +3,7 @@
 use crate::{run_text, words};
 use millrace_aie::{Design, Verdict};
 
-/// A copy of 64 words through a core: a device, what moves the words at the core, and a sequence.
+/// A copy of 64 words through a core: a device, ops that move the words at the core, and a sequence.
 fn design(device: &str, sequence: &str) -> String {
     format!(
         r#"module {{
@@ -137,7 +137,7 @@ fn the_generic_form_of_ops_runs() {
   "aie.end"() : () -> ()
 }) : () -> ()"#;
     assert_eq!(words(&run_text(text)), counted());
-    // An enumeration as its number says nothing by which it could be known.
+    // An enumeration given as its number cannot be identified.
     let numbered = Design::read(&text.replace("device = npu2", "device = 8 : i32"));
     let error = numbered.expect_err("a number").to_string();
     assert!(
@@ -146,7 +146,7 @@ fn the_generic_form_of_ops_runs() {
     );
 }
 
-/// What has no meaning here is refused with its line and its name, whether it stands by itself or within.
+/// An op without a meaning here is refused with its line and its name, at the top level or within another.
 #[test]
 fn what_is_not_known_is_refused_with_line_and_op() {
     let rows = [
@@ -186,7 +186,7 @@ fn what_is_not_known_is_refused_with_line_and_op() {
     }
 }
 
-/// A core whose program is an ELF file does what nobody here knows: it is no core that has ended.
+/// The behaviour of a core whose program is an ELF file is unknown: it does not count as a core that has ended.
 #[test]
 fn a_program_in_an_elf_file_is_refused() {
     let core = |body: &str| {
@@ -198,7 +198,7 @@ fn a_program_in_an_elf_file_is_refused() {
     let error = read("").expect_err("no program").to_string();
     let expected = "`aie.core`: its program is in core_0_2.elf, which is not read here";
     assert!(error.contains(expected), "{error}");
-    // With ops it is read as they say.
+    // With ops, the core is read from them.
     let body = "%c0 = arith.constant 0 : index";
     assert!(read(body).is_ok(), "{:?}", read(body).err());
 }
@@ -282,7 +282,7 @@ fn packet_flows_of_two_ids_share_a_channel() {
 }"#;
     let expected: Vec<i32> = (9..=16).chain(1..=8).collect();
     assert_eq!(words(&run_text(text)), expected);
-    // Without its second packet it waits, and says for whom.
+    // Without its second packet it waits, and names the sender.
     let report = run_text(&text.replace("    aiex.dma_start_task(%second)\n", ""));
     assert_eq!(report.verdict, Verdict::Hang);
     let ring = report.ring.join("\n");

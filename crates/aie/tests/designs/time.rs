@@ -1,9 +1,9 @@
-//! Modelled time: what it follows from, and what bounds it.
+//! Modelled time: its causes and its bounds.
 
 use crate::{core_design, text};
 use millrace_aie::{Design, DesignTime, RunOptions, TimeModel, Verdict, time};
 
-/// The default profile with some constants of its own.
+/// The default profile with some constants changed.
 fn model(changes: &[(&str, f64)]) -> TimeModel {
     let mut text =
         String::from("name = \"changed\"\nsummary = \"a test\"\nbase = \"air-strix-2026\"\n");
@@ -86,7 +86,7 @@ fn a_cores_program_takes_its_cycles() {
     );
 }
 
-/// The sequence's operations take what a task takes; tile kernels the cycles of their object code.
+/// The sequence's operations take the time of a task; tile kernels take the cycles of their object code.
 #[test]
 fn constants_of_the_profile_count() {
     let text = text("vector_add");

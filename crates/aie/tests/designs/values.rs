@@ -1,4 +1,4 @@
-//! What the examples compute.
+//! Results of the examples.
 
 use crate::{run_text, text, words};
 
@@ -46,7 +46,7 @@ fn packets_of_two_cores_share_a_channel() {
     assert_eq!(words(&run_text(&text("packets"))), expected);
 }
 
-/// The words of a design are those of a stream that is read again.
+/// The words of a design decode to its stream.
 #[test]
 fn words_are_read_again() {
     for name in [

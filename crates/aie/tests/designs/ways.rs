@@ -52,7 +52,7 @@ fn two_sources(first: i32, second: i32) -> String {
     )
 }
 
-/// All sources of a flow reach its sinks; which comes first nobody says.
+/// All sources of a flow reach its sinks, in no fixed order.
 #[test]
 fn a_flow_has_several_sources() {
     let report = run_text(&two_sources(7, 7));
@@ -118,7 +118,7 @@ fn packets_reach_control_ports_by_the_ids_of_tiles() {
     }
 }
 
-/// A token that has no way and that nobody awaits is lost, and said to be; of two the second meets the first.
+/// A token that has no way and is not awaited is lost, and a note says so. Of two, the second meets the first.
 #[test]
 fn a_token_without_a_way_is_lost() {
     let of = |executions: &str| {
@@ -183,7 +183,7 @@ fn a_fifo_pads_with_its_value() {
     assert_eq!(words(&run_text(&zeros)), [0, 0, 1, 2, 3, 4, 5, 0]);
 }
 
-/// A memory tile keeps the headers of what comes and sends them on: the first word of each block says where it goes.
+/// A memory tile keeps the headers of packets and sends them on: the first word of each block gives its target.
 const FORWARDED: &str = "aie.device(npu2) {
       %shim = aie.tile(0, 0)
       %mem = aie.tile(0, 1)
@@ -255,7 +255,7 @@ fn a_header_that_was_kept_is_sent_on() {
     assert!(problem.contains("takes packets of id 6"), "{problem}");
 }
 
-/// A patch may name a buffer that the host gives beside the arguments.
+/// A patch may name a buffer that the host gives in addition to the arguments.
 #[test]
 fn the_host_has_more_buffers_than_arguments() {
     let text = crate::text("passthrough");
@@ -284,7 +284,7 @@ fn the_host_has_more_buffers_than_arguments() {
     );
 }
 
-/// A write that nobody awaits may come after the host has read; a wait for another's token is none.
+/// A write that is not awaited may come after the host has read; a wait for another's token does not count.
 #[test]
 fn a_write_that_nobody_awaits_fails() {
     let text = crate::text("passthrough");
@@ -299,7 +299,7 @@ fn a_write_that_nobody_awaits_fails() {
     );
 }
 
-/// Tokens carry the id of their tile; a flow of another id brings none of them.
+/// Tokens carry the id of their tile; a flow of another id carries none of them.
 #[test]
 fn tokens_have_the_ids_of_their_tiles() {
     let of = |id: u32| {

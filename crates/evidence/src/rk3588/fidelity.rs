@@ -1,4 +1,4 @@
-//! Fidelity: what the timing model predicts beside what others published.
+//! Fidelity: predictions of the timing model compared with published measurements.
 //!
 //! `data/rk3588/measured.csv` holds the rows, each with its source; nothing here was measured by this project,
 //! and the cycle estimates are a peer's model, not silicon. [`report`] predicts every row under the
@@ -27,7 +27,7 @@ pub struct RknnFidelityRow {
     pub error_percent: f64,
     /// Whether a constant was fitted on it.
     pub calibration: bool,
-    /// What a reader should know: an assumption, or what the model does not explain.
+    /// Remark for the reader: an assumption, or an effect that the model does not explain.
     pub remark: Option<&'static str>,
 }
 
@@ -45,13 +45,13 @@ pub struct RknnGroupStats {
     pub median_percent: Option<f64>,
     /// The largest of them.
     pub max_percent: Option<f64>,
-    /// What must hold.
+    /// Bound of its errors.
     pub bound: RknnGroupBound,
     /// Whether it does.
     pub pass: bool,
 }
 
-/// What a group must attain.
+/// Bound of a group's errors.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum RknnGroupBound {
     /// The median of |error| of rows that were not fitted on, in percent.
@@ -103,7 +103,7 @@ pub fn report(machine: &Machine) -> RknnFidelityReport {
     report_with(&measurements(), machine, &profiles)
 }
 
-/// Predicts rows of one's own, each under the profile of the name it gives.
+/// Predicts the given rows, each under the profile that it names.
 pub fn report_with(
     measured: &[RknnFigure],
     machine: &Machine,
@@ -202,8 +202,7 @@ fn rocket_userspace(workers: u32) -> Tiling {
     }
 }
 
-/// Jobs of one length from so many open files, each with one in flight; the length is that of the
-/// first row.
+/// Jobs a second from so many open files, each with one job in flight. All jobs have the length of the first row's.
 fn jobs(row: &RknnFigure, alone_per_s: f64, machine: &Machine, profile: &Profile) -> Option<f64> {
     const STEP_NS: f64 = 20e3;
     const END_NS: f64 = 3e9;
@@ -230,14 +229,14 @@ fn jobs(row: &RknnFigure, alone_per_s: f64, machine: &Machine, profile: &Profile
     Some(f64::from(n_ended) * 1e9 / END_NS)
 }
 
-/// The rate of one open file, by which alone the job of those rows is known.
+/// The rate of one open file; the job's length of those rows is derived from it.
 fn alone(measured: &[RknnFigure]) -> Option<f64> {
     let mut rows = measured.iter();
     let first = rows.find(|row| row.what == RowSubject::Jobs && row.workers == 1);
     first.map(|row| row.value)
 }
 
-/// Rows that are used as they are: the job's length, and the published constant itself.
+/// Rows that serve as inputs: the job's length, and the published constant itself.
 const USED: [&str; 2] = ["C01", "S01"];
 
 fn group(name: &str, bound: RknnGroupBound, rows: &[RknnFidelityRow]) -> Option<RknnGroupStats> {

@@ -1,7 +1,7 @@
-//! Published measurements beside what is predicted for them.
+//! Published measurements compared with their predictions.
 //!
-//! A row that a constant was fitted on is starred and proves nothing. Where a row does not say what is
-//! needed to predict it, the note says what was taken, or why there is no prediction.
+//! A row that a constant was fitted on is starred and proves nothing. If a row lacks data that its prediction needs,
+//! the note states the assumption, or why there is no prediction.
 
 use millrace_model::ModelConfig;
 use millrace_model::synth::ModelGeometry;
@@ -26,7 +26,7 @@ pub struct TcpFidelityRow {
     pub predicted: Option<f64>,
     /// Whether some constant was fitted on it.
     pub is_fitted: bool,
-    /// What was assumed, or why there is no prediction.
+    /// Assumptions, or why there is no prediction.
     pub note: String,
 }
 
@@ -119,7 +119,7 @@ impl TcpPredictor<'_> {
         }
     }
 
-    /// Milliseconds of a token of each of so many sequences.
+    /// Milliseconds for one token of each of so many sequences.
     fn token(&self, is_large: bool, batch: u64, n_keys: u64) -> Result<f64, PlanError> {
         let time = match is_large {
             true => self

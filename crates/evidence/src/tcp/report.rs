@@ -34,7 +34,7 @@ const FORMATS: [(&str, Weights); 3] = [
     ("int4", Weights::Int4),
 ];
 
-/// What fits on one to eight chips, layers shared, in Markdown.
+/// Which models fit on one to eight chips with their layers shared, in Markdown.
 ///
 /// # Errors
 /// [`PlanError`], where a machine changed by hand does not take a plan.
@@ -119,8 +119,9 @@ pub fn times(machine: &Machine, profile: &Profile) -> Result<String, PlanError> 
     Ok(text)
 }
 
-/// Times of products in bf16 whose rows are cut over slices and in parts, weights read ahead, in Markdown:
-/// microseconds, none where registers or data memory do not hold it, by the fewest ways that do and twice as many.
+/// Times of products in bf16, in microseconds, in Markdown. Their rows are cut over slices and in parts, and weights
+/// are read ahead. The ways are the fewest that fit and twice as many. There is no time where registers or data memory
+/// do not hold the product.
 pub fn reductions(machine: &Machine, profile: &Profile) -> String {
     let mut text = String::from(
         "| product | K | N | tokens | ways | slice, µs | split, µs | ways | slice, µs | split, µs |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -165,8 +166,8 @@ fn reduced_ns(
     Some(timing::predict(&timed, machine, profile).total_ns)
 }
 
-/// What a layer's reshapes cost beyond its arithmetic: moves within data memory, by what they are for, and their time
-/// alone, in Markdown. A reshape that is not there has no command.
+/// Cost of a layer's reshapes beyond its arithmetic, in Markdown: moves within data memory, by purpose, and the time of
+/// the layer alone. A reshape that a layer lacks has no command.
 ///
 /// # Errors
 /// [`PlanError`], where a machine changed by hand does not take a plan.
@@ -222,8 +223,8 @@ fn is_within(program: &Program, command: &Command) -> bool {
     matches!(command, Command::Dma(dma) if in_dm(&dma.from) && in_dm(&dma.to))
 }
 
-/// What it would take to write a pass's scores to HBM, in f32, and to read them for each of softmax's three passes, at
-/// the rate that memory attains, in Markdown.
+/// Time to write a pass's scores to HBM, in f32, and to read them for each of softmax's three passes, at the memory's
+/// attained rate, in Markdown.
 ///
 /// # Errors
 /// [`PlanError`], where a machine changed by hand does not take a plan.

@@ -1,4 +1,4 @@
-//! Fidelity: what the timing model predicts beside what others measured.
+//! Fidelity: predictions of the timing model compared with others' measurements.
 //!
 //! `data/xdna2/measured.csv` holds published measurements, each with its source. [`report`] predicts every
 //! row of a kernel that [`mapping`] builds, under the profile of the box and software
@@ -18,7 +18,7 @@ use millrace_xdna2_machine::{Machine, Program, timing};
 pub(crate) use models::length;
 use serde::Serialize;
 
-/// What to report on.
+/// Subject of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ReportKind {
     /// Single kernels.
@@ -73,7 +73,7 @@ pub struct FidelityRow {
     pub error_percent: f64,
     /// Whether a constant was fitted on it.
     pub calibration: bool,
-    /// What bounds the longest launch; for a whole model, the form that predicts it.
+    /// Resource that bounds the longest launch; for a whole model, the form that predicts it.
     pub bottleneck: String,
     /// Why it is a known outlier, if it is one. Outliers count in the statistics like any row.
     pub outlier: Option<String>,
@@ -88,7 +88,7 @@ pub struct ExcludedRow {
     pub reason: String,
 }
 
-/// What a group must attain over its held-out rows.
+/// Bound of a group's errors over its held-out rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GroupBound {
     /// Largest median of |error|, in percent.
@@ -116,7 +116,7 @@ pub struct GroupStats {
     pub max_percent: f64,
     /// Median of the signed error: above 0 predicts too high a value.
     pub bias_percent: f64,
-    /// What it must attain; none for groups reported for information.
+    /// Bound of its errors; none for groups reported for information.
     pub bound: Option<GroupBound>,
     /// Whether it does.
     pub pass: bool,
@@ -125,7 +125,7 @@ pub struct GroupStats {
 /// The whole comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeasurementReport {
-    /// What was compared.
+    /// Subject of the report.
     pub kind: ReportKind,
     /// Groups in order.
     pub groups: Vec<GroupStats>,
@@ -159,7 +159,7 @@ const GROUPS: &[(&str, Option<GroupBound>)] = &[
     ),
 ];
 
-/// Groups of whole models, with bounds from what the forms attained in the study behind them.
+/// Groups of whole models. Their bounds come from the errors of the forms in the study behind them.
 const MODEL_GROUPS: &[(&str, Option<GroupBound>)] = &[
     (models::PAPER_PREFILL, Some(bound(Some(4.0), None, None))),
     (models::PAPER_DECODE, Some(bound(Some(3.0), None, None))),
@@ -191,9 +191,8 @@ pub fn measurements() -> Vec<Measurement> {
     read(include_str!("../../data/xdna2/measured.csv"))
 }
 
-/// Measurements from CSV text: a heading, then a row a line with the fields of [`Measurement`] (and the
-/// batch before the metric); quoted fields may hold commas. Lines that are no measurement are
-/// skipped.
+/// Measurements from CSV text: a heading, then a row a line with the fields of [`Measurement`] (and the batch before
+/// the metric). Quoted fields may hold commas. Lines without a measurement are skipped.
 pub fn read(text: &str) -> Vec<Measurement> {
     cases::read(text)
 }
@@ -206,7 +205,7 @@ pub fn report(kind: ReportKind) -> MeasurementReport {
     report_with(kind, &measurements(), &Machine::npu2(), &profiles)
 }
 
-/// Compares measurements of one's own, under any machine and profiles; a row is predicted under the
+/// Compares the given measurements with predictions, under any machine and profiles. A row is predicted under the
 /// profile of the name that its source calls for.
 pub fn report_with(
     kind: ReportKind,
@@ -345,8 +344,8 @@ fn group(name: &str, bound: Option<GroupBound>, rows: &[FidelityRow]) -> Option<
     })
 }
 
-/// Which stated error the rows of a group stand behind; none for parts of the host's work, and for
-/// single programs of a stack, which are neither kernels of the report nor whole.
+/// The stated error that the rows of a group support. None for parts of the host's work, and for single programs of a
+/// stack, which are neither kernels of the report nor whole models.
 #[cfg(test)]
 fn scope_of(group: &str) -> Option<millrace_xdna2_machine::profile::ErrorScope> {
     use millrace_xdna2_machine::profile::ErrorScope;

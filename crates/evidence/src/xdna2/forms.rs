@@ -1,5 +1,5 @@
 //! Closed forms of whole models: a token of fused decode and a prompt under FastFlowLM's scheme,
-//! with the constants of a profile. What they leave out is in `docs/timing-model.md`.
+//! with the constants of a profile. `docs/timing-model.md` lists their omissions.
 
 use super::geometry::Geometry;
 use millrace_xdna2_machine::timing::closed;
@@ -150,7 +150,7 @@ fn elementwise_ns(model: &Geometry, length: u64, machine: &Machine, profile: &Pr
         + 2.0 * flat(profile, "add_bf16", length * d_model, machine)
 }
 
-/// A kernel over flat data, with few enough calls that they cost nothing of their own.
+/// A kernel over flat data, with so few calls that they have no separate cost.
 fn flat(profile: &Profile, object: &str, n: u64, machine: &Machine) -> f64 {
     let each = profile
         .kernel(object)

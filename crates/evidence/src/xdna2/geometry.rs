@@ -29,7 +29,7 @@ pub struct Geometry {
     pub window: Option<(u64, u64)>,
     /// RMS norms of a layer over `d_model`.
     pub norms: u64,
-    /// What its attention has beside the plain one.
+    /// Operations that its attention adds to the plain one.
     pub extra: Extra,
     /// The gate is GELU rather than SiLU.
     pub gelu: bool,
@@ -46,11 +46,11 @@ pub enum Extra {
     Bias,
 }
 
-/// The models. Dimensions are those of the [synthetic models](synth::ModelGeometry) of the same name; of models that
-/// cannot be made up, from the `config.json` that each publisher put beside its weights.
-/// `head_rows` of Llama-3.2, Llama-3.1-8B, Gemma3-4B, Qwen3-8B and Qwen2.5-7B follow from the packed
-/// sizes in mlir-air `llms/bench/decode_geometry.py` (checked in the tests where the rows are public);
-/// for the others it is the vocabulary.
+/// The models. Dimensions are those of the [synthetic models](synth::ModelGeometry) of the same name. For models that
+/// cannot be made up they come from the `config.json` that each publisher put with its weights. `head_rows` of
+/// Llama-3.2, Llama-3.1-8B, Gemma3-4B, Qwen3-8B and Qwen2.5-7B follow from the packed sizes in mlir-air
+/// `llms/bench/decode_geometry.py` (checked in the tests where the rows are public). For the others it is the
+/// vocabulary.
 pub fn models() -> &'static [Geometry] {
     static MODELS: LazyLock<Vec<Geometry>> = LazyLock::new(|| {
         let synthetic = SYNTHETIC.iter();
@@ -219,7 +219,7 @@ mod tests {
         );
         let qwen = find("Qwen2.5-0.5B").unwrap();
         assert_eq!((qwen.n_heads, qwen.extra), (14, Extra::Bias));
-        // What is published of mixtures and of recurrent layers on this device is of whole models alone.
+        // Figures published of mixtures and of recurrent layers on this device are of whole models alone.
         let is_published = |made: &synth::ModelGeometry| {
             let config = made.config(None);
             let is_plain = config.experts.is_none() && config.recurrent.is_none();

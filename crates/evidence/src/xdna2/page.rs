@@ -1,4 +1,4 @@
-//! The page of `docs`: what was published of Llama-3.2-1B beside both modes' predictions.
+//! The page of `docs`: published figures of Llama-3.2-1B compared with both modes' predictions.
 
 mod published;
 
@@ -17,7 +17,7 @@ use millrace_xdna2::target::{self, Xdna2Target, machine};
 use published::Modes;
 use std::fmt::Write;
 
-/// A model whose page it is, and on what.
+/// Subject of the page: a model, and the settings it runs with.
 struct Subject<'a> {
     graph: &'a Graph,
     settings: &'a Settings,
@@ -62,7 +62,7 @@ sampling are left out. A dispatch costs as much as the published one's.
 - Memory counts buffer objects and keys and values; the checkpoint's own pages are not in it, nor what the \
 published stack holds in numpy beside its buffers.";
 
-/// What others published, as settings to predict beside those asked for.
+/// Others' published setups, as settings to predict along with those asked for.
 pub(super) fn comparisons() -> Vec<(&'static str, Settings)> {
     let published = |mode: &str, host: HostKind| Settings {
         mode: Some(mode.to_owned()),
@@ -165,7 +165,7 @@ fn parts(out: &mut String, modes: &Modes<'_>) {
     );
 }
 
-/// A figure of a prediction as text, with what was published of it.
+/// Title, published figure, and a function that writes the predicted one.
 type ByteRow = (&'static str, &'static str, fn(&Prediction) -> String);
 
 const BYTES: [ByteRow; 10] = [
@@ -217,7 +217,7 @@ fn of_prompt(prediction: &Prediction, of: impl Fn(&Totals) -> u64) -> u64 {
     prediction.prefill.iter().map(|pass| of(&pass.totals)).sum()
 }
 
-/// What attention's calls take and give.
+/// Bytes that attention's calls read and write.
 fn around_attention(prediction: &Prediction) -> u64 {
     let calls = prediction.prefill.iter().flat_map(|pass| {
         let is_attention = |program: usize| pass.programs[program].name.starts_with("flash");

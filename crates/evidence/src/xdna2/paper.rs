@@ -1,4 +1,4 @@
-//! The tables of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture* beside predictions:
+//! The tables of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture* compared with predictions:
 //! `profile --paper gemma3`.
 //!
 //! Every predicted value is the time of a prompt or a token of a plan that [`lower`](millrace_xdna2::lower) makes, priced
@@ -18,7 +18,7 @@ use predicted::{Cost, ImageCost, PaperPredictor};
 use rows::{BESIDE, MODE, OURS, OWN, PACKED, PROFILE, PaperMetric, Series};
 use serde::Serialize;
 
-/// The name by which it is asked for.
+/// The name by which it is requested.
 const GEMMA3: &str = "gemma3";
 
 /// How far a row may be off, in percent.
@@ -27,13 +27,13 @@ const ROW_PERCENT: f64 = 10.0;
 /// How far an image may be off, in percent.
 const IMAGE_PERCENT: f64 = 15.0;
 
-/// Tokens of a prompt with an image: its 256 rows, what stands around them, and a short question.
+/// Tokens of a prompt with an image: its 256 rows, the tokens around them, and a short question.
 const IMAGE_TOKENS: u64 = 280;
 
-/// What the median of rows that nothing was fitted on may be, in percent.
+/// Largest allowed median over rows that nothing was fitted on, in percent.
 const MEDIAN_PERCENT: f64 = 5.0;
 
-/// The papers there are.
+/// The known papers.
 pub(super) fn papers() -> Vec<Choice> {
     vec![Choice::new(
         GEMMA3,
@@ -41,7 +41,7 @@ pub(super) fn papers() -> Vec<Choice> {
     )]
 }
 
-/// That there is a paper of that name.
+/// Checks that there is a paper of that name.
 pub(super) fn check(name: &str) -> Result<(), SettingError> {
     match name {
         GEMMA3 => Ok(()),
@@ -49,14 +49,14 @@ pub(super) fn check(name: &str) -> Result<(), SettingError> {
     }
 }
 
-/// The paper's tables, and what others published of the same kernels.
+/// The paper's tables, and others' published figures of the same kernels.
 #[derive(Serialize)]
 pub(super) struct PaperReport {
     paper: String,
-    /// Of all predictions that are compared.
+    /// The mode of all predictions that are compared.
     mode: &'static str,
     profile: &'static str,
-    /// By which this project's other modes are timed.
+    /// The profile of this project's other modes.
     own_profile: &'static str,
     /// Constants of the profile that were fitted on rows of these tables and that predictions here read.
     fitted: Vec<FittedConstant>,
@@ -68,7 +68,7 @@ pub(super) struct PaperReport {
     tables: Vec<Table>,
     power: Vec<Power>,
     images: Vec<ImageRow>,
-    /// Other software's figures, for comparison: no error, since their plans are others.
+    /// Other software's figures, for comparison. They have no errors, since their plans are different.
     beside: Vec<BesideTable>,
 }
 
@@ -89,7 +89,7 @@ struct Summary {
     /// Over rows that no constant of the profile was fitted on.
     median_percent: f64,
     max_percent: f64,
-    /// Of all rows, outside the target.
+    /// All rows outside the target.
     missed: Vec<String>,
     median_is_missed: bool,
 }
@@ -110,9 +110,9 @@ struct PaperRow {
     id: String,
     source: String,
     tokens: u64,
-    /// In seconds of a prompt, tokens a second of a token.
+    /// Seconds for a prompt, tokens a second for a token.
     published: f64,
-    /// Launches, host, and what the profile says the published stack takes beside.
+    /// Launches, host, and the profile's extra time of the published stack.
     predicted: f64,
     /// (predicted / published − 1) · 100.
     error_percent: f64,
@@ -121,7 +121,7 @@ struct PaperRow {
     /// Whether a constant of the profile was fitted on it.
     fitted: bool,
     missed: bool,
-    /// By mode fast, whose weights are bf16, and the profile of ours.
+    /// Prediction for mode fast, whose weights are bf16, with our profile.
     fast: f64,
     /// Tokens a second and watt: published rate over published power, and predicted over the same.
     published_per_w: Option<f64>,
@@ -153,10 +153,10 @@ struct ImageRow {
     published: f64,
     predicted: f64,
     error_percent: f64,
-    /// Of launches and host alone.
+    /// The error with launches and host alone.
     launches_percent: f64,
     missed: bool,
-    /// By mode int4 and the profile of ours.
+    /// Prediction for mode int4 with our profile.
     packed: ImageCost,
     cost: ImageCost,
 }
@@ -406,7 +406,7 @@ impl Summary {
 }
 
 impl PaperReport {
-    /// What misses the targets, each in words.
+    /// Descriptions of the misses of the targets.
     pub(super) fn misses(&self) -> Vec<String> {
         let summary = &self.summary;
         let mut misses: Vec<String> = (summary.missed.iter())

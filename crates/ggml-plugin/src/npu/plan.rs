@@ -22,7 +22,7 @@ pub(super) struct ProductShape {
 }
 
 impl ProductShape {
-    /// What a target that plans products by themselves has a plan for.
+    /// A product that is planned by any target that plans single products.
     pub(super) const TRIED: ProductShape = ProductShape {
         dtype: DType::Q8_0,
         m: 32,
@@ -39,7 +39,7 @@ impl ProductShape {
         }
     }
 
-    /// A linear layer behind a table, which stands for whatever its input comes from.
+    /// A linear layer behind a table; the table stands in for the op that makes the layer's input.
     fn graph(self) -> Graph {
         let weight = |name: &str, n| Weight {
             n_experts: 1,
@@ -80,13 +80,13 @@ impl ProductShape {
 /// The linear layer's number in the graph.
 const LINEAR: usize = 1;
 
-/// A product's program on a device, and what its slots are.
+/// A product's program on a device, with its slots.
 pub(super) struct PlannedProduct {
     lowered: ProductProgram,
     pub(super) loaded: Arc<dyn LoadedProgram>,
 }
 
-/// A product's program, and what its slots are.
+/// A product's program, with its slots.
 pub(super) struct ProductProgram {
     pub(super) shape: ProductShape,
     pub(super) program: PlannedProgram,
@@ -120,8 +120,8 @@ impl Deref for PlannedProduct {
 }
 
 impl ProductProgram {
-    /// `None` where the target leaves the product to the host, or gives it another form than rows, weights and results in arrangements
-    /// of its own.
+    /// `None` where the target leaves the product to the host, or plans it in another form than rows, weights and
+    /// results in the target's own arrangements.
     pub(super) fn new(lowering: &dyn Lowering, shape: ProductShape) -> Option<ProductProgram> {
         let graph = shape.graph();
         let kind = match shape.m {
@@ -173,7 +173,7 @@ impl ProductProgram {
         })
     }
 
-    /// A slot as the planner is told of it.
+    /// A slot in the form that the planner takes.
     pub(super) fn own_slot<I>(&self, (slot, id): (usize, I)) -> OwnSlot<'_, I> {
         OwnSlot {
             program: &self.program,
@@ -186,8 +186,8 @@ impl ProductProgram {
         self.plan.calls().next()
     }
 
-    /// The least rows of this plan's length for which the device is predicted to be done before the host would have read the weights
-    /// once for each row; `None` where there are none.
+    /// The smallest number of rows of this plan's length for which the device is predicted to finish before the host
+    /// would have read the weights once for each row. `None` if there is no such number.
     pub(super) fn least_rows(&self, planner: &dyn Planner) -> Option<usize> {
         let mut pricer = planner.pricer()?;
         let cost = pricer.program(&self.program).ok()?;

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// What is placed, by where the host has the original bytes from and to. An entry lives no longer than what it was made of: the memory is the plugin's
-/// own, which sees every write to it and its end.
+/// Placed weights, by the address range of their original bytes on the host. An entry never outlives those bytes: they
+/// are in the plugin's own memory, and it sees every write to that memory and its release.
 #[derive(Default)]
 pub(super) struct WeightStore {
     placed: Mutex<BTreeMap<usize, (usize, Arc<WeightPlacement>)>>,
     regions: Mutex<Vec<Range<usize>>>,
 }
 
-/// A weight on the device, once for each arrangement that its programs ask for.
+/// A weight on the device, once for each arrangement that its programs use.
 #[derive(Default)]
 pub(super) struct WeightPlacement(Mutex<Vec<(WeightArrangement, Arc<Buffer>, Scales)>>);
 
@@ -27,7 +27,7 @@ fn failed(error: impl ToString) -> OpError {
 }
 
 impl WeightStore {
-    /// What was placed of these bytes. Of bytes that are not in the device's memory nothing is kept.
+    /// Placement of these bytes. Bytes outside the device's memory leave no entry.
     pub(super) fn of(&self, weight: &WeightMatrix<'_>) -> Arc<WeightPlacement> {
         let at = weight.bytes().as_ptr() as usize;
         let is_own = lock(&self.regions)

@@ -17,10 +17,10 @@ pub(crate) const STATUS_FAILED: c_int = -1;
 /// `GGML_TENSOR_FLAG_COMPUTE`: the node is to be computed, where the host knows the flag.
 pub(crate) const FLAG_COMPUTE: i32 = 16;
 
-/// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: works beside the CPU, on its memory.
+/// `GGML_BACKEND_DEVICE_TYPE_ACCEL`: works with the CPU, in its memory.
 pub(crate) const TYPE_ACCEL: c_int = 3;
 
-/// `GGML_BACKEND_DEVICE_TYPE_GPU`: has memory of its own, takes layers by `-ngl`, can be chosen by `-dev`.
+/// `GGML_BACKEND_DEVICE_TYPE_GPU`: has its own memory, takes layers by `-ngl`, can be chosen by `-dev`.
 pub(crate) const TYPE_GPU: c_int = 1;
 
 /// `GGML_TYPE_F32`, which is in files and cannot change; the probe asks the host for its name all the same.
@@ -34,7 +34,7 @@ pub(crate) const MAX_DIMS: usize = 4;
 pub(crate) enum AbiLayout {
     /// Up to March 2026.
     Before2d,
-    /// Since April 2026: `set_tensor_2d` and `get_tensor_2d` behind `get_tensor`.
+    /// Since April 2026: `set_tensor_2d` and `get_tensor_2d` after `get_tensor`.
     With2d,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct Registry {
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use std::mem::offset_of;
-    // The sizes and offsets that a C compiler gives.
+    // The sizes and offsets from a C compiler.
     assert!(size_of::<AbiTensor>() == 336);
     assert!(offset_of!(AbiTensor, op) == 80 && offset_of!(AbiTensor, flags) == 148);
     assert!(offset_of!(AbiTensor, src) == 152 && offset_of!(AbiTensor, data) == 248);

@@ -20,7 +20,7 @@ static GUID: [u8; 16] = [
     0x6d, 0x69, 0x6c, 0x6c, 0x72, 0x61, 0x63, 0x65, 0x9a, 0x41, 0x4e, 0x0f, 0xb2, 0x77, 0x1c, 0xd3,
 ];
 
-/// What is behind a backend.
+/// State of a backend.
 struct BackendContext {
     object: &'static DeviceObject,
     stream: Mutex<BackendStream>,
@@ -46,7 +46,7 @@ struct GraphPart {
 }
 
 impl BackendStream {
-    /// Opens what a device needs.
+    /// Opens a stream on the device.
     fn open(object: &DeviceObject) -> Result<BackendStream, String> {
         let device = object.behind.open()?;
         let cpu = match object.behind.takes_all() {
@@ -144,7 +144,7 @@ fn backend<const N: usize>(device: *mut AbiDevice, context: *mut c_void) -> *mut
     .cast()
 }
 
-/// What is behind a backend of layout `N`.
+/// State of a backend of layout `N`.
 fn running<'a, const N: usize>(backend: *mut c_void) -> &'a BackendContext {
     // SAFETY: `backend` made the backend with this layout's functions, and hosts call them with it until they free it.
     unsafe {
@@ -194,7 +194,7 @@ extern "C" fn backend_compute<const N: usize>(backend: *mut c_void, graph: *mut 
 /// Computes a graph; a panic is a failure of the node at which it happened.
 fn compute(running: &BackendContext, graph: *mut c_void) -> Result<(), ComputeError> {
     let object = running.object;
-    // SAFETY: the host passes a graph of its own, and leaves it and its memory alone during the call.
+    // SAFETY: the host passes one of its graphs, and leaves it and its memory alone during the call.
     let mut nodes = unsafe { graph::nodes(graph, &object.host, object.found) };
     nodes.retain(|node| !is_view(node.tensor()));
     let failed = |at: usize, cause: String| ComputeError {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a panic says.
+/// Message of a panic.
 pub(crate) fn words(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
@@ -12,9 +12,9 @@ pub(crate) fn words(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no words".to_owned())
 }
 
-/// Calls `f`; if it panics, says so and gives `fallback`.
+/// Calls `f`; if it panics, reports that and returns `fallback`.
 pub(crate) fn guard<R>(place: &str, fallback: R, f: impl FnOnce() -> R) -> R {
-    // What `f` may leave half done is behind locks whose users start anew, or is the call's own.
+    // Data that `f` may leave half done is behind locks whose users start anew, or belongs to this call.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         eprintln!("millrace: internal error in {place}: {}", words(&*payload));
         fallback

@@ -13,7 +13,7 @@ const TYPE_CPU: c_int = 0;
 /// The host's CPU as a device; `None` where the host has none, or not the functions.
 fn device(host: &Functions) -> Option<(CpuFunctions, *mut AbiDevice)> {
     let functions = host.cpu_backend?;
-    // SAFETY: the host's function, with a kind of device of its own. Devices live as long as the process.
+    // SAFETY: the host's function, with one of its kinds of device. Devices live as long as the process.
     let device = unsafe { (functions.device_by_type)(TYPE_CPU) };
     (!device.is_null()).then_some((functions, device))
 }
@@ -41,7 +41,7 @@ impl CpuBackend {
     /// Opens one.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// The reason why there is none.
     pub(crate) fn open(host: &Functions) -> Result<CpuBackend, String> {
         let none = "this program has no CPU backend to compute the other ops";
         let (functions, device) = device(host).ok_or(none)?;
@@ -76,13 +76,13 @@ impl CpuBackend {
         }
     }
 
-    /// Computes ops in order, as a graph of their own.
+    /// Computes ops in order, as one graph.
     ///
     /// # Errors
-    /// The backend fails, or there is no memory for the graph. It does not tell the op, so it is named by the first.
+    /// The backend fails, or there is no memory for the graph. It does not name the failed op, so the error names the first.
     pub(crate) fn compute(&mut self, nodes: &mut [HostNode<'_>]) -> Result<(), OpError> {
         // SAFETY: functions of the host. The context has room for the graph that is made in it, and is freed after its last use; the nodes
-        // are tensors of the host, which keeps them during the call, and `&mut` says that nobody else computes them.
+        // are tensors of the host, which keeps them during the call, and `&mut` rules out that anyone else computes them.
         unsafe {
             let context = (self.host.init)(InitParams {
                 mem_size: (self.functions.graph_overhead)(nodes.len(), false),

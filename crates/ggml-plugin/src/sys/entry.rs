@@ -15,7 +15,7 @@ static PLUGIN: OnceLock<Option<&'static Plugin>> = OnceLock::new();
 
 static REPORT: OnceLock<Arc<DeviceReport>> = OnceLock::new();
 
-/// What the score is where the plugin works: there is one variant only.
+/// Score of this variant if the plugin works: there is one variant only.
 const SCORE: c_int = 1;
 
 unsafe extern "C" {
@@ -54,7 +54,7 @@ fn plugin() -> Option<&'static Plugin> {
     })
 }
 
-/// ggml asks this first; 0 refuses.
+/// The function that ggml calls first; 0 refuses.
 #[unsafe(no_mangle)]
 extern "C" fn ggml_backend_score() -> c_int {
     guard("ggml_backend_score", 0, || plugin().map_or(0, |_| SCORE))

@@ -31,7 +31,7 @@ impl<'a> HostNode<'a> {
                 }
             }
         }
-        // SAFETY: no result shares memory with another or with what is read, as was just seen; the host computes nothing else in them
+        // SAFETY: no result shares memory with another or with an operand, as checked above; the host computes nothing else in them
         // while the graph is computed; `nodes` is borrowed mutably, and the slices end with the call.
         let results: Result<Vec<_>, _> =
             nodes.iter().map(|node| unsafe { node.0.write() }).collect();
@@ -58,7 +58,7 @@ impl<'a> HostNode<'a> {
             }
             *numbers = Some(source.floats()?);
         }
-        // SAFETY: no slice in `numbers` shares memory with the result, as was just seen; the host computes nothing else in it while the
+        // SAFETY: no slice in `numbers` shares memory with the result, as checked above; the host computes nothing else in it while the
         // graph is computed; `self` is borrowed mutably, and the slice ends with the call.
         Ok(f(unsafe { self.0.write()? }, numbers))
     }
@@ -67,7 +67,7 @@ impl<'a> HostNode<'a> {
 /// The graph's nodes that are to be computed, in order.
 ///
 /// # Safety
-/// `graph` is a graph of the host, whose tensors stay as they are for `'a` and whose results nobody else has.
+/// `graph` is a graph of the host, whose tensors stay as they are for `'a` and whose results have no other reference.
 pub(crate) unsafe fn nodes<'a>(
     graph: *mut c_void,
     host: &'a Functions,

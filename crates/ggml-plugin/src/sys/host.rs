@@ -1,11 +1,11 @@
 //! The host's own functions, found by name when the plugin is loaded.
 //!
-//! Nothing is linked: a host that lacks a function is told so by name, where the dynamic linker would only refuse the library.
+//! Nothing is linked: if the host lacks a function, the error names it. The dynamic linker would only refuse the library.
 
 use super::abi::{AbiDevice, AbiTensor, BufferTable, BufferType, InitParams, Registry};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// Where functions are looked up.
+/// Source of functions by name.
 pub(crate) trait FunctionLookup {
     /// The function's address; null where the host does not export it.
     fn find(&self, name: &CStr) -> *mut c_void;
@@ -22,7 +22,8 @@ pub(crate) struct Missing {
     pub(crate) names: Vec<&'static str>,
 }
 
-/// Functions of ggml that are looked up by name, with the signatures of `ggml.h` and `ggml-backend.h`; behind `also` what a host may lack.
+/// Functions of ggml that are looked up by name, with the signatures of `ggml.h` and `ggml-backend.h`; functions that a
+/// host may lack follow `also`.
 macro_rules! functions {
     (
         $(#[$doc:meta])* $name:ident
@@ -37,10 +38,10 @@ macro_rules! functions {
         }
 
         impl $name {
-            /// Looks all of them up.
+            /// Looks up all functions.
             ///
             /// # Errors
-            /// Those that are needed and missing.
+            /// Required functions that are missing.
             pub(crate) fn find(lookup: &dyn FunctionLookup) -> Result<$name, Missing> {
                 let mut names = Vec::new();
                 $(let $field = lookup.find($symbol);
@@ -99,7 +100,7 @@ functions! {
         registries: Option<Registries> = Registries::find;
         /// Whether `ggml_backend_tensor_set_2d` is there, which came with the newer layout.
         has_2d: bool = |lookup: &dyn FunctionLookup| !lookup.find(c"ggml_backend_tensor_set_2d").is_null();
-        /// What it takes to hand ops to the host's CPU backend.
+        /// Functions that hand ops to the host's CPU backend.
         cpu_backend: Option<CpuFunctions> = |lookup: &dyn FunctionLookup| CpuFunctions::find(lookup).ok();
     }
 }
@@ -131,7 +132,7 @@ fn log_function(lookup: &dyn FunctionLookup) -> Option<LogFunction> {
     (!log.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, LogFunction>(log) })
 }
 
-/// The functions that list what is registered.
+/// Functions that list the registered backends and devices.
 #[derive(Clone, Copy)]
 pub(crate) struct Registries {
     pub(crate) count: unsafe extern "C" fn() -> usize,
@@ -158,13 +159,13 @@ impl Registries {
     }
 }
 
-/// The process: what the program and its libraries export.
+/// The process: symbols that the program and its libraries export.
 pub(crate) struct Process {
     /// Libraries of ggml and of OpenMP, for programs that load them privately (Python's extension modules do).
     libraries: Vec<*mut c_void>,
 }
 
-/// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only what is loaded already.
+/// `RTLD_LAZY | RTLD_NOLOAD` of Linux: only libraries that are loaded already.
 #[cfg(target_os = "linux")]
 const LAZY_NOLOAD: c_int = 0x1 | 0x4;
 
@@ -197,7 +198,7 @@ impl Process {
 
 impl FunctionLookup for Process {
     fn find(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: null is RTLD_DEFAULT, the global scope; the name has its end.
+        // SAFETY: null is RTLD_DEFAULT, the global scope; the name ends with NUL.
         let mut found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
         for library in &self.libraries {
             if !found.is_null() {

@@ -1,4 +1,4 @@
-//! What the plugin tells its user: through the host's log where there is one, and to stderr.
+//! Messages to the user: through the host's log where there is one, and to stderr.
 
 use super::host::Functions;
 use std::ffi::CString;
@@ -6,7 +6,7 @@ use std::ffi::CString;
 /// `GGML_LOG_LEVEL_ERROR`.
 const LEVEL_ERROR: std::ffi::c_int = 4;
 
-/// Says what went wrong, in the host's log. Programs can silence it.
+/// Reports an error in the host's log. Programs can silence it.
 pub(crate) fn error(host: &Functions, message: &str) {
     let text = CString::new(format!("{message}\n").replace('\0', "?")).unwrap_or_default();
     match host.log {

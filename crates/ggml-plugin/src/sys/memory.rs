@@ -1,4 +1,4 @@
-//! Memory of a device's own: buffers of the plugin, in which weights lie as the file has them, while the device is told of every change.
+//! Memory of a device: buffers of the plugin that hold weights as the file has them. The device is notified of every change.
 
 use super::abi::{AbiLayout, AbiTensor, BufferTable, BufferType};
 use super::border::guard;
@@ -9,10 +9,10 @@ use super::tensor::HostTensor;
 use std::ffi::c_void;
 use std::ops::Range;
 
-/// A page: what devices that share memory want buffers to begin at.
+/// Size of a page: devices that share memory want buffers to begin on one.
 const ALIGNMENT: usize = 4096;
 
-/// What huge pages of x86-64, and of aarch64 with pages of 4 KiB, are.
+/// Size of a huge page of x86-64, and of aarch64 with pages of 4 KiB.
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -55,7 +55,7 @@ impl Region {
     }
 }
 
-/// Gives out a buffer; null where there is no memory.
+/// Allocates a buffer; null without memory.
 pub(crate) fn alloc(
     object: &'static DeviceObject,
     buffers: *mut BufferType,
@@ -104,13 +104,13 @@ fn table<const N_2D: usize>() -> BufferTable<N_2D> {
     }
 }
 
-/// The region behind a buffer.
+/// The region of a buffer.
 fn region<'a, const N_2D: usize>(buffer: *mut c_void) -> &'a Region {
     let layout = match N_2D {
         0 => AbiLayout::Before2d,
         _ => AbiLayout::With2d,
     };
-    // SAFETY: hosts call functions of a buffer with that buffer until they free it; behind its table are its type and its context, as the
+    // SAFETY: hosts call functions of a buffer with that buffer until they free it; after its table are its type and its context, as the
     // probe saw.
     unsafe { &**buffer.cast::<*const Region>().add(table_len(layout) + 1) }
 }
@@ -118,8 +118,8 @@ fn region<'a, const N_2D: usize>(buffer: *mut c_void) -> &'a Region {
 extern "C" fn free<const N_2D: usize>(buffer: *mut c_void) {
     guard("free_buffer", (), || {
         let at: *const Region = region::<N_2D>(buffer);
-        // SAFETY: boxed in `alloc`; a host frees a buffer once, as the last thing it does with it. Nobody reads the memory afterwards: what
-        // was made of it is forgotten first.
+        // SAFETY: boxed in `alloc`; a host frees a buffer once, as the last thing it does with it. Nobody reads the
+        // memory afterwards: everything derived from it is forgotten first.
         unsafe {
             let region = Box::from_raw(at.cast_mut());
             if let Some(memory) = region.object.behind.own_memory() {
@@ -141,7 +141,7 @@ fn bytes(
     offset: usize,
     size: usize,
 ) -> Option<Range<usize>> {
-    // SAFETY: the host passes a tensor of its own.
+    // SAFETY: the host passes one of its tensors.
     let start = (unsafe { (*tensor).data } as usize).checked_add(offset)?;
     let end = start.checked_add(size)?;
     let of_region = region.range();

@@ -1,4 +1,4 @@
-//! What the host gets to see: a registry, its devices, their buffer types and backends, and the functions behind them.
+//! Objects that the host sees: a registry, its devices, their buffer types and backends, and the functions behind them.
 
 use super::abi::{
     API_VERSION, AbiDevice, AbiLayout, AbiTensor, BufferType, COPIES_BEFORE_2D, COPIES_WITH_2D,
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The registry's name.
 const NAME: &CStr = c"Millrace";
 
-/// A loaded plugin. It lives as long as the process: hosts keep pointers to what is in it.
+/// A loaded plugin. It lives as long as the process: hosts keep pointers into it.
 pub(crate) struct Plugin {
     registry: Registry,
     layout: AbiLayout,
@@ -31,11 +31,11 @@ unsafe impl Sync for Plugin {}
 // SAFETY: as above.
 unsafe impl Send for Plugin {}
 
-/// A device as the host sees it, and what is behind it.
+/// A device as the host sees it, with its implementation.
 pub(crate) struct DeviceObject {
     device: AbiDevice,
     buffers: BufferType,
-    /// Where the device has memory of its own: the type of that, and a list with it for the host.
+    /// If the device has its own memory: its buffer type, and a list of it for the host.
     weights: BufferType,
     weights_list: [*mut BufferType; 2],
     pub(super) name: CString,
@@ -78,7 +78,7 @@ impl DeviceObject {
 }
 
 impl Plugin {
-    /// Makes what the host sees of devices.
+    /// Builds the objects that the host sees of these devices.
     pub(crate) fn new(
         host: Functions,
         found: HostProbe,
@@ -106,7 +106,7 @@ impl Plugin {
             });
         }
         let at = Box::into_raw(plugin);
-        // SAFETY: leaked just now, so that it stays where it is; nobody else has it yet, and only raw pointers are made of it.
+        // SAFETY: leaked just now, so that it stays where it is; there is no other reference yet, and only raw pointers are made of it.
         unsafe {
             let registry = &raw mut (*at).registry;
             (*registry).context = at.cast();
@@ -127,7 +127,7 @@ impl Plugin {
         }
     }
 
-    /// What `ggml_backend_init` gives.
+    /// The registry that `ggml_backend_init` returns.
     pub(crate) fn registry(&'static self) -> *mut Registry {
         (&raw const self.registry).cast_mut()
     }
@@ -172,7 +172,7 @@ fn buffer_table() -> BufferType {
 
 // Registry.
 
-/// The plugin behind a registry.
+/// The plugin of a registry.
 fn plugin(registry: *mut Registry) -> &'static Plugin {
     // SAFETY: hosts call functions of a registry with that registry; its context is the plugin, which lives on.
     unsafe { &*(*registry).context.cast::<Plugin>() }
@@ -214,7 +214,7 @@ extern "C" fn registry_function(registry: *mut Registry, name: *const c_char) ->
 
 // Devices.
 
-/// What is behind a device.
+/// The object behind a device.
 pub(super) fn object(device: *mut AbiDevice) -> &'static DeviceObject {
     // SAFETY: hosts call functions of a device with that device; its context is the object, which lives on.
     unsafe { &*(*device).context.cast::<DeviceObject>() }
@@ -237,7 +237,7 @@ extern "C" fn device_memory(device: *mut AbiDevice, free: *mut usize, total: *mu
     }
 }
 
-/// A device with memory of its own, or one that takes every op, is what ggml calls a GPU; any other is an accelerator beside the CPU.
+/// A device with its own memory, or one that takes every op, is a GPU in ggml's terms. Any other is an accelerator.
 extern "C" fn device_type(device: *mut AbiDevice) -> c_int {
     guard("get_type", TYPE_ACCEL, || {
         let behind = &object(device).behind;
@@ -276,21 +276,21 @@ extern "C" fn device_buffers(device: *mut AbiDevice) -> *mut BufferType {
     (&raw const object(device).buffers).cast_mut()
 }
 
-/// Memory that the host has already, such as a mapped file, as a buffer: the CPU's own kind.
+/// Wraps memory that the host has already, such as a mapped file, in a buffer of the CPU's own kind.
 extern "C" fn device_wrap(
     device: *mut AbiDevice,
     memory: *mut c_void,
     size: usize,
     _largest: usize,
 ) -> *mut c_void {
-    // SAFETY: the host's own function, with what the host passed.
+    // SAFETY: the host's own function, with the arguments that the host passed.
     unsafe { (object(device).host.cpu_buffer_from_ptr)(memory, size) }
 }
 
 extern "C" fn device_supports(device: *mut AbiDevice, op: *const AbiTensor) -> bool {
     guard("supports_op", false, || {
         let object = object(device);
-        // SAFETY: the host asks about a tensor of its own, which stays during the call.
+        // SAFETY: the host asks about one of its tensors, which stays during the call.
         let Some(op) = (unsafe { HostTensor::new(op, &object.host) }) else {
             return false;
         };
@@ -348,7 +348,7 @@ extern "C" fn buffers_name(buffers: *mut BufferType) -> *const c_char {
 
 extern "C" fn buffers_alloc(buffers: *mut BufferType, size: usize) -> *mut c_void {
     let host = &object_of(buffers).host;
-    // SAFETY: the host's own functions; the buffer is used by nobody else yet.
+    // SAFETY: the host's own functions; nothing else uses the buffer yet.
     unsafe {
         let buffer = (host.buft_alloc_buffer)((host.cpu_buffer_type)(), size);
         if !buffer.is_null() {

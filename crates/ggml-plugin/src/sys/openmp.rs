@@ -9,7 +9,7 @@ use millrace_kernels::pool::Team;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Arc;
 
-/// `GOMP_parallel(function, data, threads, flags)`: GCC's libgomp has it, and LLVM's libomp for programs that GCC compiled. It calls
+/// `GOMP_parallel(function, data, threads, flags)`: in GCC's libgomp, and in LLVM's libomp for programs that GCC compiled. It calls
 /// the function on as many threads at once, the caller among them, and returns when all have returned.
 type Parallel = unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
 
@@ -39,7 +39,7 @@ pub(crate) fn team(lookup: &dyn FunctionLookup) -> Option<Arc<dyn Team>> {
     Some(Arc::new(OpenMp { parallel }))
 }
 
-/// Whether the CPU backend says that it computes with OpenMP: the runtime may be in a process for others too.
+/// Whether the CPU backend reports that it computes with OpenMP: a process may contain the runtime for other users.
 fn is_openmp(lookup: &dyn FunctionLookup) -> bool {
     let by_name = lookup.find(c"ggml_backend_reg_by_name");
     let function = lookup.find(c"ggml_backend_reg_get_proc_address");
@@ -84,7 +84,7 @@ impl Team for OpenMp {
     }
 }
 
-/// What each thread of a region calls.
+/// Entry point of each thread of a region.
 extern "C" fn call(data: *mut c_void) {
     guard("a thread of OpenMP", (), || {
         // SAFETY: `run` passes a reference to a function that threads may share, which lives until all have returned.

@@ -1,4 +1,4 @@
-//! Which layout a host has, found by looking at objects that the host itself makes. Version numbers do not tell.
+//! Which layout a host has, found by looking at objects that the host itself makes. Version numbers do not say.
 
 use super::abi::{API_VERSION, AbiLayout, AbiTensor, InitParams, TYPE_F32};
 use super::host::{Functions, Missing};
@@ -22,7 +22,7 @@ pub(crate) enum LoadError {
     Layout { what: &'static str },
 }
 
-/// What was found out about a host.
+/// Facts found about a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostProbe {
     pub(crate) layout: AbiLayout,
@@ -30,10 +30,10 @@ pub(crate) struct HostProbe {
     pub(crate) marks_nodes: bool,
 }
 
-/// Looks at a host.
+/// Probes a host.
 ///
 /// # Errors
-/// What it has that is unknown here.
+/// A property of the host that is unknown here.
 pub(crate) fn probe(host: &Functions) -> Result<HostProbe, LoadError> {
     check_version(host)?;
     let marks_nodes = check_tensors(host)?;
@@ -62,16 +62,16 @@ fn check_version(host: &Functions) -> Result<(), LoadError> {
     }
 }
 
-/// Columns and rows of the tensors that are looked at: numbers that stand out.
+/// Columns and rows of the tensors that are inspected: distinctive numbers.
 const K: i64 = 37;
 const N: i64 = 41;
 const M: i64 = 43;
 
-/// Makes tensors and a graph, and compares what their members hold with what they must. Gives whether nodes are marked.
+/// Makes tensors and a graph, and compares their members with the expected values. Returns whether nodes are marked.
 fn check_tensors(host: &Functions) -> Result<bool, LoadError> {
     let unknown = || LoadError::Layout { what: "tensors" };
-    // SAFETY: functions of the host, called as its header has them. The context has room for three tensors and a graph, and is freed
-    // after the last use of what is in it. Members are read only if a tensor is as large as is thought here.
+    // SAFETY: functions of the host, called as its header declares them. The context has room for three tensors and a graph, and is freed
+    // after the last use of its contents. Members are read only if a tensor has the expected size.
     unsafe {
         if (host.tensor_overhead)() < size_of::<AbiTensor>() {
             return Err(unknown());
@@ -102,7 +102,7 @@ fn check_tensors(host: &Functions) -> Result<bool, LoadError> {
     }
 }
 
-/// Whether every member that this plugin reads holds what it must.
+/// Whether every member that this plugin reads holds the expected value.
 ///
 /// # Safety
 /// `product` and `sources` are tensors of the host, at least as large as [`AbiTensor`].
@@ -147,7 +147,7 @@ pub(crate) const fn table_len(layout: AbiLayout) -> usize {
     }
 }
 
-/// Makes a buffer and looks whether its type, its context and its size are where the layout has them that the host's functions speak of.
+/// Makes a buffer, and checks whether its type, its context and its size are where the layout of the host's functions puts them.
 fn layout_of_buffers(host: &Functions) -> Result<AbiLayout, LoadError> {
     let unknown = LoadError::Layout { what: "buffers" };
     let layout = match host.has_2d {

@@ -26,7 +26,7 @@ pub(crate) enum DataError {
     Shared,
 }
 
-/// The name of a number, or nothing where ggml gives none.
+/// The name of a number; empty if ggml has none.
 fn text<'a>(name: *const std::ffi::c_char) -> &'a str {
     if name.is_null() {
         return "";
@@ -39,8 +39,8 @@ impl<'a> HostTensor<'a> {
     /// A tensor that the host handed over; `None` for null.
     ///
     /// # Safety
-    /// A pointer that is not null is to a tensor of the host whose functions these are; it, its sources, and their memory stay as they
-    /// are for `'a`, but for what is written through [`HostTensor::write`].
+    /// A pointer that is not null is to a tensor of the host whose functions these are. The tensor, its sources, and
+    /// their memory stay as they are for `'a`, except for writes through [`HostTensor::write`].
     pub(crate) unsafe fn new(
         raw: *const abi::AbiTensor,
         host: &'a Functions,
@@ -60,7 +60,7 @@ impl<'a> HostTensor<'a> {
         text(unsafe { (self.host.op_name)(self.raw.op) })
     }
 
-    /// What the operator is in particular: of `GLU` the kind of gate (`SWIGLU`), of most the operator's name.
+    /// Kind of the operator: of `GLU` the kind of gate (`SWIGLU`), of most the operator's name.
     pub(crate) fn kind(&self) -> &'static str {
         // SAFETY: a tensor of the host.
         text(unsafe { (self.host.op_desc)(self.raw) })
@@ -112,7 +112,7 @@ impl<'a> HostTensor<'a> {
         &self.raw.op_params
     }
 
-    /// Whether the node is to be computed, where the host says that.
+    /// Whether the node is to be computed, if the host tells.
     pub(crate) fn is_marked(&self) -> bool {
         self.raw.flags & abi::FLAG_COMPUTE != 0
     }
@@ -134,7 +134,7 @@ impl<'a> HostTensor<'a> {
         }
     }
 
-    /// The buffer that it is in: a view may have it at the tensor that it views.
+    /// The buffer that contains it: for a view, this may be recorded at the tensor that it views.
     fn owner(&self) -> *mut std::ffi::c_void {
         match self.raw.buffer.is_null() {
             // SAFETY: views' origins are tensors of the same host.
@@ -154,7 +154,7 @@ impl<'a> HostTensor<'a> {
         std::ptr::eq(self.raw, other.raw)
     }
 
-    /// Address range of the tensor's memory: from its first byte to behind its last.
+    /// Address range of the tensor's memory: from its first byte to one past its last.
     fn extent(&self) -> Result<Range<usize>, DataError> {
         let shape = || DataError::Shape(self.raw.ne);
         let dims = self.dims().ok_or_else(shape)?;
@@ -200,7 +200,8 @@ impl<'a> HostTensor<'a> {
         if extent.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: ggml allocates what shape and strides span, in memory of the host; `HostTensor::new` was promised that it stays.
+        // SAFETY: ggml allocates the bytes that shape and strides span, in memory of the host; `HostTensor::new` was promised
+        // that it stays.
         Ok(unsafe { std::slice::from_raw_parts(self.raw.data.cast(), extent.len()) })
     }
 
@@ -265,7 +266,8 @@ impl<'a> HostTensor<'a> {
         if !extent.start.is_multiple_of(align_of::<f32>()) {
             return Err(DataError::Shape(self.raw.ne));
         }
-        // SAFETY: ggml allocates what shape and strides span; the address is aligned; nobody else has it, by the caller's promise.
+        // SAFETY: ggml allocates the bytes that shape and strides span; the address is aligned; there is no other reference, by
+        // the caller's promise.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.raw.data.cast(), n) })
     }
 }

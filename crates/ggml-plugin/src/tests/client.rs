@@ -11,7 +11,7 @@ pub(super) struct Client {
     has_2d: bool,
 }
 
-/// A backend, called as hosts do, with the functions where the host's layout has them.
+/// A backend, called as hosts do, with the functions at their places in the host's layout.
 pub(super) struct TestBackend(*mut c_void, bool);
 
 impl Client {
@@ -33,7 +33,7 @@ impl Client {
         unsafe { ((*self.device).supports_op)(self.device, tensor) }
     }
 
-    /// Opens a backend; `None` if the device gives none.
+    /// Opens a backend; `None` if the device refuses.
     pub(super) fn try_open(&self) -> Option<TestBackend> {
         // SAFETY: the plugin's device.
         let backend = unsafe { ((*self.device).init_backend)(self.device, std::ptr::null()) };

@@ -125,7 +125,7 @@ impl ProductCase {
     }
 }
 
-/// Compares rows `out` with `x · weightsᵀ`, each of its own x and weights.
+/// Compares rows `out` with `x · weightsᵀ`, each with its own x and weights.
 fn compare<'a>(rows: impl Iterator<Item = (&'a [f32], &'a [f32], &'a [f32])>) {
     let (mut error, mut power) = (0.0_f64, 0.0_f64);
     for (x, weights, out) in rows {
@@ -192,7 +192,7 @@ fn products_of_one_input_are_computed_together() {
     assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
     first.check();
     second.check();
-    // A result that lies where the other's was is computed after it, and right.
+    // A result in the place of the other's is computed after it, and right.
     second.out.tensor.data = first.out.tensor.data;
     assert_eq!(stream.compute(&mut graph), STATUS_SUCCESS);
     second.out.bytes.clone_from(&first.out.bytes);
@@ -264,7 +264,7 @@ fn what_is_not_taken_is_refused() {
     assert!(refuses(
         &|case| case.out.tensor.src[1] = std::ptr::null_mut()
     ));
-    // A format that nobody knows, and one of a known name with other blocks.
+    // An unknown format, and one of a known name with other blocks.
     assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"iq9_x")));
     assert!(refuses(&|case| case.weight.tensor.dtype = dtype(c"q4_0")));
     let mut view = TestTensor::new(c"view", c"f32", [4, 4, 1, 1]);

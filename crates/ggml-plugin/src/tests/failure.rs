@@ -1,4 +1,4 @@
-//! What fails is reported to the host, and the next graph works.
+//! Failures are reported to the host, and the next graph works.
 
 use super::client::Client;
 use super::compute::{ProductCase, TestTensor, client, to_bytes};
@@ -83,7 +83,7 @@ fn an_op_that_was_never_taken_is_an_error() {
     ]));
 }
 
-/// A device that panics wherever it is told to.
+/// A device that panics in a chosen place.
 struct Panics {
     at: &'static str,
 }
@@ -119,7 +119,7 @@ impl PluginDevice for Panics {
     }
 }
 
-/// Panics in the place it is told, in `compute` only the first time.
+/// Panics in the chosen place, in `compute` only the first time.
 struct PanicsOnce(&'static str);
 
 impl DeviceStream for PanicsOnce {

@@ -40,7 +40,7 @@ impl GateCase {
         }
     }
 
-    /// What it is to give, of f64.
+    /// Expected result, in f64.
     fn expected(&self) -> Vec<f64> {
         let tanh = |x: f64| (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh();
         let is_silu = self.out.tensor.op_params[0] == gate(c"SWIGLU");
@@ -88,7 +88,7 @@ fn gates_are_as_defined() {
     }
 }
 
-/// A host may write a result over an operand that nobody needs again.
+/// A host may write a result over an operand that is not needed again.
 #[test]
 fn results_may_lie_in_an_operand_s_place() {
     let client = client(WITH_2D);
@@ -165,7 +165,7 @@ fn what_is_not_computed_is_not_taken() {
     refused("f16", halves);
 }
 
-/// Where single tokens are left to the host, gates are: each would be a part of its own.
+/// Where single tokens are left to the host, so are gates: each would be a separate part of the graph.
 #[test]
 fn where_products_are_left_to_the_host_gates_are_too() {
     for (least_rows, takes) in [(1, true), (2, false), (32, false)] {

@@ -1,4 +1,4 @@
-//! A host in Rust: the functions of ggml that the plugin looks up, in either layout, with numbers of operators of its own.
+//! A host in Rust: the functions of ggml that the plugin looks up, in either layout, with its own numbers of operators.
 
 use crate::sys::abi::{self, AbiTensor, BufferTable, BufferType, InitParams};
 use crate::sys::host::FunctionLookup;
@@ -26,7 +26,7 @@ const TYPES: [(&CStr, usize, i64); 7] = [
     (c"q8_0", 34, 32),
     (c"q4_K", 144, 256),
     (c"i32", 4, 1),
-    // Of a name that Millrace knows, with other blocks.
+    // A name that Millrace knows, with other blocks.
     (c"q4_0", 20, 32),
     (c"iq9_x", 8, 8),
 ];
@@ -71,7 +71,7 @@ extern "C" fn block_elems(dtype: c_int) -> i64 {
     TYPES[dtype as usize].2
 }
 
-/// A context: what was made in it, freed with it.
+/// A context: the objects made in it, freed with it.
 #[derive(Default)]
 struct TestContext {
     tensors: Vec<*mut AbiTensor>,
@@ -88,7 +88,7 @@ impl Graph {
 }
 
 extern "C" fn graph_n_nodes(graph: *mut c_void) -> c_int {
-    // SAFETY: tests pass graphs of their own.
+    // SAFETY: tests pass their own graphs.
     unsafe { &*graph.cast::<Graph>() }.0.len() as c_int
 }
 
@@ -102,7 +102,7 @@ extern "C" fn init(_: InitParams) -> *mut c_void {
 }
 
 extern "C" fn free(context: *mut c_void) {
-    // SAFETY: made by `init` and `keep`; what is in it is freed once.
+    // SAFETY: made by `init` and `keep`; its contents are freed once.
     unsafe {
         let context = Box::from_raw(context.cast::<TestContext>());
         for tensor in context.tensors {
@@ -277,10 +277,10 @@ pub(super) struct TestBuffer<const N_2D: usize> {
     usage: c_int,
 }
 
-/// What the host's log took.
+/// Messages in the host's log.
 pub(super) static LOG: Mutex<String> = Mutex::new(String::new());
 
-/// `ggml_log_internal` takes any number of arguments; the plugin passes one string, which arrives as in a function that has it.
+/// `ggml_log_internal` takes any number of arguments; the plugin passes one string, which arrives as a declared argument would.
 extern "C" fn log_internal(level: c_int, format: *const c_char, text: *const c_char) {
     // SAFETY: strings with their ends.
     let (format, text) = unsafe { (CStr::from_ptr(format), CStr::from_ptr(text)) };
@@ -298,7 +298,7 @@ extern "C" fn reg_get<const VERSION: usize>(_: usize) -> *const c_int {
     &raw const VERSIONS[VERSION]
 }
 
-/// What a host is like.
+/// Properties of a host.
 #[derive(Clone, Copy)]
 pub(super) struct TestHost {
     /// Functions in a buffer's table.
@@ -307,7 +307,7 @@ pub(super) struct TestHost {
     pub(super) has_2d: bool,
     pub(super) version: usize,
     pub(super) marks_nodes: bool,
-    /// Whether its tensors are as the plugin knows them.
+    /// Whether its tensors have the layout that the plugin knows.
     pub(super) small_tensors: bool,
     pub(super) moved_names: bool,
     /// Whether it has a CPU backend.

@@ -1,4 +1,4 @@
-//! Hosts that the plugin goes with, and hosts that it refuses.
+//! Hosts that the plugin works with, and hosts that it refuses.
 
 use super::client::Client;
 use super::host::{BEFORE_2D, TestHost, WITH_2D};

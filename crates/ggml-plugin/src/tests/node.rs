@@ -1,4 +1,4 @@
-//! The device that takes every op: what its kernels refuse is computed by the host's CPU backend, in order.
+//! The device that takes every op. The host's CPU backend computes the ops that its kernels refuse, in order.
 
 use super::client::Client;
 use super::compute::{ProductCase, TestTensor, numbers, to_bytes};
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
-/// What the host's CPU backend was asked for on this thread.
+/// Requests to the host's CPU backend on this thread.
 #[derive(Default)]
 struct CpuCalls {
     /// Nodes of each graph.
@@ -250,7 +250,7 @@ fn a_host_without_a_cpu_backend_is_refused() {
             );
         }
     }
-    // The functions are there, the backend is not: nothing is taken that nobody computes, and no stream opens.
+    // The functions are there, the backend is not: no op is taken that nothing computes, and no stream opens.
     let host = TestHost {
         has_cpu: false,
         ..WITH_2D

@@ -17,7 +17,7 @@ use millrace_quant::{DType, encode_blocks};
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
-/// The targets that have plans for products by themselves, and what their devices' memory is called.
+/// Targets that plan single products, with the names of their devices' memory.
 const NPUS: [(&str, &CStr); 2] = [("RK3588", c"RK3588_Weights"), ("XDNA2", c"XDNA2_Weights")];
 
 fn client(
@@ -84,7 +84,7 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
         assert!(memory() < before, "the weight is placed when it is written");
         compute(&client, &mut case);
         case.check();
-        // The host reads back what it wrote, and computes with it where it lies.
+        // The host reads its own bytes back, and computes with it in place.
         let mut back = vec![0_u8; n_bytes];
         (table.get_tensor)(buffer, weight, back.as_mut_ptr().cast(), 0, n_bytes);
         let written = std::slice::from_raw_parts(original.cast::<u8>(), n_bytes);
@@ -104,7 +104,7 @@ fn with_own_memory<const N_2D: usize>((npu, memory_name): (&str, &CStr), host: T
         compute(&client, &mut case);
         case.weight.fill(&others);
         case.check();
-        // What is outside of the buffer is not written.
+        // Bytes outside the buffer are not written.
         (table.set_tensor)(buffer, weight, others.as_ptr().cast(), 4096, n_bytes);
         (table.clear)(buffer, 0);
         compute(&client, &mut case);
@@ -151,7 +151,7 @@ fn an_npu_is_a_device_with_memory_that_says_that_it_is_virtual() {
 fn products_in_the_hosts_memory_are_computed_too() {
     for (npu, _) in NPUS {
         let client = client(npu, WITH_2D, Some(1), None);
-        // As test-backend-ops has it: nothing is placed, several matrices, a single row, more than the longest plan of RK3588.
+        // As in test-backend-ops: nothing is placed, several matrices, a single row, more than the longest plan of RK3588.
         for (dims, batch) in [
             ([3, 20, 32], [2, 1]),
             ([1, 20, 96], [1, 1]),
@@ -166,7 +166,7 @@ fn products_in_the_hosts_memory_are_computed_too() {
             case.check();
         }
         experts(&client);
-        // In a model weights in others' memory stay with others.
+        // Weights of a model that are in others' memory stay with others.
         let mut case = ProductCase::new(DType::Q8_0, c"q8_0", [3, 20, 32], [1, 1]);
         case.weight.tensor.buffer = Box::leak(Box::new(0_u64)) as *mut u64 as *mut c_void;
         assert!(!client.supports(&case.out.tensor));

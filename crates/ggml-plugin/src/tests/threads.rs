@@ -15,16 +15,16 @@ use std::sync::Mutex;
 /// A host whose CPU backend has features.
 struct FeatureHost {
     host: TestHost,
-    /// Whether it says that it computes with OpenMP, and whether the runtime is there.
+    /// Whether it reports that it computes with OpenMP, and whether the runtime is present.
     says_openmp: bool,
     has_openmp: bool,
 }
 
-/// Regions that were asked for, by their number of threads.
+/// Requested regions, by their number of threads.
 static REGIONS: Mutex<Vec<c_uint>> = Mutex::new(Vec::new());
 
 struct ThreadData(*mut c_void);
-// SAFETY: what a region is given is for all of its threads.
+// SAFETY: the data of a region is for all of its threads.
 unsafe impl Sync for ThreadData {}
 
 /// A runtime of OpenMP with fresh threads.
@@ -59,7 +59,7 @@ extern "C" fn function<const OPENMP: bool>(_: *mut c_void, name: *const c_char) 
     features::<OPENMP> as *mut c_void
 }
 
-/// Pairs of a name and a value, to a name that is null.
+/// Pairs of a name and a value, up to a name that is null.
 extern "C" fn features<const OPENMP: bool>(_: *mut c_void) -> *const *const c_char {
     let name = if OPENMP { c"OPENMP" } else { c"REPACK" };
     let texts = [c"AVX2", c"1", name, c"1"].map(CStr::as_ptr);
@@ -124,19 +124,19 @@ fn products_are_computed_on_the_hosts_threads() {
     }
 }
 
-/// The address of a buffer's memory, behind its table, type and context.
+/// The address of a buffer's memory, after its table, type and context.
 pub(super) extern "C" fn buffer_base(buffer: *mut c_void) -> *mut c_void {
     // SAFETY: a buffer of `alloc`.
     unsafe { *buffer.cast::<*mut c_void>() }
 }
 
-/// A buffer that is the address of its memory.
+/// Allocates a buffer whose handle is the address of its memory.
 extern "C" fn alloc(_: *mut c_void, size: usize) -> *mut c_void {
     let base = vec![0_u8; size].leak().as_mut_ptr();
     Box::into_raw(Box::new(base)).cast()
 }
 
-/// Whether huge pages were asked for at an address: `hg` in the flags of its mapping.
+/// Whether huge pages were requested at an address: `hg` in the flags of its mapping.
 #[cfg(target_os = "linux")]
 fn has_advice(address: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("mappings");

@@ -1,9 +1,9 @@
 //! Attention as two products of the device with a softmax of the host between them.
 //!
-//! Of a key-value head's scores s the host makes p = exp(scale·(s − max)) / Σ, in f32 by powers of two, which the
-//! next product takes in the element of its slot:
+//! For a key-value head's scores s, the host computes p = exp(scale·(s − max)) / Σ, in f32 by powers of two. The next
+//! product takes p in the element type of its slot:
 //!
-//! | what | held against | tolerance |
+//! | checked | held against | tolerance |
 //! |---|---|---|
 //! | queries, keys, values | the host's rows and the pages of the sequence | half a unit of the slot's element |
 //! | both products | the numbers in their slots, in f64 | that of projections, with f32 results |
@@ -11,7 +11,7 @@
 //! | the host's rows of the result | the numbers that left the device | none: one rounding to bf16 |
 //!
 //! With v = 2⁻²⁴: s·scale·log₂e and its difference to the maximum are rounded, and the sum is of n terms.
-//! Which keys a token sees is worked out from the graph's words alone.
+//! The keys that a token sees are derived from the graph alone.
 
 use super::rule::{OpRule, half_unit};
 use super::{CallCheck, Mismatch, OpsState};
@@ -34,12 +34,12 @@ pub(super) struct HeadProduct<'a> {
     attention: &'a Attention,
     kv_head: usize,
     n_keys: usize,
-    /// What its slots hold: two operands and the result.
+    /// Contents of its slots: two operands and the result.
     parts: [(AttentionPart, ValueArrangement); 3],
 }
 
 impl CallCheck<'_> {
-    /// What the call computes of attention, where it is such a product.
+    /// The part of attention that the call computes, if it is such a product.
     pub(super) fn head_product(&self) -> Option<HeadProduct<'_>> {
         let part = |slot: usize| match self.seen.call.bindings.get(slot) {
             Some(Binding::AttentionProduct { of, id, .. }) => Some((*of, *id)),
@@ -80,7 +80,7 @@ impl CallCheck<'_> {
             let half_unit = half_unit(self.slots()[slot].element);
             let off = |(expected, found): &(&f32, &f32)| {
                 let (expected, found) = (f64::from(**expected), f64::from(**found));
-                // What is no number is off too.
+                // NaN is off too.
                 !matches!((found - expected).abs().partial_cmp(&(half_unit * expected.abs() + TINY)),
                     Some(order) if order.is_le())
             };
@@ -157,7 +157,7 @@ impl CallCheck<'_> {
         Ok(rows)
     }
 
-    /// What the host should have put into an operand's slot: of queries the rows that are no padding.
+    /// The expected content of an operand's slot. Of queries, only the rows without padding.
     fn given(&self, at: &HeadProduct<'_>, slot: usize) -> Vec<f32> {
         let [n_rows, width] = self.shape(at, slot);
         let (a, seen) = (at.attention, self.seen);
@@ -182,7 +182,7 @@ impl CallCheck<'_> {
         let mut rows = vec![0.0; n_rows * width];
         let mut row = vec![0.0; a.head_dim];
         for (key, position) in (oldest(a, seen.first)..seen.first + seen.n_real).enumerate() {
-            // What is not there is not a number, which nothing equals.
+            // A missing row is NaN, which equals nothing.
             let read = seen.cached_row(a.layer, side, (at.kv_head, position), &mut row);
             if read.is_none() {
                 row.fill(f32::NAN);
@@ -290,7 +290,7 @@ fn attention(graph: &Graph, node: usize) -> Option<&Attention> {
     }
 }
 
-/// The oldest position that a token behind `first` others sees.
+/// The oldest position that a token after `first` others sees.
 fn oldest(attention: &Attention, first: usize) -> usize {
     match attention.window {
         Some(window) if first + 1 > window => first + 1 - window,

@@ -1,5 +1,5 @@
-//! Biases, which the host adds to products that leave the device without: what it made of them is held
-//! against the graph, whatever the plan says.
+//! Biases that the host adds to products from the device. The sums are checked against the graph, not
+//! against the plan.
 
 use super::{CallCheck, Mismatch, OpsState, differs, statics};
 use bytemuck::cast_slice;
@@ -8,7 +8,7 @@ use millrace_npu::{Element, Role};
 use millrace_plan::Binding;
 use millrace_runtime::npu::NpuError;
 
-/// Whether a result is a product without its bias, as the rule of products has it.
+/// Whether a result is a product without its bias, as the rule of products requires.
 pub(super) fn is_bare(node: &Node, result: &Binding) -> Result<(), String> {
     match (&node.op, result) {
         (Op::Linear(Linear { bias: Some(_), .. }), Binding::Packed { .. }) => Ok(()),
@@ -51,7 +51,7 @@ impl CallCheck<'_> {
                 row.iter_mut().zip(&bias).for_each(|(x, bias)| *x += bias);
             }
             let found = cast_slice(self.seen.value(*value));
-            // Where nobody wants the value, the host has none.
+            // If nothing reads the value, the host has none.
             if found.is_empty() {
                 continue;
             }

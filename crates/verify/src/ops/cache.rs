@@ -7,7 +7,7 @@ use millrace_npu::Role;
 use millrace_plan::{Binding, CachePart, cache_element};
 use millrace_runtime::npu::NpuError;
 
-/// A slot that the call appends to, the layer whose cache it is, and which part.
+/// A slot that the call appends to, the layer of its cache, and the part of it.
 pub(super) type CacheAppend = (usize, usize, CachePart);
 
 impl CallCheck<'_> {
@@ -23,8 +23,8 @@ impl CallCheck<'_> {
         caches.collect()
     }
 
-    /// Takes those of a layer, or all, and reports on them. Behind the ops that give keys and values, whose fault it is where these
-    /// are wrong, and before attention, which only reads what was appended.
+    /// Takes those of a layer, or all, and reports on them. This runs after the ops that make keys and values, which
+    /// are at fault if these are wrong. It runs before attention, which only reads the appended rows.
     pub(super) fn appended(
         &self,
         caches: &mut Vec<CacheAppend>,
@@ -39,7 +39,7 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// Rows and elements of a row of a slot that holds a cache, of each key-value head.
+    /// Number of rows, and elements of a row, of a slot that holds a cache, for each key-value head.
     fn cache_shape(&self, slot: usize) -> Option<[usize; 3]> {
         let Some(Binding::Cache { layer, .. }) = self.seen.call.bindings.get(slot) else {
             return None;
@@ -54,7 +54,7 @@ impl CallCheck<'_> {
         Some([attention.n_kv_heads, n_rows as usize, attention.head_dim])
     }
 
-    /// The earliest position that a cache's slot has after the pass: 0 but where it is a ring.
+    /// The earliest position in a cache's slot after the pass: 0 unless it is a ring.
     pub(super) fn ring_start(&self, slot: usize) -> usize {
         let end = self.seen.first + self.seen.n_real;
         self.cache_shape(slot)
@@ -83,8 +83,9 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// What of a slot `[n_kv_heads, rows, head_dim]` whose first row is position `start`, or that is a ring, is not what the
-    /// pages hold, of the positions up to the pass's last that the sequence still has; and the node that attends.
+    /// First mismatch between a slot `[n_kv_heads, rows, head_dim]` and the pages, and the node that attends. The
+    /// slot's first row is position `start`, or the slot is a ring. Positions up to the pass's last that the sequence
+    /// still has are compared.
     fn cache_rows(
         &self,
         slot: usize,

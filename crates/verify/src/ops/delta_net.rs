@@ -1,4 +1,4 @@
-//! A token of gated delta nets on a device: rows that the host made, states that it wrote and kept, and what the program made of them.
+//! A token of gated delta nets on a device: rows made by the host, states that it wrote and kept, and the program's results.
 //!
 //! With u, v and λ as in the [rules](super::rule), s the state before, A the sum of |s·k| over a column, c the correction
 //! `strength (value - decay·seen)`:
@@ -9,7 +9,7 @@
 //! | state behind | ∣key∣·(tolerance of c) + 4v·(∣decay·s∣ + ∣key·c∣) | two products and their sum |
 //! | result | u·∣y∣ + Σ∣query∣·(tolerance of the state) + λ·√k·v·Σ∣query·state∣ | an f32 sum, one rounding to bf16 |
 //!
-//! A host's row is f32 where the reference is f64: each number is within 2⁻¹⁸ of it, absolute where it is below 1.
+//! A row of the host is in f32, and the reference in f64: each number is within 2⁻¹⁸ of it, absolute where it is below 1.
 
 mod columns;
 
@@ -20,13 +20,13 @@ use millrace_graph::{DeltaNet, Node, Op};
 use millrace_plan::{Binding, Phase, PlannedLaunch};
 use millrace_runtime::npu::NpuError;
 
-/// What the gates' exponentials and the lengths of queries and keys may be off in f32.
+/// Error in f32 of the gates' exponentials and of the lengths of queries and keys.
 const ROW_OFF: f64 = 1.0 / 262_144.0;
 
-/// The state of that number as a token's call gave it, and that token's position.
+/// A state by its number, as a token's call returned it, and that token's position.
 pub(super) type KeptState = (usize, usize, Vec<u8>);
 
-/// A mismatch of `found` with `expected`, of rows so wide; beside it the largest share of a tolerance.
+/// The largest share of a tolerance, and a mismatch of `found` with `expected`, in rows of `width`.
 fn compared(
     width: usize,
     expected: impl Iterator<Item = (f64, f64)>,
@@ -49,7 +49,7 @@ fn compared(
 }
 
 impl CallCheck<'_> {
-    /// Rows, state before, state behind and result, of a launch that takes such rows.
+    /// Slots of rows, old state, new state and result of a launch that takes rows of a gated delta net.
     pub(super) fn delta_slots(&self, launch: &PlannedLaunch) -> Option<[usize; 4]> {
         let bindings = &self.seen.call.bindings;
         let of = |is: &dyn Fn(&Binding) -> bool| {
@@ -64,7 +64,7 @@ impl CallCheck<'_> {
         ])
     }
 
-    /// A launch with such slots.
+    /// Checks a launch with these slots.
     pub(super) fn delta_net(
         &self,
         number: usize,
@@ -137,7 +137,7 @@ impl CallCheck<'_> {
         Ok(compared(width, allowed, found).1)
     }
 
-    /// States are moved and not changed: what a token's call gave is what the next token's takes, and what the host keeps.
+    /// States are moved unchanged: the next token's call takes the state that this one's returned, and the host keeps the same.
     fn kept_states(
         &self,
         (index, before, behind): (usize, usize, usize),

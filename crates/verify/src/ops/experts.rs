@@ -1,6 +1,6 @@
-//! Dispatches of experts: each by itself, its operands and its rows of the result.
+//! Dispatches of experts: each in isolation, with its operands and its rows of the result.
 //!
-//! | what | held against | tolerance |
+//! | checked | held against | tolerance |
 //! |---|---|---|
 //! | gathered rows in the slot's element | the host's rows of x that chose the expert | none |
 //! | the matrix | the expert's in the checkpoint | as of any weight |
@@ -83,7 +83,7 @@ impl CallCheck<'_> {
         })
     }
 
-    /// Rows as they lie on the host, where the slot holds them so.
+    /// Checks the gathered rows against the host's, if the slot holds them as they are.
     fn gathered(
         &self,
         slots: &ExpertSlots,
@@ -115,7 +115,7 @@ impl CallCheck<'_> {
         self.report(slots.x, None, from, what, state);
     }
 
-    /// The product's rule on what its slots hold; the reason why that cannot be looked at.
+    /// The product's rule on the contents of its slots, or the reason why they cannot be inspected.
     fn expert_rule(
         &self,
         slots: &ExpertSlots,
@@ -127,7 +127,7 @@ impl CallCheck<'_> {
             (Ok(x), Ok(w)) => (x, w),
             (Err(reason), _) | (_, Err(reason)) => return Ok(Err(reason)),
         };
-        // With one of the matrices it is a product like any other.
+        // With one of the matrices chosen, it is a plain product.
         let plain = Node {
             op: Op::Linear(Linear {
                 weight: linear.weight,
@@ -183,7 +183,7 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// An expert's part, of `n` numbers, of what stands beside the matrices.
+    /// An expert's part, of `n` numbers, of a vector that accompanies the matrices.
     fn companion(
         &self,
         id: Option<WeightId>,

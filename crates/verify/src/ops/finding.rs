@@ -1,9 +1,9 @@
-//! What a check of ops saw.
+//! Findings of a check of ops.
 
 use millrace_plan::Phase;
 use std::collections::BTreeMap;
 
-/// What was looked at so far.
+/// Counts and worst cases of a check so far.
 #[derive(Clone, Debug, Default)]
 pub struct CheckSummary {
     /// Ops of the device that were computed again, over all passes.
@@ -14,11 +14,11 @@ pub struct CheckSummary {
     pub worst: BTreeMap<&'static str, f64>,
     /// Ops that have no rule, and so were not looked at.
     pub unchecked: BTreeMap<&'static str, String>,
-    /// The first thing that is wrong.
+    /// The first fault.
     pub finding: Option<Finding>,
 }
 
-/// What is wrong, and where.
+/// A fault, and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Prefill or decode.
@@ -37,44 +37,44 @@ pub struct Finding {
     pub slot: usize,
     /// Its name.
     pub slot_name: String,
-    /// The op: that of the launch, or the one that gave a value that was moved.
+    /// The op: that of the launch, or the one that computed a value that was moved.
     pub op: Option<&'static str>,
     /// Its number in the graph.
     pub node: Option<usize>,
     /// Its layer.
     pub layer: Option<usize>,
-    /// What should not be so.
+    /// The mismatch.
     pub what: Mismatch,
 }
 
 /// How bytes are wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mismatch {
-    /// An op's result is too far from what its operands give.
+    /// An op's result is too far from the value computed from its operands.
     Op {
         /// The worst element's row: a token of the pass.
         row: usize,
         /// Its column.
         col: usize,
-        /// What the op gives in f64.
+        /// The op's value in f64.
         expected: f64,
-        /// What the device has.
+        /// The device's value.
         found: f64,
-        /// How far they may be apart.
+        /// The largest allowed distance.
         tolerance: f64,
         /// Elements beyond their tolerance.
         n_wrong: u64,
         /// Elements compared.
         n_elements: u64,
     },
-    /// A weight or table is not what the checkpoint gives.
+    /// A weight or table differs from the checkpoint's.
     Static {
         /// The first byte that differs; in a layout of the target's own, the first number of the matrix.
         at: usize,
         /// Bytes that differ, or numbers.
         n_wrong: usize,
     },
-    /// A value arrives otherwise than it was given.
+    /// A value that arrived differs from the one that was sent.
     Value {
         /// The first byte that differs.
         at: usize,

@@ -1,5 +1,5 @@
-//! Slots in an arrangement of the target's own: the target reads them back, and what it reads is held
-//! against the checkpoint by code that it has no part in.
+//! Slots in an arrangement of the target's own. The target reads them back, and code without any part of it compares
+//! the numbers with the checkpoint.
 
 use super::rule::half_unit;
 use super::{CallCheck, Mismatch, differs, statics};
@@ -26,7 +26,7 @@ impl CallCheck<'_> {
         }
     }
 
-    /// The numbers of an operand's slot as they are multiplied; why they cannot be told.
+    /// The numbers of an operand's slot as they are multiplied, or the reason why they are unknown.
     pub(super) fn operand(&self, slot: usize) -> Result<Result<Vec<f32>, String>, NpuError> {
         let graph = self.graph();
         let (id, n_elems) = match &self.seen.call.bindings[slot] {
@@ -66,7 +66,7 @@ impl CallCheck<'_> {
         Ok(rows)
     }
 
-    /// Rows of a slot that holds a value, and their width: of experts those of a dispatch.
+    /// Number of rows of a slot that holds a value, and their width. For experts the rows are those of a dispatch.
     fn slot_rows(&self, value: ValueId, role: Role) -> [usize; 2] {
         let (graph, seen) = (self.graph(), self.seen);
         let experts = seen.call.experts;
@@ -84,7 +84,7 @@ impl CallCheck<'_> {
         }
     }
 
-    /// Which of a weight's matrices the dispatch multiplies with.
+    /// The weight's matrix that the dispatch multiplies with.
     pub(super) fn matrix(&self) -> usize {
         self.seen.expert.map_or(0, |dispatch| dispatch.expert)
     }
@@ -109,9 +109,8 @@ impl CallCheck<'_> {
         Ok(planner.read_weight(launch, *id, &bytes, k.unwrap_or(1)))
     }
 
-    /// What is wrong with a weight in a layout of the target's own: a number that is farther from the
-    /// checkpoint's than rounding it explains. Where the target cannot tell its numbers, bytes that are not
-    /// those that it fills such a slot with.
+    /// Fault of a weight in the target's own layout: a number that is farther from the checkpoint's than rounding
+    /// explains. If the target cannot read its numbers, bytes are compared with those that it fills such a slot with.
     pub(super) fn own_weight(
         &self,
         slot: usize,
@@ -158,7 +157,7 @@ impl CallCheck<'_> {
                     Some(step) => step * (0.5 + SLACK),
                     None => half_unit * exact.abs() + TINY,
                 };
-                // What is no number is wrong too.
+                // NaN is wrong too.
                 if (f64::from(*found) - exact).abs() <= tolerance {
                     continue;
                 }

@@ -6,8 +6,8 @@ use millrace_plan::{Binding, TableRows};
 use millrace_runtime::npu::NpuError;
 
 impl CallCheck<'_> {
-    /// The rows of an operand that a node takes: where its result is a single row of a prompt's, the last
-    /// that is no padding.
+    /// The rows of an operand that a node takes. If the result is a single row of a prompt, this is the last row before
+    /// the padding.
     pub(super) fn rows_of(&self, value: ValueId, node: &Node, mut rows: Vec<f32>) -> Vec<f32> {
         let plan = self.seen.plan;
         let is_row = matches!(node.op, Op::RmsNorm(_));

@@ -1,4 +1,4 @@
-//! Results of launches: each held against its op on what the op's slots hold.
+//! Results of launches: each is compared with its op, computed on the contents of the op's slots.
 
 use super::rule::{OpRule, Operation};
 use super::{CallCheck, Mismatch, OpsState, bias};
@@ -64,7 +64,7 @@ impl CallCheck<'_> {
         Ok(())
     }
 
-    /// The op on what its slots hold; the reason why it cannot be looked at.
+    /// The op's rule on the contents of its slots, or the reason why it cannot be checked.
     fn rule(
         &self,
         node: &Node,
@@ -114,8 +114,8 @@ impl CallCheck<'_> {
         }))
     }
 
-    /// What the slot of a launch's weight or table holds, with offsets of groups; the reason why that cannot be
-    /// looked at.
+    /// The contents of the slot of a launch's weight or table, with offsets of groups, or the reason why it cannot be
+    /// inspected.
     fn weights(
         &self,
         node: &Node,
@@ -137,7 +137,7 @@ impl CallCheck<'_> {
         Ok(self.operand(slot)?.map(|weights| (weights, None)))
     }
 
-    /// Position of the first row, of attention among its keys, and the first key that is a token's.
+    /// Position of the first row (for attention, among its keys), and the first key that belongs to a token.
     fn first_position(&self, launch: &PlannedLaunch) -> (usize, usize) {
         let first = self.seen.first;
         let of_slot = |slot: &usize| match self.seen.call.bindings[*slot] {
@@ -151,7 +151,7 @@ impl CallCheck<'_> {
         launch.slots.iter().find_map(of_slot).unwrap_or((first, 0))
     }
 
-    /// By the node's inputs, what their slots hold; the reason why that cannot be looked at.
+    /// The contents of slots, by the node's inputs, or the reason why they cannot be inspected.
     fn operands(
         &self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! What an op gives in f64, and how far a device may be from it.
+//! An op's value in f64, and how far a device may be from it.
 //!
 //! With u = 2⁻⁸ (half a unit in the last place of bf16, to nearest; of a product that leaves the device in
 //! another type, that type's), v = 2⁻²⁴ (of f32), y the exact
@@ -56,25 +56,25 @@ const COLUMNS: usize = 256;
 pub(super) struct Operation<'a> {
     pub(super) node: &'a Node,
     pub(super) launch: &'a PlannedLaunch,
-    /// How the target says it computes.
+    /// Arithmetic that the target states.
     pub(super) arithmetic: Arithmetic,
-    /// What the slot of the weight or table holds.
+    /// Contents of the slot of the weight or table.
     pub(super) parameter: Option<&'a Binding>,
     /// By the node's inputs, row-major; cached keys and values head-major.
     pub(super) operands: Vec<Vec<f32>>,
     /// The weight's or table's slot.
     pub(super) weights: Vec<f32>,
-    /// Size of a weight's groups and their offsets, where groups' sums are rounded apart.
+    /// Size of a weight's groups and their offsets, if groups' sums are rounded separately.
     pub(super) offsets: Option<(usize, Vec<f32>)>,
     /// Element type of the result's slot.
     pub(super) result: Element,
     /// Widths of the inputs.
     pub(super) widths: Vec<usize>,
-    /// Rows of the result that are no padding.
+    /// Number of rows of the result without padding.
     pub(super) n_rows: usize,
     /// Position of the first row; of attention, among its keys.
     pub(super) first: usize,
-    /// The first of attention's keys that is a token's.
+    /// The first of attention's keys that belongs to a token.
     pub(super) oldest_key: usize,
 }
 
@@ -107,7 +107,7 @@ pub(super) enum OpRule {
         x: Vec<f32>,
         table: Vec<f32>,
         head_dim: usize,
-        /// What cosines and sines may be off, relative.
+        /// Relative error of cosines and sines.
         table_off: f64,
     },
     Glu {
@@ -358,7 +358,7 @@ impl OpRule {
     }
 }
 
-/// Some columns of a product, and where their weights lie.
+/// Some columns of a product, and the place of their weights.
 struct Columns<'a> {
     w: &'a [f32],
     stride: usize,
@@ -426,7 +426,7 @@ pub(super) fn half_unit(element: Element) -> f64 {
         .map_or(0.0, |digits| f64::from(-(digits as f32)).exp2())
 }
 
-/// What is rounded of a row by groups: ∣scale·Σq·x∣ + ∣offset·Σx∣ of each.
+/// Sum over the groups of a row of the values that are rounded: ∣scale·Σq·x∣ + ∣offset·Σx∣ of each.
 fn group_sums(x: &[f32], w: &[f32], group: usize, offsets: &[f32]) -> f64 {
     let groups = x.chunks(group).zip(w.chunks(group)).zip(offsets);
     groups.fold(0.0, |size, ((x, w), offset)| {

@@ -1,7 +1,7 @@
-//! What a static slot must hold, from the layouts' definition alone.
+//! Expected content of static slots, from the definitions of the layouts alone.
 //!
-//! Nothing here is called by what fills slots. Of a matrix W `[n, k]` of the checkpoint, element
-//! W\[r\]\[c\] lies in the slot, in elements from its begin, at
+//! None of this code is called by the code that fills slots. Of a matrix W `[n, k]` of the checkpoint, element
+//! W\[r\]\[c\] is in the slot, in elements from its begin, at
 //!
 //! | layout | place |
 //! |---|---|
@@ -21,7 +21,7 @@ use millrace_quant as quant;
 use millrace_runtime::Error;
 use millrace_runtime::LoadedModel;
 
-/// What the slot of one of a weight's matrices must hold, before it is rounded to the slot's type.
+/// Expected content of the slot of one of a weight's matrices, before it is rounded to the slot's type.
 pub(super) fn weight(
     model: &LoadedModel,
     (weight, matrix): (WeightId, usize),
@@ -69,7 +69,7 @@ pub(super) fn vector(model: &LoadedModel, id: WeightId) -> Result<Vec<f32>, Erro
     Ok(all)
 }
 
-/// A bias in the order of its product's columns, whose weight lies so.
+/// A bias in the column order of its product, whose weight has this layout.
 pub(super) fn bias(
     model: &LoadedModel,
     bias: WeightId,
@@ -91,7 +91,7 @@ pub(super) fn bias(
     Ok(columns)
 }
 
-/// Where a checkpoint's row goes.
+/// Target row of a checkpoint's row.
 fn split(r: usize, head_dim: Option<usize>) -> usize {
     let Some(d) = head_dim else { return r };
     let (head, pair, part) = (r / d, r % d / 2, r % 2);
@@ -124,8 +124,8 @@ fn to_bf16(x: f32) -> u16 {
     (bits.wrapping_add(0x7fff + odd) >> 16) as u16
 }
 
-/// What the slot of a table must hold. Where `found` is as near to the exact number as f32 can tell, that
-/// is what is expected: a cosine that lies between two numbers of bf16 may be either.
+/// Expected content of the slot of a table. A cosine that is halfway between two numbers of bf16 may be rounded to
+/// either. Where `found` is as near to the exact number as f32 can resolve, `found` is expected.
 pub(super) fn table(rope: &Rope, rows: TableRows, first: usize, found: &[f64]) -> Vec<f32> {
     /// Error of a cosine in f32 and of its product with the factor, beyond which no tie is seen.
     const SLACK: f64 = 1.0 / (1_u64 << 21) as f64;

@@ -2,17 +2,17 @@
 //! operands (`bfp16ebs8`): 8-bit mantissas in two's complement, in steps of 2^(e − 6) of the largest
 //! value's exponent e, rounded to nearest, ties to even. A mantissa that would round to 128 raises e.
 //!
-//! Written for checking: nothing of a target's own conversion is used here.
+//! Written for checking: none of a target's own conversion is used here.
 
 /// Values that share an exponent.
 pub(crate) const BLOCK: usize = 8;
 
-/// Half a step, relative to the power of two of a block's largest value: what conversion moves a value
-/// at most, but for the values of a block whose exponent was raised, twice that.
+/// Half a step, relative to the power of two of a block's largest value. It is the most that conversion moves a value.
+/// In a block whose exponent was raised, it is twice that.
 pub(crate) const HALF_STEP: f64 = 1.0 / 128.0;
 
-/// Converts each eight values of `x` in place; the last block may be shorter. Every result is a bf16
-/// number. Blocks with an infinity or what is no number become not-a-number.
+/// Converts every eight values of `x` in place; the last block may be shorter. Every result is a bf16
+/// number. Blocks with an infinity or NaN become NaN.
 pub(crate) fn convert(x: &mut [f32]) {
     x.chunks_mut(BLOCK).for_each(convert_block);
 }
@@ -67,7 +67,7 @@ mod tests {
         convert(&mut x);
         // Ties go to the even mantissa: half a step to none, one and a half to two.
         assert_eq!(x, [1.0, 0.5, 1.0 / 64.0, 0.0, 2.0 / 64.0, -1.0, 0.0, 0.0]);
-        // 127.5 steps do not fit eight bits; the next exponent has them as 64.
+        // 127.5 steps do not fit eight bits; with the next exponent they are 64.
         let mut x = [255.0 / 128.0, 1.0 / 64.0, 3.0 / 64.0];
         convert(&mut x);
         assert_eq!(x, [2.0, 0.0, 2.0 / 32.0]);

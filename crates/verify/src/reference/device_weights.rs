@@ -1,9 +1,9 @@
-//! Weights as a device holds them, where its format is not the checkpoint's.
+//! Weights as a device holds them, if its format is not the checkpoint's.
 //!
-//! A target may keep a matrix in blocks of its own. What it then multiplies with are other numbers than the
-//! file's, and no rounding to bf16 explains the difference: the reference is computed with these, and
-//! how far they are from the file's is said apart. How a token's launches round within a product is asked here, too.
-//! That slots hold these numbers is for the check of ops to find.
+//! A target may keep a matrix in its own kind of blocks. Then it multiplies with other numbers than the file's, and no
+//! rounding to bf16 explains the difference. The reference is computed with the target's numbers, and their distance
+//! from the file's is reported separately. This module also tells how a token's launches round within a product. The
+//! check of ops finds out whether slots hold these numbers.
 
 use millrace_graph::WeightId;
 use millrace_plan::{
@@ -15,7 +15,7 @@ use millrace_runtime::LoadedModel;
 use millrace_runtime::npu::{NpuError, NpuModel};
 use std::sync::Arc;
 
-/// A matrix as the slot of a launch holds it.
+/// A matrix as in the slot of a launch.
 struct WeightSlot {
     program: usize,
     launch: usize,
@@ -26,7 +26,7 @@ struct WeightSlot {
     differs: bool,
 }
 
-/// The matrices of a token's plan that lie in a layout of the target's own.
+/// The matrices of a token's plan that are in a layout of the target's own.
 pub struct DeviceWeights {
     plan: Arc<Plan>,
     arrangement: Arc<dyn Arrangement>,
@@ -35,7 +35,7 @@ pub struct DeviceWeights {
 }
 
 impl DeviceWeights {
-    /// Fills the slots of such weights as the device's are filled, and has the target read them.
+    /// Fills the slots of these weights as on the device, and lets the target read them.
     ///
     /// # Errors
     /// As [`NpuModel::plan`]; a weight that does not decode or fit its slot.
@@ -69,14 +69,14 @@ impl DeviceWeights {
         Some(read.values)
     }
 
-    /// A matrix of which a token's launches round the sums of groups; `None` of all others.
+    /// A matrix whose group sums a token's launches round; `None` for all others.
     pub(crate) fn grouped(&self, weight: WeightId, [n, k]: [usize; 2]) -> Option<PackedWeight> {
         let slot = self.slots.get(weight.0)?.as_ref()?;
         self.read(slot, [n, k])
             .filter(|read| read.offsets.is_some())
     }
 
-    /// In the checkpoint's order; `None` where the target does not tell.
+    /// Reads a matrix in the checkpoint's order; `None` if the target cannot.
     fn read(&self, slot: &WeightSlot, [n, k]: [usize; 2]) -> Option<PackedWeight> {
         let launch = &self.plan.programs[slot.program].launches[slot.launch];
         let read = self
@@ -104,7 +104,7 @@ impl DeviceWeights {
         })
     }
 
-    /// Takes a slot in, if it is a weight in a layout of the target's own that the target can read.
+    /// Adds a slot, if it is a weight in a layout of the target's own that the target can read.
     fn add(&mut self, npu: &NpuModel, call: &Call, slot: usize) -> Result<(), NpuError> {
         let Binding::Weight {
             weight,

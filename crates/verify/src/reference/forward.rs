@@ -1,8 +1,8 @@
-//! The graph by its definition, node by node: what a device is judged by.
+//! The graph by its definition, node by node: the reference that a device is judged by.
 //!
 //! The graph's executor computes a whole sequence at once, every token at its position, so one pass gives the
 //! logits of every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
-//! array is used. What stands here is what a device does to products and to attention; matrices are multiplied by
+//! array is used. This module has a device's numerics of products and of attention; matrices are multiplied by
 //! the CPU's kernels in f32.
 
 use super::Products;
@@ -26,17 +26,17 @@ mod operands;
 
 pub use experts::ExpertChoices;
 
-/// What is called for each product, with its node and the rows of its inputs.
+/// Callback for each product, with its node and the rows of its inputs.
 type VisitProduct<'a> = &'a mut dyn FnMut(&Node, &[&[f32]]);
 
 /// The arithmetic of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassArithmetic {
-    /// f32 throughout, weights as the checkpoint gives them.
+    /// f32 throughout, weights as in the checkpoint.
     F32,
-    /// What an array of bf16 has to round, to nearest: weights, tables and every value of the graph;
-    /// within attention the scores and probabilities; within a gated activation the function's value
-    /// and the products. Sums are f32.
+    /// Everything that an array of bf16 has to round is rounded to nearest: weights, tables and every value of the
+    /// graph. Within attention these are also the scores and probabilities, and within a gated activation the
+    /// function's value and the products. Sums are f32.
     Bf16,
 }
 
@@ -47,7 +47,7 @@ impl PassArithmetic {
         }
     }
 
-    /// What rounds between the steps of a definition.
+    /// Rounding between the steps of a definition.
     fn rounding(self) -> fn(f32) -> f32 {
         match self {
             PassArithmetic::F32 => exact,
@@ -79,7 +79,7 @@ pub fn logits(
     logits_with_experts(cpu, model, tokens, rows, how, &mut ExpertChoices::default())
 }
 
-/// The same where tokens take the experts that are given, if there are any, and every choice is noted.
+/// The same with given experts for tokens, if there are any, and a record of every choice.
 ///
 /// # Errors
 /// No tokens, a token outside the vocabulary, rows beyond the sequence, weights that do not decode.
@@ -95,9 +95,9 @@ pub fn logits_with_experts(
     run(cpu, model, tokens, rows, how, (experts, &mut |_, _| {}))
 }
 
-/// What every matrix of a model multiplies, over the tokens of a sequence, in f32: `visit` is called for each
-/// product in the graph's order with its node and what the node reads: the activations `[n_tokens, k]`, and of experts the
-/// choice, too.
+/// Visits the activations of every matrix of a model, over the tokens of a sequence, in f32. `visit` is called for each
+/// product in the graph's order, with its node and the node's inputs: the activations `[n_tokens, k]`, and for experts
+/// the choice, too.
 ///
 /// # Errors
 /// As [`logits`].
@@ -172,7 +172,7 @@ fn run(
     })
 }
 
-/// What the executor of ops leaves to the device's numerics.
+/// Executor of the graph's ops with a device's numerics.
 struct ForwardPass<'a> {
     cpu: &'a Cpu,
     model: &'a LoadedModel,
@@ -181,7 +181,7 @@ struct ForwardPass<'a> {
     products: &'a Products,
     /// Norm weights and biases, by weight.
     vectors: &'a [Vec<f32>],
-    /// Whether rows are those alone whose logits are wanted.
+    /// Whether the only rows are those whose logits are wanted.
     is_behind_norm: bool,
 }
 

@@ -1,13 +1,13 @@
-//! Operands in few bits: what [`NarrowOperands`] says, by its definition.
+//! Operands in few bits: [`NarrowOperands`], by its definition.
 //!
-//! Written for checking: nothing of a target's own conversion is used here.
+//! Written for checking: none of a target's own conversion is used here.
 
 use millrace_npu::Element;
 use millrace_plan::{Factor, NarrowOperands};
 
 /// The largest number of E4M3.
 const E4M3_MAX: f64 = 448.0;
-/// Its least exponent of normal numbers, and binary digits behind the point.
+/// Its smallest exponent of normal numbers, and binary digits after the point.
 const E4M3_MIN_EXPONENT: i32 = -6;
 const E4M3_DIGITS: i32 = 3;
 
@@ -37,7 +37,7 @@ pub(crate) fn activations(row: &mut [f32], rule: &NarrowOperands) {
     }
 }
 
-/// What a row's stored elements are multiplied with; 1 for a row of zeros.
+/// The factor that a row's stored elements are multiplied by; 1 for a row of zeros.
 pub(crate) fn scale(row: &[f32], rule: &NarrowOperands) -> f64 {
     let largest = row.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     match largest > 0.0 {
@@ -77,7 +77,7 @@ fn round(x: f64, element: Element) -> f64 {
 mod tests {
     use super::*;
 
-    /// Every number of E4M3 is itself, and what lies between two goes to the nearer.
+    /// Every number of E4M3 maps to itself, and a number between two of them to the nearer.
     #[test]
     fn numbers_go_to_the_nearest_of_the_type() {
         let mut numbers: Vec<f64> = (0..=0x7e)

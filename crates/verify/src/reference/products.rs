@@ -1,31 +1,31 @@
-//! What a device does to products beside rounding their results.
+//! A device's numerics of products beyond rounding their results.
 
 use super::DeviceWeights;
 use millrace_plan::{Arithmetic, NarrowOperands, QuantisedRows};
 use millrace_runtime::npu::{NpuError, NpuModel};
 use std::sync::Arc;
 
-/// What a device does to products beside rounding their results.
+/// A device's numerics of products beyond rounding their results.
 #[derive(Clone, Default)]
 pub struct Products {
     /// By node of the graph: the elements of a row after which its sums are truncated to bf16, as the
     /// published GEMM does.
     pub truncated_every: Vec<Option<usize>>,
-    /// By node: whether both operands are converted to blocks of eight values with one exponent, along
-    /// the inner dimension; of attention's second product that are the keys.
+    /// By node: whether both operands are converted to blocks of eight values with one exponent, along the inner
+    /// dimension. For attention's second product these are blocks of keys.
     pub in_blocks: Vec<bool>,
-    /// By node: how rows of both operands are quantised, of every token.
+    /// By node: how rows of both operands are quantised, for every token.
     pub quantised: Vec<Option<QuantisedRows>>,
-    /// By node: how its weight and activations are narrowed, of every token.
+    /// By node: how its weight and activations are narrowed, for every token.
     pub narrowed: Vec<Option<NarrowOperands>>,
-    /// Tokens from the first on that truncation and blocks hold for: those of the prompt.
+    /// Number of leading tokens that truncation and blocks apply to: those of the prompt.
     pub n_tokens: usize,
     /// Matrices in layouts of the device's own; `None` where all are the checkpoint's.
     pub weights: Option<Arc<DeviceWeights>>,
 }
 
 impl Products {
-    /// How the first chunk of a prompt of so many tokens multiplies.
+    /// Numerics of products in the first chunk of a prompt of so many tokens.
     ///
     /// # Errors
     /// As [`NpuModel::plan`].

@@ -1,12 +1,11 @@
-//! Rows of operands as integers with a scale a row, rotated before: what [`QuantisedRows`] says, by its
-//! definition.
+//! Rows of operands as integers with a scale for each row, rotated before: [`QuantisedRows`], by its definition.
 //!
-//! Written for checking: nothing of a target's own conversion is used here.
+//! Written for checking: none of a target's own conversion is used here.
 
 use millrace_plan::QuantisedRows;
 
-/// Converts a row of operands in place, in f64 from its f32 values. It stays rotated: the product of two
-/// converted rows is what a device gives. A row with what is no number becomes not-a-number.
+/// Converts a row of operands in place, in f64 from its f32 values. It stays rotated: the product of two converted rows
+/// is the device's result. A row with NaN becomes NaN.
 pub(crate) fn convert(row: &mut [f32], rule: &QuantisedRows) {
     let rotated = rotated(row, rule.block);
     let step = step(&rotated, rule);
@@ -28,8 +27,7 @@ pub(crate) fn step(rotated: &[f64], rule: &QuantisedRows) -> f64 {
     }
 }
 
-/// A row multiplied, block by block, by the Walsh–Hadamard matrix. Elements behind the last whole block
-/// stay.
+/// A row multiplied, block by block, by the Walsh–Hadamard matrix. Elements after the last whole block stay.
 pub(crate) fn rotated(row: &[f32], block: usize) -> Vec<f64> {
     let mut row: Vec<f64> = row.iter().map(|x| f64::from(*x)).collect();
     for block in row.chunks_exact_mut(block.max(1)) {

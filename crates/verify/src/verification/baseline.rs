@@ -1,4 +1,4 @@
-//! A device along a continuation, and what to hold it against.
+//! A device along a continuation, and the reference to compare it with.
 
 use super::continuation::{Choice, Continuation};
 use super::deviation::Deviation;
@@ -13,7 +13,7 @@ use millrace_runtime::npu::{GivenExperts, NpuError, NpuModel, NpuSession};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the continuations of a model on a device share: the CPU that computes references, and the device's own
+/// State shared by the continuations of a model on a device: the CPU that computes references, and the device's own
 /// numbers of matrices.
 pub struct Verification<'a> {
     cpu: &'a Cpu,
@@ -22,7 +22,8 @@ pub struct Verification<'a> {
 }
 
 impl<'a> Verification<'a> {
-    /// Of a model on a device. `cpu` should round no operand ([`Level::detect_exact`](millrace_kernels::Level::detect_exact)).
+    /// Verification of a model on a device. `cpu` should round no operand
+    /// ([`Level::detect_exact`](millrace_kernels::Level::detect_exact)).
     ///
     /// # Errors
     /// As [`DeviceWeights::of`].
@@ -34,10 +35,10 @@ impl<'a> Verification<'a> {
         })
     }
 
-    /// The model's logits along a continuation and what rounding does to them: two passes over the continuation's tokens on the CPU, and a third with the checkpoint's matrices
-    /// where the device has others. Of the device only its number format is taken: the numbers that its
-    /// layouts can hold of a matrix, whether a prompt's sums are truncated on their way, and its operands
-    /// converted to blocks with one exponent.
+    /// The model's logits along a continuation, and the effect of rounding on them. It takes two passes over the
+    /// continuation's tokens on the CPU, and a third with the checkpoint's matrices if the device has others. Only the
+    /// device's number format is used: the numbers that its layouts can hold of a matrix, whether a prompt's sums are
+    /// truncated on their way, and its operands converted to blocks with one exponent.
     ///
     /// # Errors
     /// As [`crate::reference::logits`]; a plan that cannot be made.
@@ -118,22 +119,23 @@ fn path_steps(
     steps
 }
 
-/// A continuation with the model's logits in f32 and what rounding to bf16 does to them. Where the device has
-/// matrices in a format of its own, the model is the one with these.
+/// A continuation with the model's logits in f32, and the effect of rounding to bf16 on them. If the device has
+/// matrices in its own format, the model is the one with these.
 pub struct Baseline {
     continuation: Continuation,
     vocab_size: usize,
     /// `[n_steps, vocab]`.
     reference: Vec<f32>,
     rounding: Vec<PathStep>,
-    /// Of the model with the device's matrices from the one with the checkpoint's; none where they are the same.
+    /// Deviations of the model with the device's matrices from the one with the checkpoint's; none if they are the
+    /// same.
     conversion: Vec<PathStep>,
     n_strange: usize,
-    /// By node, what experts the model's tokens choose in f32: `[n_tokens, n_used]`.
+    /// By node, the experts that the model's tokens choose in f32: `[n_tokens, n_used]`.
     experts: HashMap<usize, Vec<usize>>,
 }
 
-/// The step after the prompt is the prefill's, the others are decode's.
+/// Phase of a step: the first belongs to the prefill, the others to decode.
 fn phase(step: usize) -> Phase {
     match step {
         0 => Phase::Prefill,
@@ -147,13 +149,13 @@ impl Baseline {
         &self.continuation
     }
 
-    /// What rounding does, a step each.
+    /// Effect of rounding, step by step.
     pub fn rounding(&self) -> &[PathStep] {
         &self.rounding
     }
 
-    /// What the device's own format of matrices does, a step each: the model with these beside the model as
-    /// it is stored. Empty where the format is exact.
+    /// Effect of the device's own format of matrices, step by step: the model with these compared with the model as
+    /// stored. Empty if the format is exact.
     pub fn conversion(&self) -> &[PathStep] {
         &self.conversion
     }
@@ -171,7 +173,7 @@ impl Baseline {
     }
 }
 
-/// Has a session go along a continuation from its start; `each` gets every step as it comes and may end it. Its tokens take
+/// Runs a session along a continuation from its start; `each` gets every step as it comes and may end it. Its tokens take
 /// the experts that the model chooses in f32; where they would have taken others is counted.
 ///
 /// # Errors

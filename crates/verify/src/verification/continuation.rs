@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// how far off a token is.
 pub const RECORDED: usize = 10;
 
-/// What the reference chose, and what else it might have.
+/// A token that the reference chose, and its alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The likeliest token.
@@ -27,7 +27,7 @@ impl Choice {
         }
     }
 
-    /// Place of a token, 1 for the likeliest; `None` beyond what was recorded.
+    /// Place of a token, 1 for the likeliest; `None` beyond the recorded tokens.
     pub fn rank(&self, token: u32) -> Option<usize> {
         self.top.iter().position(|t| *t == token).map(|i| i + 1)
     }
@@ -58,7 +58,7 @@ impl Continuation {
     }
 }
 
-/// What an engine writes greedily: up to `n_steps` tokens, or until `is_end` says so.
+/// Records the greedy continuation of an engine: up to `n_steps` tokens, or until `is_end` returns true.
 ///
 /// # Errors
 /// As [`Engine::step`].

@@ -1,8 +1,8 @@
-//! Two rows of logits beside each other.
+//! Comparison of two rows of logits.
 
 use super::continuation::Choice;
 
-/// What is looked at in the likeliest tokens.
+/// Number of likeliest tokens that are compared.
 pub const TOP: usize = 5;
 
 /// How far a row of logits is from the reference's.
@@ -12,7 +12,7 @@ pub struct Deviation {
     pub kl: f64,
     /// One less the cosine of the rows, each with its mean taken off.
     pub cosine_gap: f64,
-    /// Of the reference's five likeliest tokens, how many are not among this row's.
+    /// Number of the reference's five likeliest tokens that are not among this row's.
     pub n_lost: usize,
     /// Place of the reference's choice in this row, 1 for the likeliest.
     pub rank: usize,
@@ -21,7 +21,7 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    /// Of a row `found` from `reference`, where the reference chose as `choice` says.
+    /// Deviation of a row `found` from `reference`; `choice` is the reference's choice.
     pub fn of(reference: &[f32], found: &[f32], choice: &Choice) -> Deviation {
         let likeliest = top(found, TOP);
         let expected = choice.top.iter().take(TOP);
@@ -63,7 +63,7 @@ fn cosine_gap(a: &[f32], b: &[f32]) -> f64 {
         aa += a * a;
         bb += b * b;
     }
-    // Rows that are all one value have no direction: as far as can be, unless both are.
+    // Constant rows have no direction: the distance is the largest, unless both are constant.
     match (aa > 0.0, bb > 0.0) {
         (true, true) => 1.0 - ab / (aa * bb).sqrt(),
         (false, false) => 0.0,
@@ -109,7 +109,7 @@ mod tests {
         let expected = 0.5 * (0.5_f64 / 0.75).ln() + 0.5 * (0.5_f64 / 0.25).ln();
         assert!((kl(&p, &q) - expected).abs() < 1e-7);
         assert_eq!(kl(&p, &p), 0.0);
-        // The same distribution, whatever is added to all logits; another when they are doubled.
+        // A constant added to all logits keeps the distribution; doubling them changes it.
         assert!(kl(&q, &[3.0_f32.ln() + 5.0, 5.0]) < 1e-12);
         assert!(kl(&q, &[2.0 * 3.0_f32.ln(), 0.0]) > 0.01);
         assert!(kl(&p, &[f32::NAN, 0.0]).is_nan());

@@ -13,11 +13,11 @@
 //! | largest KL of all | 8 times that of x |
 //! | choices that are not among the first five, of all | F·N + 3·√(2N) |
 //!
-//! No bound of a KL is below the square of f32's rounding: of a model that is sure of every token nothing smaller can be told.
+//! No bound of a KL is below the square of f32's rounding: nothing smaller can be resolved for a model that is sure of every token.
 //!
-//! F = 1.5 is what an array may add to the format's own rounding: it rounds at more points inside an op
+//! F = 1.5 is the factor that an array may add to the format's own rounding: it rounds at more points inside an op
 //! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
-//! the same errors, so their means differ by √2 standard errors; 3 of those one mean in 700 exceeds. Of few
+//! the same errors, so their means differ by √2 standard errors; one mean in 700 exceeds 3 of those. From few
 //! steps c is known badly, so t is Student's for one in 700 and twice the rows less two: 3.01 for 256 rows,
 //! 3.4 for 12. Counts of independent events are Poisson's: two draws M and N of one rate have (M − N)² ≤ 9·(M + N)
 //! but for one in 700 (the score test of two Poisson rates), which is M ≤ N + 4.5 + 3·√(2N + 2.25). The variance is of both
@@ -26,11 +26,11 @@
 use super::deviation::{Deviation, TOP};
 use millrace_plan::Phase;
 
-/// What an array may add to the format's own rounding: a factor.
+/// Factor that an array may add to the format's own rounding.
 pub const FACTOR: f64 = 1.5;
 
-/// What no KL is held below: probabilities in f32 that differ by one rounding are as far apart. Models that are sure of every
-/// token have less, and then it tells of arithmetic alone.
+/// Least bound of a KL: probabilities in f32 that differ by one rounding are as far apart. Models that are sure of
+/// every token have a smaller KL, which then reflects arithmetic alone.
 const KL_RESOLUTION: f64 = (f32::EPSILON as f64) * (f32::EPSILON as f64);
 
 /// A step of a path.
@@ -40,29 +40,29 @@ pub struct PathStep {
     pub phase: Phase,
     /// How far they are off.
     pub deviation: Deviation,
-    /// Choices of the pass that have other experts than those of the model in f32, which it then took all the same.
+    /// Choices of the pass with other experts than those of the model in f32, whose experts it then used.
     pub n_other_experts: usize,
 }
 
-/// A statistic beside its bound.
+/// A statistic and its bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistic {
-    /// What it is.
+    /// Name in the report.
     pub name: &'static str,
-    /// Of which steps; all for `None`.
+    /// The phase of its steps; all steps for `None`.
     pub phase: Option<Phase>,
     /// How many steps.
     pub n_steps: usize,
     /// The device's.
     pub found: f64,
-    /// What rounding to bf16 gives.
+    /// The value that rounding to bf16 gives.
     pub rounding: f64,
     /// The most there may be.
     pub bound: f64,
 }
 
 impl Statistic {
-    /// Whether it is within its bound; what is no number is not.
+    /// Whether it is within its bound; NaN is not.
     pub fn passes(&self) -> bool {
         self.found <= self.bound
     }
@@ -81,17 +81,16 @@ impl Verdict {
         self.statistics.iter().find(|statistic| !statistic.passes())
     }
 
-    /// Whether every statistic is within its bound. Of no steps there is nothing to say, which is no
-    /// pass.
+    /// Whether every statistic is within its bound. A verdict without steps does not pass.
     pub fn passes(&self) -> bool {
         !self.statistics.is_empty() && self.failure().is_none()
     }
 }
 
-/// Rows beyond which quantiles are worth a bound of their own.
+/// Number of rows beyond which quantiles get their own bounds.
 const MANY: usize = 40;
 
-/// The device's steps beside those of rounding, one for one.
+/// Judges the device's steps by those of rounding, one by one.
 pub fn judge(device: &[PathStep], rounding: &[PathStep]) -> Verdict {
     let mut verdict = Verdict::default();
     let n = device.len().min(rounding.len());
@@ -200,7 +199,7 @@ fn variation(steps: &[PathStep], of: Size) -> f64 {
     if mu > 0.0 { variance.sqrt() / mu } else { 0.0 }
 }
 
-/// How many standard errors one mean in 700 exceeds, where they are estimated from so many rows:
+/// The number of standard errors that one mean in 700 exceeds, if they are estimated from so many rows. This is
 /// Student's t for the share that 3 normal ones have, by the expansion of Cornish and Fisher.
 fn standard_errors(n_rows: usize) -> f64 {
     let freedom = 2.0 * n_rows.saturating_sub(1).max(1) as f64;
@@ -218,7 +217,7 @@ fn quantile(steps: &[PathStep], share: f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// What is no number is larger than all.
+/// The largest value; NaN is larger than all.
 fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |a, b| if b.is_nan() || b > a { b } else { a })
 }
@@ -290,7 +289,7 @@ mod tests {
         assert!(standard_errors(1) > 10.0);
     }
 
-    /// Of two draws of one rate, however small, one is beyond the other's bound once in 700 at most.
+    /// For two draws of one rate, however small, one is beyond the other's bound once in 700 at most.
     #[test]
     fn honest_counts_pass_at_every_rate() {
         for rate in [0.3f64, 1.0, 2.0, 5.0, 10.0, 40.0] {
@@ -308,7 +307,7 @@ mod tests {
         assert!(count_bound(2.0) <= 15.0 && count_bound(100.0) < 200.0);
     }
 
-    /// Each statistic by itself.
+    /// Each statistic fails alone.
     #[test]
     fn every_statistic_can_fail() {
         let rounding = steps(256, 1e-4, 0);

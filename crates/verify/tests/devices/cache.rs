@@ -24,7 +24,8 @@ fn wide(window: Option<u64>, dir: &Path) -> Arc<LoadedModel> {
     shapes.write(dir)
 }
 
-/// A device that reads wrong rows: of a whole cache in decoding, of what a window reaches in a prompt's later passes.
+/// A device that reads wrong rows is found: of a whole cache in decoding, and within the window in a prompt's later
+/// passes.
 #[test]
 fn wrong_rows_of_the_cache_are_found() {
     let cases = [
@@ -68,7 +69,7 @@ fn wrong_rows_of_the_cache_are_found() {
     }
 }
 
-/// Wrong content of any slot of attention or the head: the check of ops names the op or what feeds it.
+/// Wrong content of any slot of attention or the head is found: the check of ops names the op or the one that feeds it.
 #[test]
 fn wrong_slots_are_found() {
     let model = random("gemma-tiny", None);

@@ -65,7 +65,7 @@ fn a_wrong_slot_is_named() {
     let found = checked(&npu);
     assert_eq!(found.finding, None);
     assert!(found.unchecked.is_empty(), "{found:?}");
-    // A tolerance that nothing comes near would let an error pass.
+    // A tolerance far above the errors would let an error pass.
     let share = found.worst["delta_net"];
     assert!(share > 0.2 && share < 1.0, "{share}");
     let corruptions = [Corruption::Some, Corruption::WHOLE[0]];

@@ -32,7 +32,7 @@ fn planner(target: &dyn Target, mode: Option<&str>) -> Arc<dyn Planner> {
     target.planner(&settings).unwrap()
 }
 
-/// Mixtures whose rows all devices take, then some with rows of 24 and 40 numbers, which are no whole packets of `tcp`.
+/// Mixtures whose rows all devices take, then some with rows of 24 and 40 numbers, which are not whole packets of `tcp`.
 fn mixtures() -> impl Iterator<Item = (&'static str, Arc<LoadedModel>)> {
     let names = ["gpt-oss", "phimoe", "deepseek-v3", "mixtral", "qwen3moe"];
     names
@@ -48,8 +48,8 @@ fn placed(graph: &Graph, plan: &Plan) -> (usize, usize) {
     (on_device.count(), of.count())
 }
 
-/// The floor: all products of experts of these mixtures, of prompts and of tokens; and what else a mixture has says why it
-/// is the host's.
+/// The floor: the device computes all products of experts of these mixtures, for prompts and for tokens. Every other op
+/// of a mixture on the host has a reason.
 #[test]
 fn every_product_of_experts_is_the_devices() {
     let mut on_tiles = 0;
@@ -67,7 +67,7 @@ fn every_product_of_experts_is_the_devices() {
                 }
                 assert!(all >= 2, "{what}: {all} products of experts");
                 let reasons = plan.placement.iter().map(|p| &p.reason);
-                // Tile programs of one token take no row that is shorter than the vector unit, as those of these small models are.
+                // Tile programs of one token take no row shorter than the vector unit, and these small models have such rows.
                 let floor = if (target.name(), mode) == ("xdna2", None) {
                     on_tiles += on_device;
                     0
@@ -211,7 +211,7 @@ fn row(k: usize, salt: usize) -> Vec<f32> {
         .collect()
 }
 
-/// A row's bits are the same in every place of a dispatch, whoever has the other places, or nobody.
+/// A row's bits do not depend on its place in a dispatch, nor on the rows in other places.
 #[test]
 fn a_row_has_its_bits_wherever_it_stands_and_whoever_stands_beside_it() {
     let model = open(Golden::named("deepseek-v3").hf());
@@ -265,7 +265,7 @@ fn a_row_has_its_bits_wherever_it_stands_and_whoever_stands_beside_it() {
     }
 }
 
-/// What comes behind a token in its prompt shares its experts, and changes no bit of its logits.
+/// Later tokens of a prompt share experts with a token, and change no bit of its logits.
 #[test]
 fn later_tokens_change_no_bit_of_a_mixtures_logits() {
     let model = open(Golden::named("deepseek-v3").hf());
@@ -291,7 +291,7 @@ fn later_tokens_change_no_bit_of_a_mixtures_logits() {
     }
 }
 
-/// Matrices come when they are first chosen and go when others need their room; the logits are the same.
+/// Matrices are loaded when they are first chosen and evicted when others need their room; the logits are the same.
 #[test]
 fn experts_on_the_device_are_bounded() {
     let model = open(Golden::named("qwen3moe").hf());

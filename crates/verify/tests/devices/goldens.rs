@@ -16,7 +16,7 @@ use millrace_xdna2::target::Xdna2Target;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens behind each prompt.
+/// Tokens after each prompt.
 const N_STEPS: usize = 16;
 
 /// Tokens that a pass takes of a prompt.
@@ -25,8 +25,8 @@ const CHUNK: u64 = 64;
 /// Lengths of prompts: one is cut into two passes.
 const PROMPTS: [usize; 8] = [9, 13, 18, 24, 31, 47, 63, 81];
 
-/// Statistics of few steps, by which a right device in 8 bits may be unlucky: logits of tiny random models lie so near
-/// each other that the five likeliest are within 8 bits' rounding, and of 120 steps six make the 95th percentile.
+/// Statistics of few steps, by which a correct device in 8 bits may fail by chance. Logits of tiny random models are so
+/// close that the five likeliest are within 8 bits' rounding. Of 120 steps, six make the 95th percentile.
 const TAILS: [&str; 2] = ["95th percentile of KL", "choices beyond the first five"];
 
 pub(crate) fn cpu() -> Cpu {
@@ -63,7 +63,7 @@ pub(crate) fn tokens(n: usize, salt: usize, vocab_size: usize) -> Vec<u32> {
     (0..n).map(token).collect()
 }
 
-/// What is wrong with a model's probabilities on a device or with its ops, if anything.
+/// Fault of a model's probabilities on a device or of its ops, if any.
 pub(crate) fn problem(
     model: &Arc<LoadedModel>,
     npu: NpuModel,
@@ -111,7 +111,7 @@ fn wrong_probabilities(
     failure.map(|statistic| format!("{statistic:?}"))
 }
 
-/// The first op of a prompt and a token that is not what its definition gives.
+/// The first op of a prompt and a token that differs from its definition.
 pub(crate) fn wrong_op(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Option<String> {
     let vocab_size = model.model().config.vocab_size;
     let mut session = NpuSession::new(npu).unwrap();
@@ -152,7 +152,7 @@ fn every_golden(target: &dyn Target, (turn, mode): (usize, Option<&str>), tolera
         {
             continue;
         }
-        // Both files of a fixture are the same model, which the CPU's tests hold: one is enough of it.
+        // Both files of a fixture hold the same model, as the CPU's tests check: one is enough here.
         let gguf = golden.gguf().filter(|_| sample::is_whole());
         for path in std::iter::once(golden.hf()).chain(gguf.as_deref()) {
             let start = std::time::Instant::now();

@@ -1,5 +1,5 @@
-//! Mixtures of experts on devices: at several CPU levels of the host, which computes the experts, and what predictions
-//! charge for them.
+//! Mixtures of experts on devices: at several CPU levels of the host, which computes the experts, and the costs that
+//! predictions charge for them.
 
 use crate::goldens::problem;
 use millrace_graph::Op;

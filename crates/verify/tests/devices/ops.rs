@@ -57,8 +57,8 @@ impl Bench {
     }
 }
 
-/// Ops whose operands are converted to blocks of eight with one exponent answer for what that gives,
-/// and not for what exact products would.
+/// Ops whose operands are converted to blocks of eight with one exponent are checked against products of such blocks,
+/// not against exact products.
 #[test]
 fn products_in_blocks_are_checked_as_such() {
     let model = demo();
@@ -90,13 +90,13 @@ fn an_honest_device_has_nothing_wrong() {
         let n_ops: usize = plans.iter().map(on_device).sum();
         assert_eq!(found.n_ops, n_ops as u64);
         assert!(found.n_moved > 0 && found.unchecked.is_empty(), "{found:?}");
-        // A tolerance that nothing comes near would let an error pass.
+        // A tolerance far above the errors would let an error pass.
         assert!(found.worst["attn_q"] > 0.05 && found.worst["ffn_residual"] > 0.3);
     }
 }
 
-/// Heads of 256, whose first pass has cores with tokens of their own: every op is looked at, with a window and without,
-/// and a wrong row is found.
+/// Heads of 256: in their first pass, cores have separate tokens. Every op is checked, with a window and without, and a
+/// wrong row is found.
 #[test]
 fn a_first_pass_of_wide_heads_is_checked() {
     for (window, mode) in [
@@ -146,7 +146,7 @@ impl Bench {
         });
     }
 
-    /// What is found when a slot of every run of a program is wrong.
+    /// The finding when a slot of every run of a program is wrong.
     fn corrupted(&self, program: &str, slot: &str) -> Finding {
         self.corrupt(program, slot);
         let found = self.checked().finding;
@@ -202,7 +202,8 @@ fn a_corrupted_result_is_named() {
     }
 }
 
-/// A value on its way from call to call; and a weight that is read wrong, which is its op's error.
+/// A value changed on its way from call to call is named, and so is a weight that is read wrong, which is its op's
+/// error.
 #[test]
 fn what_is_read_wrong_is_named() {
     let model = demo();
@@ -221,8 +222,8 @@ fn what_is_read_wrong_is_named() {
     }
 }
 
-/// A writer of weights that is wrong in one kind of layout, every kind in its turn: what it wrote is
-/// named, by a check that calls nothing of it.
+/// A writer of weights with a fault in one kind of layout, each kind in turn: a check that calls none of its code names
+/// the wrong slots.
 #[test]
 fn weights_that_are_written_wrong_are_named() {
     fn unsplit(layout: WeightLayout) -> WeightLayout {

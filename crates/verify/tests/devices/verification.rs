@@ -1,4 +1,4 @@
-//! Devices against the reference: what they are held to, that right ones pass, and that wrong ones do not.
+//! Devices against the reference: the bounds, correct devices that pass, and wrong ones that do not.
 
 use crate::support::{demo, padded_to, planner};
 use millrace_kernels::{Cpu, CpuOptions};
@@ -78,8 +78,8 @@ fn baselines(npu: &NpuModel, continuations: Vec<Continuation>) -> Vec<Baseline> 
     continuations.into_iter().map(of).collect()
 }
 
-/// The graph node by node gives what the engine does, whose plan, kernels of attention and cache are
-/// others.
+/// The graph node by node gives the engine's result, although the engine's plan, kernels of attention and cache are
+/// different.
 #[test]
 fn the_graph_in_f32_is_what_the_engine_computes() {
     for model in [demo()].into_iter().chain(RANDOM.map(random)) {
@@ -99,7 +99,7 @@ fn the_graph_in_f32_is_what_the_engine_computes() {
         let expected = engine.compute(&[item]).unwrap().logits(0)[60 * vocab_size..].to_vec();
         assert_eq!(found.len(), expected.len());
         let largest = expected.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
-        // The demo's weights are Q8_0, beside which the engine takes activations in 8 bits.
+        // The demo's weights are Q8_0, for which the engine rounds activations to 8 bits.
         let tolerance = if vocab_size > 512 { 2e-2 } else { 1e-4 };
         for (found, expected) in found.iter().zip(&expected) {
             assert!(
@@ -161,8 +161,8 @@ fn bounds_follow_products_in_blocks() {
     assert!(!verdict.passes(), "{verdict:#?}");
 }
 
-/// In both modes, over prompts of one chunk and of three; the published stack truncates sums, which
-/// bounds must know: without that a right device fails, and bounds that always knew it would be loose.
+/// Both modes pass, over prompts of one chunk and of three. The published stack truncates sums, and bounds must include
+/// that. Without it a correct device fails; if bounds always included it, they would be loose.
 #[test]
 fn right_devices_pass_and_bounds_are_sharp() {
     for mode in [Mode::Fast, Mode::MlirAir] {
@@ -172,7 +172,7 @@ fn right_devices_pass_and_bounds_are_sharp() {
         let (found, rounding) = steps(&npu, &baselines);
         let verdict = judge(&found, &rounding);
         assert!(verdict.passes(), "{mode:?}: {verdict:#?}");
-        // A bound that is far from what is found would let a wrong device pass.
+        // A bound far above the statistics would let a wrong device pass.
         for statistic in verdict
             .statistics
             .iter()
@@ -190,8 +190,8 @@ fn right_devices_pass_and_bounds_are_sharp() {
     }
 }
 
-/// Matrices that the device keeps in blocks of 4 bits are not the file's: bounds follow what it keeps, what that
-/// loses is said apart, and wrong devices fail.
+/// Matrices that the device keeps in blocks of 4 bits are not the file's. Bounds follow the device's numbers, the loss
+/// is reported separately, and wrong devices fail.
 #[test]
 fn bounds_follow_matrices_in_another_format() {
     let mean = |steps: &[PathStep]| -> f64 {
@@ -237,14 +237,14 @@ fn bounds_follow_matrices_in_another_format() {
     let mutation = MutationTest::new(npu, baselines).unwrap();
     let of = |mutant| (mutation.test(mutant).unwrap(), mutant.to_string());
     let chosen = sample(mutation.mutants(), 16);
-    // One in which no byte is another is a right device: the rows of a token's rotary table are alike.
+    // A mutant that changes no byte is a correct device: the rows of a token's rotary table are equal.
     let missed: Vec<_> = (chosen.iter().map(of))
         .filter(|(detection, _)| matches!(detection, Detection::Missed { changed: true }))
         .collect();
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// What rounding explains is more where the published stack truncates sums, and only there.
+/// Rounding explains more where the published stack truncates sums, and only there.
 #[test]
 fn truncated_sums_are_taken_from_the_plan() {
     let model = random("llama-tiny");

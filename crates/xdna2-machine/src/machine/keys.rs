@@ -8,12 +8,12 @@ type Key = millrace_facts::Key<Machine>;
 /// Most clock levels a file may list.
 const MAX_LEVELS: usize = 64;
 
-/// What the controller and the array are clocked at, in MHz.
+/// Clocks of the controller and the array, in MHz.
 const MHZ: std::ops::RangeInclusive<f64> = 1.0..=100_000.0;
 
 const GIB: u64 = 1 << 30;
 
-/// Every key of a machine file. A level of `dpm` is put in force before a clock of its own.
+/// Every key of a machine file. A level of `dpm` takes effect before an explicit clock.
 ///
 /// The upper ends keep a hostile file from asking for absurd work; they are far beyond any NPU.
 #[rustfmt::skip]

@@ -23,7 +23,7 @@ fn npu2_is_eight_by_four_at_its_highest_clock() {
     assert_eq!(npu2.core.data_bytes, 65_536);
     assert_eq!(npu2.memory.data_bytes, 524_288);
     assert_eq!(npu2.buffer_bytes_max, 1 << 32);
-    // 4096 × 8 × clock is what the driver states as TOPS.
+    // The driver states 4096 × 8 × clock as TOPS.
     let tops = f64::from(2 * npu2.macs.int8 * npu2.n_cores()) * npu2.clock_hz / 1e12;
     assert!((tops - 58.98).abs() < 0.01);
 }

@@ -5,8 +5,8 @@ use crate::Machine;
 use millrace_xdna2_words::board::{ClockRates, TASK_BYTES};
 
 impl Profile {
-    /// What the actors of a [board](millrace_xdna2_words::board) take. A byte of the stream takes its part of
-    /// `dispatch.issue_ns`, which is that of a shim's task.
+    /// Rates of the actors of a [board](millrace_xdna2_words::board). A byte of the stream takes its part of
+    /// `dispatch.issue_ns`, which is the time of a shim's task.
     pub fn clock_rates(&self, machine: &Machine) -> ClockRates {
         ClockRates {
             cycle_ns: 1e9 / machine.clock_hz,

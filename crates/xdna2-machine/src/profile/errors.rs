@@ -1,10 +1,10 @@
-//! How far off predictions are: by scope, and not at all for constants or machines of one's own.
+//! Errors of predictions, by scope. There are none for changed constants or machines.
 
 use super::{Origin, Profile};
 use crate::Machine;
 use millrace_npu::Provenance;
 
-/// What a predicted time is the time of.
+/// Scope of a predicted time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorScope {
     /// A kernel, a launch or a program on the NPU.
@@ -20,16 +20,16 @@ pub enum ErrorScope {
 /// them anew); 0 where there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {
-    /// Of kernels.
+    /// Error of kernels.
     pub kernel_percent: f64,
-    /// Of prompts.
+    /// Error of prompts.
     pub prompt_percent: f64,
-    /// Of tokens.
+    /// Error of tokens.
     pub token_percent: f64,
 }
 
 impl Errors {
-    /// Of a scope.
+    /// Error of a scope.
     pub fn of(&self, scope: ErrorScope) -> f64 {
         match scope {
             ErrorScope::Kernel => self.kernel_percent,
@@ -40,9 +40,9 @@ impl Errors {
 }
 
 impl Profile {
-    /// The stated error of a prediction, in percent: the median |error| over held-out measurements of
-    /// that scope. `None` where no such row was measured under this profile, or where a constant was
-    /// set by hand: nobody knows then.
+    /// The stated error of a prediction, in percent: the median |error| over held-out measurements of that scope.
+    /// `None` if no such row was measured under this profile, or if a constant was set by hand: then the error is
+    /// unknown.
     pub fn error_of(&self, scope: ErrorScope) -> Option<f64> {
         let percent = self.errors.of(scope);
         (percent > 0.0 && !self.is_changed()).then_some(percent)
@@ -53,13 +53,13 @@ impl Profile {
         self.constants.iter().any(|c| c.is(Origin::Set))
     }
 
-    /// Whether errors found under this profile hold for that machine: not for a changed one.
+    /// Whether errors found under this profile hold for that machine; they do not for a changed one.
     pub fn is_measured_on(&self, machine: &Machine) -> bool {
         Machine::known(&machine.name).is_some_and(|known| known == machine)
     }
 
-    /// Where a time predicted under this profile on that machine comes from: `modelled(profile,
-    /// ±error)`. A machine that is not one of those that were measured has no error either.
+    /// Provenance of a time predicted under this profile on that machine: `modelled(profile, ±error)`. There is no
+    /// error for a machine that was not measured either.
     pub fn provenance(&self, scope: ErrorScope, machine: &Machine) -> Provenance {
         let error = self
             .error_of(scope)

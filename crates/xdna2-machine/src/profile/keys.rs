@@ -5,8 +5,7 @@ use millrace_facts::Family;
 
 type Key = millrace_facts::Key<Profile>;
 
-/// Every constant but those of kernels. A profile may leave out those of whole models; they are then 0, and it predicts no
-/// such rows.
+/// Every constant except those of kernels. A profile may leave out those of whole models; they are then 0, and it predicts no such rows.
 #[rustfmt::skip]
 pub(super) const KEYS: &[Key] = &[
     Key::f64("ddr.read_gb_per_s", 1e-3, 1e6, |p| &mut p.ddr.read_gb_per_s),

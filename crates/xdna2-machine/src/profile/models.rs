@@ -1,5 +1,5 @@
-//! Constants of whole models: what the closed forms of [`timing::models`](crate::timing::models)
-//! need beside the kernels' own. A profile may leave them out; it then predicts no such rows.
+//! Constants of whole models, which the closed forms of [`timing::models`](crate::timing::models)
+//! need in addition to the kernels'. A profile may leave them out; it then predicts no such rows.
 
 use super::Profile;
 use super::keys::KEYS;
@@ -11,7 +11,7 @@ pub struct Decode {
     pub weight_gb_per_s: f64,
     /// Columns whose shims stream weights.
     pub weight_columns: f64,
-    /// What a layer costs beside weights and cache.
+    /// Cost of a layer beyond weights and cache.
     pub layer_ns: f64,
     /// 1 if layers with a window read no more of the cache than it, 0 if they read all.
     pub windows: f64,
@@ -20,9 +20,9 @@ pub struct Decode {
 /// A prompt under FastFlowLM's scheme: weights dequantised to DDR, then matrix products.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prefill {
-    /// What a layer costs whatever its length.
+    /// Cost of a layer, for any length.
     pub layer_ns: f64,
-    /// What a token costs in every layer beside the operations counted.
+    /// Cost of a token in every layer beyond the counted operations.
     pub row_ns: f64,
     /// Matrix products, in operations per nanosecond.
     pub gemm_gflop_per_s: f64,
@@ -37,11 +37,11 @@ pub struct Prefill {
 /// The host's part in a stitched bf16 stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostProfile {
-    /// A call beside its buffers and its run.
+    /// A call without its buffers and its run.
     pub call_ns: f64,
-    /// Filling and syncing what a call reads, in bytes per nanosecond.
+    /// Filling and syncing the inputs of a call, in bytes per nanosecond.
     pub write_gb_per_s: f64,
-    /// Syncing what a call wrote.
+    /// Syncing the outputs of a call.
     pub read_ns: f64,
     /// Python and moving K and V in a layer of a prompt, for every byte of its widest activation
     /// (tokens times the width of the feed-forward, bf16).
@@ -59,18 +59,19 @@ impl HostProfile {
     }
 }
 
-/// What a published stack takes beside launches as they are predicted, where its own programs cannot be had: fitted
-/// on its measurements, so that what it was *not* fitted on says whether the launches are predicted well.
+/// Time that a published stack takes beyond its predicted launches, where its own programs are not available. It is
+/// fitted on the stack's measurements. The measurements it was *not* fitted on then show whether the launches are
+/// predicted well.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stack {
-    /// Of a prompt, a layer, whatever its length.
+    /// Time of a layer of a prompt, for any length.
     pub prompt_layer_ns: f64,
-    /// Of a prompt, a token in every layer.
+    /// Time of a token in every layer of a prompt.
     pub prompt_row_ns: f64,
 }
 
 impl Stack {
-    /// Of a prompt of so many tokens.
+    /// Time of a prompt of so many tokens.
     pub fn prompt_ns(&self, n_layers: usize, n_tokens: u64) -> f64 {
         n_layers as f64 * (self.prompt_layer_ns + n_tokens as f64 * self.prompt_row_ns)
     }

@@ -17,8 +17,8 @@ impl Profile {
     /// Energy of that much time on the device: rails `npu` and `package`, as far as the profile
     /// states powers; `None` where it states none.
     ///
-    /// The powers are means over whole runs, so the energy of one short program is an estimate
-    /// whose error nobody has measured.
+    /// The powers are means over whole runs. So the energy of one short program is an estimate, and its error was never
+    /// measured.
     pub fn energy(&self, duration_ns: u64) -> Option<Energy> {
         let mut energy = Energy::default();
         for (rail, power_w) in [("npu", self.power.npu_w), ("package", self.power.package_w)] {

@@ -58,14 +58,14 @@ impl Affine {
 
     /// This expression with a constant added: `+`, without the trait in scope.
     #[must_use]
-    #[allow(clippy::should_implement_trait)] // It is what the trait does, for constants.
+    #[allow(clippy::should_implement_trait)] // It does the same as the trait, for constants.
     pub fn add(mut self, constant: i64) -> Affine {
         self.constant = self.constant.wrapping_add(constant);
         self
     }
 
-    /// The value where `value_of` gives each variable's; wraps on overflow (the verifier bounds
-    /// every expression before anything runs).
+    /// The value, with each variable's from `value_of`; wraps on overflow (the verifier bounds every expression before
+    /// anything runs).
     pub fn eval(&self, value_of: impl Fn(Var) -> i64) -> i64 {
         self.terms
             .iter()
@@ -74,7 +74,7 @@ impl Affine {
             })
     }
 
-    /// The constant, when there is no variable.
+    /// The constant, if there is no variable.
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
@@ -87,7 +87,7 @@ impl From<i64> for Affine {
 }
 
 /// An n-dimensional walk over elements of a buffer: `offset`, then sizes and strides from the
-/// outermost dimension to the innermost, all in elements. What a buffer descriptor encodes.
+/// outermost dimension to the innermost, all in elements. A buffer descriptor encodes it.
 ///
 /// The walk visits `offset + Σ index_d · stride_d` for every index vector, the last dimension
 /// fastest.
@@ -119,7 +119,7 @@ impl Pattern {
         }
     }
 
-    /// Number of elements visited where `value_of` gives each variable's value.
+    /// Number of elements visited, with each variable's value from `value_of`.
     pub fn n_elements(&self, value_of: impl Fn(Var) -> i64 + Copy) -> i64 {
         self.dims
             .iter()

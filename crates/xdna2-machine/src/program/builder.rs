@@ -63,12 +63,12 @@ pub mod prelude {
 pub struct ProgramErrors {
     /// The program's name.
     pub program: String,
-    /// What is wrong, at least one.
+    /// Descriptions of the faults, at least one.
     pub problems: Vec<String>,
 }
 
-/// Builds a program. What comes back is well formed: names are unique and resolve, and every
-/// launch [flattens](Flat::new). Whether the machine can hold it is the verifier's question.
+/// Builds a program. The result is well formed: names are unique and resolve, and every launch [flattens](Flat::new).
+/// The verifier decides whether the machine can hold it.
 pub fn build(
     name: &str,
     declare: impl FnOnce(&mut ProgramBuilder),
@@ -222,12 +222,12 @@ impl LaunchBuilder {
         self.launch.order = order;
     }
 
-    /// A channel or a bundle of them.
+    /// Adds a channel or a bundle of channels.
     pub fn channel(&mut self, name: &str) -> &mut ChannelBuilder {
         last(&mut self.channels, ChannelBuilder::new(name))
     }
 
-    /// A stage or a bundle of them.
+    /// Adds a stage or a bundle of stages.
     pub fn stage(&mut self, name: &str) -> &mut StageBuilder {
         last(&mut self.stages, StageBuilder::new(name))
     }

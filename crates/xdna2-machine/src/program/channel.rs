@@ -15,11 +15,11 @@ pub struct Channel {
     pub dims: Vec<u32>,
     /// Type of one element.
     pub element: Element,
-    /// Shape of one block: what a core gets or puts at once.
+    /// Shape of one block, which a core gets or puts at once.
     pub block: Vec<u32>,
-    /// Where blocks come from, in the bundle's indices.
+    /// Source of blocks, in the bundle's indices.
     pub from: Place,
-    /// Where they go. More than one core is a broadcast.
+    /// Sink of blocks. More than one core is a broadcast.
     pub to: Place,
     /// Blocks held at each *core* end: 1, or 2 for ping-pong. Each costs L1. (At a memory tile the
     /// stage's `copies` count; at a shim there is no buffer.)
@@ -70,7 +70,7 @@ pub enum IndexRange {
     Range {
         /// The first.
         start: u32,
-        /// How many.
+        /// Number of them.
         len: u32,
     },
 }

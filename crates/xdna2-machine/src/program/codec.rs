@@ -10,7 +10,7 @@ pub const TARGET: &str = "xdna2";
 /// Why a container does not hold a program of this target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// For another target.
+    /// The container is for another target.
     #[error("the program is for `{0}`, not `{TARGET}`")]
     Target(String),
     /// The payload is not text.
@@ -28,7 +28,7 @@ impl Program {
     /// The program in a container. The same program gives the same bytes.
     ///
     /// # Errors
-    /// Where two slots have one name, or something is beyond the container's limits.
+    /// Two slots have one name, or something is beyond the container's limits.
     pub fn to_container(&self) -> Result<Container, ContainerError> {
         let payload = text::print(self).into_bytes();
         Container::new(TARGET, &self.name, self.slots.clone(), payload)

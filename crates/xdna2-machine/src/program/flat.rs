@@ -11,12 +11,12 @@ use check::fail;
 use ports::column;
 use std::collections::HashMap;
 
-/// Copies a launch may have of channels, stages, stage ends, transfers and cores, each: far above
-/// what any array holds, far below what would exhaust memory.
+/// Largest number of copies in a launch of channels, stages, stage ends, transfers and cores, each. It is far above the
+/// size of any array, and far below a number that would exhaust memory.
 pub const MAX_COPIES: usize = 16_384;
 
-/// A launch with every bundle expanded and every name resolved. The order of everything is that of
-/// the declarations, then of the indices (last dimension fastest), so it is deterministic.
+/// A launch with every bundle expanded and every name resolved. Everything is in the order of the declarations, then of
+/// the indices (last dimension fastest), so it is deterministic.
 #[derive(Clone, Debug)]
 pub struct Flat<'p> {
     /// The launch.
@@ -40,13 +40,13 @@ pub struct Flat<'p> {
 pub struct FlatChannel<'p> {
     /// Index in the launch's channels.
     pub bundle: usize,
-    /// Which of the bundle.
+    /// Index in the bundle.
     pub index: Vec<u32>,
     /// The declaration.
     pub decl: &'p Channel,
-    /// Where blocks come from.
+    /// Source of blocks.
     pub from: Port,
-    /// Where they go, columns before rows; more than one is a broadcast.
+    /// Sinks of blocks, columns before rows; more than one is a broadcast.
     pub to: Vec<Port>,
 }
 
@@ -79,15 +79,15 @@ pub enum Port {
 pub struct FlatStage<'p> {
     /// Index in the launch's stages.
     pub bundle: usize,
-    /// Which of the bundle.
+    /// Index in the bundle.
     pub index: Vec<u32>,
     /// The declaration.
     pub decl: &'p Stage,
     /// Column of its memory tile.
     pub col: u32,
-    /// What writes a block.
+    /// Ends that write a block.
     pub fills: Vec<FlatEnd<'p>>,
-    /// What reads it.
+    /// Ends that read it.
     pub drains: Vec<FlatEnd<'p>>,
 }
 
@@ -107,7 +107,7 @@ pub struct FlatEnd<'p> {
 pub struct FlatTransfer<'p> {
     /// The declaration.
     pub decl: &'p Transfer,
-    /// Which of the bundle.
+    /// Index in the bundle.
     pub index: Vec<u32>,
     /// The channel's id.
     pub channel: usize,
@@ -157,8 +157,8 @@ impl<'p> Flat<'p> {
     ///
     /// # Errors
     /// A name that is defined twice, an index out of range or of the wrong rank, an expression
-    /// that uses a variable not in scope, a place without a core, a channel end that nobody or
-    /// more than one party uses, a bundle beyond [`MAX_COPIES`].
+    /// that uses a variable not in scope, a place without a core, a channel end that no party or more than one party
+    /// uses, a bundle beyond [`MAX_COPIES`].
     pub fn new(launch: &'p Launch) -> Result<Flat<'p>, FlatError> {
         check::names(launch)?;
         check::scopes(launch)?;
@@ -355,7 +355,7 @@ impl<'p> Flat<'p> {
     }
 }
 
-/// `name[1, 2]`, or the name alone where there is no index.
+/// `name[1, 2]`, or the name alone if there is no index.
 pub fn indexed(name: &str, index: &[u32]) -> String {
     match index {
         [] => name.to_owned(),

@@ -16,8 +16,7 @@ pub struct Herd {
     pub cols: u32,
     /// Rows, `y` counting them from 0.
     pub rows: u32,
-    /// L1 buffers of each core, beside those of its channel ends. They keep their content within a
-    /// launch.
+    /// L1 buffers of each core, in addition to those of its channel ends. They keep their content within a launch.
     pub locals: Vec<Local>,
     /// The program.
     pub body: Vec<Op>,
@@ -40,27 +39,27 @@ pub struct Local {
 pub enum Op {
     /// Runs the body `count` times; its variable is the one of its nesting depth.
     Loop {
-        /// How often.
+        /// Number of turns.
         count: Affine,
-        /// What.
+        /// The steps.
         body: Vec<Op>,
     },
     /// Runs one of two bodies.
     If {
         /// Compared with zero.
         value: Affine,
-        /// How.
+        /// The comparison.
         condition: Condition,
-        /// Where it holds.
+        /// Steps if it holds.
         then: Vec<Op>,
-        /// Where not.
+        /// Steps if it does not.
         otherwise: Vec<Op>,
     },
     /// Waits for a full block of an incoming channel and borrows it (acquire to consume).
     Get {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: Vec<Affine>,
         /// The block's name from here on.
         block: u8,
@@ -75,7 +74,7 @@ pub enum Op {
     New {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: Vec<Affine>,
         /// The block's name from here on.
         block: u8,
@@ -85,14 +84,13 @@ pub enum Op {
         /// The block.
         block: u8,
     },
-    /// Calls a tile kernel. It is a row of the table of tile kernels, which says what operands,
-    /// dimensions and scalars it takes.
+    /// Calls a tile kernel. It is a row of the table of tile kernels, which lists its operands, dimensions and scalars.
     Call {
         /// The kernel's name, which also names its object code (`matmul_bf16_f32.peano`).
         kernel: String,
         /// Dimensions fixed at compile time (`[m, n, k]`, `[rows, cols]`, …).
         dims: Vec<u32>,
-        /// Buffers, inputs first, as the kernel's row says.
+        /// Buffers, inputs first, in the order of the kernel's row.
         operands: Vec<Operand>,
         /// Scalars computed by the core (positions for masks, counts).
         scalars: Vec<Affine>,
@@ -101,7 +99,7 @@ pub enum Op {
     },
 }
 
-/// What a kernel reads or writes.
+/// Operand that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A local buffer by index.
@@ -124,7 +122,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds for that value.
+    /// Whether it holds for a value.
     pub fn holds(self, value: i64) -> bool {
         match self {
             Condition::Zero => value == 0,

@@ -14,7 +14,7 @@ pub struct Launch {
     pub grid: Vec<u32>,
     /// How grid points follow each other.
     pub order: GridOrder,
-    /// Whether its configuration stands beside that of the launch before it, so that the array is not
+    /// Whether its configuration is loaded together with that of the launch before it, so that the array is not
     /// configured anew ([`resident`](super::resident)).
     pub resident: bool,
     /// Channels.
@@ -34,8 +34,7 @@ pub enum GridOrder {
     /// awaited (MLIR-AIR's launches).
     #[default]
     Sequential,
-    /// Tasks of the next point are queued behind those of this one; nothing is awaited but the
-    /// last.
+    /// Tasks of the next point are queued behind those of this one; only the last are awaited.
     Streamed,
 }
 
@@ -54,7 +53,7 @@ pub struct Transfer {
     pub arg: usize,
     /// Index in the launch's channels.
     pub channel: usize,
-    /// Which of the bundle, in `i` only.
+    /// Index in the bundle, in `i` only.
     pub index: Vec<Affine>,
     /// The walk over the argument, in `g`, `i` and `l`: a whole number of the channel's blocks.
     pub pattern: Pattern,

@@ -1,11 +1,11 @@
-//! Launches whose configurations stand side by side: the array is configured once for all of them, and only
-//! shim tasks and a few constants differ from one to the next.
+//! Launches whose configurations are on the array side by side. It is configured once for all of them, and only shim
+//! tasks and a few constants differ from one to the next.
 //!
-//! A launch that is `resident` shares the configuration of the one before it: they form a *group*, up to the
-//! first launch that is not. Within a group two launches are the same cores, channels and stages if they are
-//! equal but for the constants that a core reads at run time (how often it loops, what it compares and passes on);
-//! all others need cores, DMA channels, descriptors, locks and routes of their own, beside each other.
-//! [`union`] is the launch that has them all, which the verifier holds to the machine's limits.
+//! A launch that is `resident` shares the configuration of the one before it: they form a *group*, up to the first
+//! launch that is not. Two launches of a group use the same cores, channels and stages if they differ only in the
+//! constants that a core reads at run time (loop counts, values that it compares and passes on). All others need
+//! separate cores, DMA channels, descriptors, locks and routes, side by side. [`union`] is the launch that has them
+//! all. The verifier holds it to the machine's limits.
 
 use super::{Herd, Launch, Op, Stage, StageEnd, Transfer};
 use std::ops::Range;
@@ -29,8 +29,8 @@ pub fn representatives(group: &[Launch]) -> Vec<usize> {
     plain.iter().map(first).collect()
 }
 
-/// The distinct configurations of a group as one launch. Its transfers are those of the first launch of
-/// each: they say which shim channels there are, not what is moved.
+/// The distinct configurations of a group as one launch. Its transfers are those of the first launch of each: they
+/// define the shim channels, not the data that is moved.
 pub fn union(group: &[Launch]) -> Launch {
     let mut all = Launch {
         name: group.first().map_or(String::new(), |l| l.name.clone()),
@@ -46,7 +46,7 @@ pub fn union(group: &[Launch]) -> Launch {
 
 fn add(all: &mut Launch, launch: &Launch, number: usize) {
     let base = all.channels.len();
-    // Of a grid nothing is asked but that its points have a meaning.
+    // The grid is needed only to give its points a meaning.
     let n_dims = all.grid.len().max(launch.grid.len());
     all.grid.resize(n_dims, 1);
     let name = |name: &str| format!("{name}.{number}");
@@ -113,8 +113,8 @@ fn each(body: &mut [Op], change: &mut impl FnMut(&mut Op)) {
     }
 }
 
-/// The constants that a launch's cores read at run time, in the order of their programs: how often they loop,
-/// what they compare, the scalars they pass on.
+/// The constants that a launch's cores read at run time, in the order of their programs: loop counts, values that they
+/// compare, and scalars that they pass on.
 pub fn parameters(launch: &Launch) -> Vec<i64> {
     let mut found = Vec::new();
     for herd in &launch.herds {
@@ -162,7 +162,7 @@ fn constants(op: &mut Op, see: &mut impl FnMut(&mut i64)) {
     }
 }
 
-/// What two launches of one configuration have in common.
+/// The common part of two launches of one configuration.
 fn without_constants(launch: &Launch) -> Launch {
     let mut plain = Launch {
         name: String::new(),

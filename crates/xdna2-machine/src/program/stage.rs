@@ -7,9 +7,8 @@ use millrace_npu::Element;
 /// drains together read it, then the block is free. `copies` blocks exist, so with two the next is
 /// filled while the last is drained.
 ///
-/// A stage runs as long as blocks arrive; it has no program of its own. What one fill brings one drain
-/// must be one stretch of both their streams, as a descriptor waits for one lock: the verifier says
-/// where that is not so.
+/// A stage runs as long as blocks arrive; it has no program. The part that one fill brings one drain must be one
+/// stretch of both their streams, as a descriptor waits for one lock. The verifier reports stages where that is not so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Name, unique in the launch.
@@ -24,9 +23,9 @@ pub struct Stage {
     pub block: Vec<u32>,
     /// Blocks in the memory tile: 1, or 2 for ping-pong.
     pub copies: u32,
-    /// What writes a block. Each end is one DMA channel (S2MM).
+    /// Ends that write a block. Each end is one DMA channel (S2MM).
     pub fills: Vec<StageEnd>,
-    /// What reads a block. Each end is one DMA channel (MM2S).
+    /// Ends that read a block. Each end is one DMA channel (MM2S).
     pub drains: Vec<StageEnd>,
 }
 
@@ -40,7 +39,7 @@ pub struct StageEnd {
     pub each: u32,
     /// Index in the launch's channels.
     pub channel: usize,
-    /// Which channel of the bundle, in the stage's indices and `e`.
+    /// Index of the channel in the bundle, in the stage's indices and `e`.
     pub index: Vec<Affine>,
     /// The walk over the stage's block, in the stage's indices, `e` and the grid.
     pub pattern: Pattern,

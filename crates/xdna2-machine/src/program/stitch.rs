@@ -1,6 +1,6 @@
 //! Stitching: the launches of several programs in one dispatch, their slots wired by an explicit
-//! argument map (as in MLIR-AIR's Llama-3.2-1B example). It saves dispatches, not DDR traffic: what passes between launches
-//! still goes through a slot.
+//! argument map (as in MLIR-AIR's Llama-3.2-1B example). It saves dispatches, not DDR traffic: values that pass between
+//! launches still go through a slot.
 
 use super::{Launch, Place, Program};
 use millrace_npu::{Role, Slot};
@@ -11,8 +11,7 @@ use std::collections::{HashMap, HashSet};
 pub struct StitchPart<'a> {
     /// The program.
     pub program: &'a Program,
-    /// What its launches' names are prefixed with (`q` makes `gemm` into `q_gemm`); empty for
-    /// nothing.
+    /// Prefix of its launches' names (`q` makes `gemm` into `q_gemm`); empty for none.
     pub prefix: &'a str,
     /// For each of the program's slots, in order, the name of the stitched program's slot. The
     /// same name in two parts is the same buffer: that is how data flows.
@@ -80,7 +79,7 @@ pub enum StitchError {
         /// The part that writes it.
         writer: usize,
     },
-    /// An asked-for output that no part writes.
+    /// A requested output that no part writes.
     #[error("`{0}` is asked for as an output, but no part writes it")]
     NotWritten(String),
     /// Two launches with one name.
@@ -95,7 +94,7 @@ pub enum StitchError {
         launch: String,
         /// The slot's number.
         slot: usize,
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
 }

@@ -36,7 +36,7 @@
 //!
 //! - A **walk** is an offset and, in brackets, `size:stride` from the outermost dimension inwards.
 //! - **Expressions** are sums of `3*i0`, `g1`, `-l0`, `e`, `x`, `y` and constants.
-//! - What is left out has its usual value: `grid []`, `order sequential`, not `resident`, `link stream`, `each 1`,
+//! - Omitted parts have their usual values: `grid []`, `order sequential`, not `resident`, `link stream`, `each 1`,
 //!   `repeat 1`, `over []`, `loops []`, no `scalars`, no `constants`, no core patterns (`send`,
 //!   `receive`).
 //! - `->` reads DDR, `<-` writes it; which one it is must agree with the channel's ends.
@@ -66,7 +66,7 @@ pub struct ParseError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What was expected and found.
+    /// The expected and the found token.
     pub message: String,
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Affine, Launch, Pattern, Var};
 
-/// The values of all variables at one point. What is not in scope there is left at its default;
-/// a variable beyond a slice counts as 0 (`Flat::new` refuses programs that use one).
+/// The values of all variables at one point. Variables out of scope keep their default. A variable beyond a slice
+/// counts as 0 (`Flat::new` refuses programs that use one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Env<'a> {
     /// The grid point.

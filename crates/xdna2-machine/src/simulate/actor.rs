@@ -19,7 +19,7 @@ pub(super) struct Actor<'p> {
     pub(super) is_runnable: bool,
 }
 
-/// What an actor is.
+/// Kind of an actor.
 pub(super) enum ActorKind<'p> {
     Reader(Shim<'p>),
     Writer(Shim<'p>),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 /// Buffers begin at a cache line, so that vector loads do not straddle two.
 const ALIGN_BYTES: usize = 64;
 
-/// Lent parts begin at multiples of this; allocators give large buffers no less.
+/// Lent parts begin at multiples of this; allocators align large buffers at least so.
 const LENT_ALIGN_BYTES: usize = 16;
 
-/// Byte of memory that nobody has written: makes not-a-number of bf16 and of f32.
+/// Byte of memory that was never written: makes not-a-number of bf16 and of f32.
 const POISON: u8 = 0xff;
 
 /// Bytes, aligned for every element type.
@@ -66,8 +66,8 @@ impl ByteBlock {
     }
 }
 
-/// What a block holds: a buffer of its own, or a part of a slot that nobody writes while the launch
-/// runs, lent by DDR instead of copied.
+/// Content of a block: its own buffer, or a part of a slot that is not written while the launch runs. Such a part is
+/// lent by DDR instead of copied.
 #[derive(Clone, Debug)]
 pub(super) enum BlockContent<'p> {
     Own(Arc<ByteBlock>),
@@ -86,7 +86,7 @@ impl<'p> BlockContent<'p> {
         }
     }
 
-    /// A part of it without a copy, where it is lent and the part aligned.
+    /// A part of it without a copy, if it is lent and the part is aligned.
     pub(super) fn lent(&self, part: Range<usize>) -> Option<BlockContent<'p>> {
         match self {
             BlockContent::Own(_) => None,
@@ -94,7 +94,7 @@ impl<'p> BlockContent<'p> {
         }
     }
 
-    /// The buffer, to be written; a copy where others read it.
+    /// The buffer, for writing; a copy if others read it.
     pub(super) fn own_mut(&mut self) -> &mut ByteBlock {
         if let BlockContent::Lent(bytes) = self {
             *self = BlockContent::Own(Arc::new(ByteBlock::copy_of(bytes)));

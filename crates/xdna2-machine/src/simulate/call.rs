@@ -11,7 +11,7 @@ use crate::tile::{CallShape, TileCall};
 use millrace_npu::Element;
 use std::sync::Arc;
 
-/// Scalars of a call that need no memory of their own.
+/// Number of scalars of a call that need no allocation.
 const FEW_SCALARS: usize = 8;
 
 impl<'p> CoreActor<'p> {
@@ -145,8 +145,8 @@ impl<'p> CoreActor<'p> {
         }
     }
 
-    /// Takes the buffer of an operand out, to write. A block shared with other cores is copied:
-    /// each has its own in L1.
+    /// Takes the buffer of an operand out, to write. A block shared with other cores is copied: each has its own copy
+    /// in L1.
     fn lend(&mut self, operand: Operand) -> ByteBlock {
         match operand {
             Operand::Local(local) => std::mem::take(&mut self.locals[local]),

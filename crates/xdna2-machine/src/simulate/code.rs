@@ -6,11 +6,11 @@ use millrace_npu::Element;
 
 /// One step.
 pub enum CoreStep<'p> {
-    /// Begins a loop, or goes to `end` if it runs not once.
+    /// Begins a loop, or goes to `end` if the count is zero.
     Begin {
-        /// How often.
+        /// Number of turns.
         count: &'p Affine,
-        /// The step behind its `End`.
+        /// The step after its `End`.
         end: usize,
     },
     /// Goes back to `begin` unless that was the last time.
@@ -22,9 +22,9 @@ pub enum CoreStep<'p> {
     Unless {
         /// Compared with zero.
         value: &'p Affine,
-        /// How.
+        /// The comparison.
         condition: Condition,
-        /// Where to.
+        /// The target.
         otherwise: usize,
     },
     /// Goes there.
@@ -33,7 +33,7 @@ pub enum CoreStep<'p> {
     Get {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: &'p [Affine],
         /// The block's name.
         block: u8,
@@ -44,7 +44,7 @@ pub enum CoreStep<'p> {
     New {
         /// Index in the launch's channels.
         channel: usize,
-        /// Which of the bundle.
+        /// Index in the bundle.
         index: &'p [Affine],
         /// The block's name.
         block: u8,
@@ -59,7 +59,7 @@ pub enum CoreStep<'p> {
 
 /// A call, with its kernel found.
 pub struct CallStep<'p> {
-    /// What is called.
+    /// The kernel.
     pub kernel: &'static TileKernel,
     /// Dimensions.
     pub dims: &'p [u32],
@@ -90,7 +90,7 @@ impl<'p> HerdCode<'p> {
     /// The steps of a herd's body.
     ///
     /// # Errors
-    /// None today; a call that makes no sense is a step that says so.
+    /// None today; an invalid call becomes a step that reports the fault.
     pub fn new(herd: &'p Herd) -> Result<HerdCode<'p>, String> {
         let mut code = HerdCode {
             steps: Vec::new(),
@@ -172,7 +172,7 @@ impl<'p> HerdCode<'p> {
                 self.n_calls += 1;
                 let kernel = match find(kernel, operands, herd) {
                     Ok(kernel) => kernel,
-                    // The verifier lets pass what never runs.
+                    // The verifier accepts faults in steps that never run.
                     Err(problem) => {
                         self.steps.push(CoreStep::Fault(problem));
                         return Ok(());
@@ -220,7 +220,7 @@ impl<'p> HerdCode<'p> {
     }
 }
 
-/// The kernel of a call, and that its operands are as many as it takes and exist.
+/// The kernel of a call; checks the number of its operands, and that they exist.
 fn find(name: &str, operands: &[Operand], herd: &Herd) -> Result<&'static TileKernel, String> {
     let kernel = tile::find(name).ok_or_else(|| format!("there is no tile kernel `{name}`"))?;
     let expected = kernel.inputs + kernel.outputs;

@@ -1,4 +1,4 @@
-//! What all actors of a launch see.
+//! State that all actors of a launch see.
 
 use super::fault::Site;
 use super::motion::Motion;
@@ -9,7 +9,7 @@ use millrace_npu::Slot;
 /// Units an actor may spend in one round before the others get their turn.
 pub(super) const QUANTUM: u64 = 1 << 22;
 
-/// What all actors of a launch see while a round runs.
+/// State that all actors of a launch see while a round runs.
 pub(super) struct LaunchContext<'a> {
     pub(super) flat: &'a Flat<'a>,
     pub(super) slots: &'a [Slot],
@@ -31,7 +31,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    /// At neither core nor slot, nor any grid point.
+    /// A problem outside cores, slots and grid points.
     pub(super) fn at(place: String, problem: impl Into<String>) -> Trouble {
         Trouble {
             place,

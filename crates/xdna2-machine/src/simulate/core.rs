@@ -30,7 +30,7 @@ pub(super) struct CoreActor<'p> {
     done: bool,
 }
 
-/// What a block name stands for.
+/// Meaning of a block name.
 #[derive(Default)]
 pub(super) enum BlockBinding<'p> {
     #[default]
@@ -193,7 +193,7 @@ impl<'p> CoreActor<'p> {
         ctx: &LaunchContext<'_>,
     ) -> Result<usize, Trouble> {
         let env = self.env(ctx);
-        // At every block: without memory of its own for the few dimensions that bundles have.
+        // This runs at every block, so it does not allocate for the few dimensions that bundles have.
         let (mut few, many): ([i64; 4], Vec<i64>);
         let values = if index.len() <= 4 {
             few = [0; 4];
@@ -319,7 +319,7 @@ impl<'p> CoreActor<'p> {
         Ok(())
     }
 
-    /// What it waits for.
+    /// Cause of its wait.
     pub(super) fn waiting(
         &self,
         senders: &[Sender<'_>],

@@ -1,15 +1,15 @@
-//! What a run did.
+//! Counters of a run.
 
 use crate::tile::TileWork;
 
-/// What a run did, launch by launch.
+/// Counters of a run, launch by launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunCounters {
     /// One for each launch, in order.
     pub launches: Vec<LaunchCounters>,
 }
 
-/// What one launch did.
+/// Counters of one launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCounters {
     /// Bytes that shims read from DDR.
@@ -56,7 +56,7 @@ impl LaunchCounters {
     }
 }
 
-/// What one actor did: counters, and units of the budget spent in the current round.
+/// Work of one actor: counters, and units of the budget spent in the current round.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) counters: LaunchCounters,

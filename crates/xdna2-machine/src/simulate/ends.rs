@@ -6,16 +6,16 @@ use super::motion::Motion;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that a channel between two DMA engines may have under way, at least one block: its sink
-/// says what it can take, and this bounds how much of that is asked for at once.
+/// Bytes that a channel between two DMA engines may have under way, at least one block. Its sink says how much it can
+/// take, and this bounds how much of that is requested at once.
 const IN_FLIGHT_BYTES: u64 = 4 << 20;
 
-/// Blocks of a channel that a DMA sink asks for at once, at most.
+/// Most blocks of a channel that a DMA sink requests at once.
 pub(super) fn max_in_flight(block_bytes: u64) -> usize {
     (IN_FLIGHT_BYTES / block_bytes.max(1)).clamp(1, 256) as usize
 }
 
-/// Where blocks begin.
+/// The source end of a channel.
 #[derive(Debug)]
 pub(super) struct Sender<'p> {
     pub(super) channel: usize,
@@ -29,8 +29,8 @@ pub(super) struct Sender<'p> {
     pub(super) beyond: usize,
     /// Blocks every sink can take.
     pub(super) room: usize,
-    /// Blocks a DMA engine may make before the sinks have room, to save the host a round. They are
-    /// copies of what its memory still holds: they count as sent when there is room.
+    /// Blocks a DMA engine may make before the sinks have room, to save the host a round. They are copies of data that
+    /// its memory still holds: they count as sent when there is room.
     pub(super) ahead: usize,
     pub(super) outbox: VecDeque<Parcel<'p>>,
     /// Blocks sent so far, with those made ahead.
@@ -104,7 +104,7 @@ impl<'p> Sender<'p> {
         self.send(BlockContent::Own(Arc::new(block)), point);
     }
 
-    /// Takes a buffer back once nobody else reads it.
+    /// Takes a buffer back when it has no other reader.
     pub(super) fn recycle(&mut self, block: BlockContent<'_>) {
         if let BlockContent::Own(block) = block
             && let Ok(block) = Arc::try_unwrap(block)
@@ -115,7 +115,7 @@ impl<'p> Sender<'p> {
     }
 }
 
-/// Where blocks end.
+/// A sink end of a channel.
 #[derive(Debug)]
 pub(super) struct Receiver<'p> {
     pub(super) channel: usize,

@@ -26,21 +26,21 @@ pub enum SimulationFault {
         launch: String,
         /// The core, stage, transfer or channel.
         place: String,
-        /// That place, where it is a core or moves a slot.
+        /// That place, if it is a core or moves a slot.
         site: Box<Site>,
         /// The grid point, where one was running.
         point: Option<Vec<u32>>,
-        /// What, with limits and what was found.
+        /// Description of the fault, with limits and found values.
         problem: String,
     },
     /// Nothing can move and not all is done.
     Deadlock {
         /// The launch's name.
         launch: String,
-        /// Everyone who waits.
+        /// All parties that wait.
         waiting: Vec<Waiting>,
     },
-    /// Everything has ended, and blocks are left that nobody took.
+    /// Everything has ended, and blocks are left that no actor took.
     Leftover {
         /// The launch's name.
         launch: String,
@@ -53,7 +53,7 @@ pub enum SimulationFault {
         launch: String,
         /// The limit.
         max_units: u64,
-        /// Everyone who had not ended.
+        /// All parties that had not ended.
         running: Vec<Waiting>,
     },
 }
@@ -63,9 +63,9 @@ pub enum SimulationFault {
 pub struct Waiting {
     /// The core, stage end or transfer.
     pub who: String,
-    /// That party, where it is a core or moves a slot.
+    /// That party, if it is a core or moves a slot.
     pub site: Site,
-    /// What it waits for: channel with index, and how many blocks have passed.
+    /// Cause of the wait: channel with index, and how many blocks have passed.
     pub what: String,
 }
 
@@ -85,7 +85,7 @@ impl SimulationFault {
         }
     }
 
-    /// The first core and the first slot that it is about.
+    /// The first core and the first slot of the fault.
     pub fn site(&self) -> Site {
         let parties = match self {
             SimulationFault::Flat(_) | SimulationFault::Buffers(_) => &[][..],
@@ -100,7 +100,7 @@ impl SimulationFault {
         }
     }
 
-    /// What happened, without the launch's name.
+    /// Description of the fault, without the launch's name.
     pub fn reason(&self) -> String {
         let text = self.to_string();
         let launch = self.launch().map(|launch| format!("launch `{launch}`"));

@@ -1,4 +1,4 @@
-//! What a launch asks for before it runs.
+//! Resources that a launch needs, computed before it runs.
 
 use super::context::{elements, n_points};
 use super::ends::max_in_flight;

@@ -81,7 +81,7 @@ impl Motion {
         self.n_blocks == 1 && self.range == (0..buffer_bytes) && self.is_contiguous()
     }
 
-    /// The bytes of the buffer that block `number` is, where they lie in order and together.
+    /// The buffer's bytes of block `number`, if they are in order and contiguous.
     pub(super) fn contiguous(&self, number: i64) -> Option<Range<usize>> {
         let nest = self.nest.as_ref()?;
         if nest.rows.0 != 1 || !nest.middle.is_empty() {
@@ -224,7 +224,7 @@ impl Nest {
     }
 }
 
-/// Moves to the next index vector; `false` after the last, when all begins anew.
+/// Moves to the next index vector; `false` after the last, when it starts again from the first.
 fn step(counters: &mut [i64], dims: &[(i64, i64)], at: &mut i64) -> bool {
     for (counter, &(size, stride)) in counters.iter_mut().zip(dims).rev() {
         *counter += 1;

@@ -12,9 +12,9 @@ use crate::program::Flat;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Actors that one thread runs together in a round, with the wires among them: at most one core,
-/// and what feeds and drains it alone. Blocks cross these wires at once, so that a block goes
-/// from DDR through a memory tile and a core and back in one round.
+/// Actors that one thread runs together in a round, with the wires among them: at most one core, and the actors that
+/// feed and drain only it. Blocks cross these wires at once, so that a block goes from DDR through a memory tile and a
+/// core and back in one round.
 #[derive(Default)]
 pub(super) struct Cluster<'p> {
     pub(super) actors: Vec<Actor<'p>>,
@@ -76,11 +76,11 @@ pub(super) struct ActorNetwork<'p> {
     wires: Vec<ChannelWire>,
     /// By cluster: its wires among `wires`.
     wires_of: Vec<Vec<usize>>,
-    /// Of [`exchange`](ActorNetwork::exchange).
+    /// Scratch of [`exchange`](ActorNetwork::exchange).
     touched: Vec<bool>,
 }
 
-/// The cluster behind a lock that nobody holds.
+/// The cluster in a lock that is not held.
 pub(super) fn own<'a, 'p>(cluster: &'a mut Mutex<Cluster<'p>>) -> &'a mut Cluster<'p> {
     cluster.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
@@ -209,7 +209,7 @@ impl<'p> ActorNetwork<'p> {
         }
     }
 
-    /// Everyone who has not ended, in the middle of a run.
+    /// All parties that have not ended, in the middle of a run.
     pub(super) fn running(&mut self, ctx: &LaunchContext<'_>) -> Vec<Waiting> {
         let parties = self.actors().into_iter().flat_map(|a| a.waiting(ctx));
         parties
@@ -220,7 +220,7 @@ impl<'p> ActorNetwork<'p> {
             .collect()
     }
 
-    /// When nobody can go on: whether all is done, and how not.
+    /// The verdict when no actor can go on: whether all is done, and the fault if not.
     pub(super) fn verdict(&mut self, ctx: &LaunchContext<'_>) -> Result<(), SimulationFault> {
         let launch = ctx.flat.launch.name.clone();
         let actors = self.actors();
@@ -252,7 +252,7 @@ impl<'p> ActorNetwork<'p> {
             }
         }
         for actor in &actors {
-            // What a stage made ahead is still in its memory.
+            // Blocks that a stage made ahead are still in its memory.
             let outboxes =
                 (actor.senders.iter()).map(|s| (s.channel, s.outbox.len().saturating_sub(s.ahead)));
             let inboxes = actor.receivers.iter().map(|r| (r.channel, r.inbox.len()));
@@ -289,8 +289,8 @@ impl<'p> ActorNetwork<'p> {
     }
 }
 
-/// By actor: the least of its cluster. A channel with one sink joins its ends unless that would
-/// put two cores together, which are to run on two threads.
+/// By actor: the smallest number of its cluster. A channel with one sink joins its ends, unless that would put two
+/// cores together, which have to run on two threads.
 fn join(actors: &[Actor<'_>], wires: &[ChannelWire]) -> Vec<usize> {
     let mut root: Vec<usize> = (0..actors.len()).collect();
     let mut has_core: Vec<bool> = (actors.iter())

@@ -14,7 +14,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Shim<'p> {
     pub(super) channel: usize,
-    /// Slots that nobody writes while the launch runs.
+    /// Slots that are not written while the launch runs.
     lent: &'p [Option<&'p [u8]>],
     /// Indices of its transfers, in order.
     transfers: Vec<usize>,
@@ -239,7 +239,7 @@ impl<'p> Shim<'p> {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as many blocks as there is room for.
     pub(super) fn read(
         &mut self,
         to: &mut Sender<'p>,
@@ -277,7 +277,7 @@ impl<'p> Shim<'p> {
         }
     }
 
-    /// Before a round's writes: finds a task and says what it can take.
+    /// Before a round's writes: finds a task, and says how much it can take.
     pub(super) fn prepare(
         &mut self,
         from: &mut Receiver<'_>,
@@ -324,7 +324,7 @@ impl<'p> Shim<'p> {
         bytes
     }
 
-    /// What it waits for, if it has work left.
+    /// Cause of its wait, if it has work left.
     pub(super) fn waiting(&self, reads: bool, ctx: &LaunchContext<'_>) -> Option<Waiting> {
         let channel = ctx.flat.channel_name(self.channel);
         if self.done {

@@ -73,7 +73,7 @@ impl<'p> StageActor<'p> {
         (self.n_elements * self.element_bytes) as usize
     }
 
-    /// Moves what can be moved. Returns bytes filled and drained.
+    /// Moves as many blocks as it can. Returns bytes filled and drained.
     pub(super) fn step(
         &mut self,
         senders: &mut [Sender<'p>],
@@ -124,7 +124,7 @@ impl<'p> StageActor<'p> {
         let flat_end = &ctx.flat.stages[self.number].fills[i];
         while self.fills[i].at < self.oldest + self.copies && *spent <= QUANTUM {
             let at = (self.fills[i].at - self.oldest) as usize;
-            // A block is of the grid point that whoever begins it is at.
+            // A block belongs to the grid point of the end that begins it.
             let point = match (self.blocks.get(at), from.inbox.front()) {
                 (Some(stored), _) => stored.point,
                 (None, Some(parcel)) => parcel.point,
@@ -142,7 +142,7 @@ impl<'p> StageActor<'p> {
                 self.store(i, at, point, parcel.block, from);
                 self.fills[i].moved += 1;
             } else if self.blocks.get(at).is_none() {
-                // Nothing is visited, and nobody else has begun the block: its turn is unknown.
+                // Nothing is visited, and no other end has begun the block: its turn is unknown.
                 break;
             }
             progress = true;
@@ -189,7 +189,7 @@ impl<'p> StageActor<'p> {
         }
         let end = &self.fills[i];
         let Some(motion) = &end.motion else { return };
-        // Nobody else has it before it is full.
+        // There is no other reference before it is full.
         let content = self.blocks[at].content.own_mut();
         motion.scatter(end.moved, content.bytes_mut(), 0, block.bytes());
         from.freed.push(block);

@@ -7,7 +7,7 @@ use super::ends::{Receiver, Sender, max_in_flight};
 use super::shim::Shim;
 use crate::program::{ChannelLink, Env, Flat, FlatChannel, Herd, Port};
 
-/// By slot: its bytes, where nobody writes them while the launch runs.
+/// By slot: its bytes, if they are not written while the launch runs.
 pub(super) type ReadOnlySlots<'p> = &'p [Option<&'p [u8]>];
 
 /// An end of a channel.
@@ -47,14 +47,14 @@ pub(super) trait Actors<'p> {
 
 impl ChannelWire {
     /// Moves blocks from the outbox while every sink has room, and tells the source how much more.
-    /// Whoever gets something becomes runnable.
+    /// Every actor that receives something becomes runnable.
     pub(super) fn deliver<'p>(&self, actors: &mut (impl Actors<'p> + ?Sized)) {
         let mut room = usize::MAX;
         for &to in &self.to {
             room = room.min(actors.actor(to).receivers[to.end].room());
         }
         let sender = &mut actors.actor(self.from).senders[self.from.end];
-        // With buffers of both ends in common, what is sent is already there.
+        // If both ends share buffers, sent blocks are already there.
         let n = match self.is_shared {
             true => sender.outbox.len(),
             false => sender.outbox.len().min(room),
@@ -100,7 +100,7 @@ pub(super) fn compile(herd: &Herd) -> Result<HerdCode<'_>, Trouble> {
     HerdCode::new(herd).map_err(|problem| Trouble::at(format!("herd {}", herd.name), problem))
 }
 
-/// The actor of a port; shims get one of their own for each channel.
+/// The actor of a port. Shims get one for each channel.
 fn actor_of<'p>(
     port: Port,
     id: usize,
@@ -182,7 +182,7 @@ pub(super) fn connect<'p>(
     })
 }
 
-/// Adds an end. A stage's ends stand in the order of its fills and drains.
+/// Adds an end. A stage's ends are in the order of its fills and drains.
 fn place<E: ChannelSide>(ends: &mut Vec<E>, end: E, port: Port) -> usize {
     let Port::Memory { end: position, .. } = port else {
         ends.push(end);

@@ -205,7 +205,7 @@ pub(super) fn scores(call: &mut TileCall<'_>) {
     add_scores(call, sums);
 }
 
-/// The same on top of the S there is: another part of the head dimension.
+/// The same, added to the present S: another part of the head dimension.
 pub(super) fn scores_add(call: &mut TileCall<'_>) {
     let sums = bf16s(call.outputs[0]).iter().map(|&s| widen(s)).collect();
     add_scores(call, sums);
@@ -286,7 +286,7 @@ fn row(s: &[bf16], query: usize, tq: usize, tk: usize) -> impl Iterator<Item = &
     (0..tk / 8).flat_map(move |block| &s[(block * tq + query) * 8..][..8])
 }
 
-/// Lanes added in halves: 4 apart, 2, 1.
+/// Lanes added in halves: 4 apart, then 2, then 1.
 pub(super) fn halves(lanes: &mut [f32; 8]) -> f32 {
     for width in [4, 2, 1] {
         for i in 0..width {

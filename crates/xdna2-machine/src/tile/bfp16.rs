@@ -1,5 +1,5 @@
-//! Products of bf16 matrices through block floating point; [`numerics`](crate::numerics) says what is
-//! known of the conversion.
+//! Products of bf16 matrices through block floating point. [`numerics`](crate::numerics) lists the known facts about
+//! the conversion.
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, truncate, widen};
 use super::{TileCall, attention};
@@ -175,7 +175,7 @@ pub(super) fn scores(call: &mut TileCall<'_>) {
     add_scores(call, sums);
 }
 
-/// The same on top of the S there is.
+/// The same, added to the present S.
 pub(super) fn scores_add(call: &mut TileCall<'_>) {
     let sums = bf16s(call.outputs[0]).iter().map(|&s| widen(s)).collect();
     add_scores(call, sums);

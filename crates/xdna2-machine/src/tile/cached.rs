@@ -2,7 +2,7 @@
 //! position is known when the program runs.
 //!
 //! Queries come in *slices* of eight, the rows of the matrix unit. A state is f32: over the
-//! thousands of tiles of a long cache, sums in bf16 would stop to grow.
+//! thousands of tiles of a long cache, sums in bf16 would stop growing.
 //!
 //! | operand | meaning | order of dimensions |
 //! |---|---|---|
@@ -190,8 +190,8 @@ pub(super) fn query_of(i: usize) -> usize {
     i / 8 % SLICE
 }
 
-/// A block of the stream's size that holds queries in the place of keys and the position in the
-/// place of values. The scalar, drawn into range, is the first query that it gives.
+/// Takes queries from a block of the stream's size that holds queries in the place of keys and the position in the
+/// place of values. The scalar, clamped to the range, is the first query that is taken.
 pub(super) fn take(call: &mut TileCall<'_>) {
     let n_keys = (call.dims[1] * call.dims[2]) as usize;
     let (queries, at) = bf16s(call.inputs[0]).split_at(n_keys);
@@ -255,7 +255,7 @@ pub(super) fn init(call: &mut TileCall<'_>) {
 /// The position that digits spell.
 pub(super) fn position(at: &[bf16]) -> i64 {
     let digits = at.iter().rev();
-    // Digits that are none, as in memory that nobody wrote, give some position.
+    // Invalid digits, as in unwritten memory, give some position.
     digits.fold(0_i64, |position, digit| {
         position
             .wrapping_mul(256)
@@ -263,23 +263,23 @@ pub(super) fn position(at: &[bf16]) -> i64 {
     })
 }
 
-/// Which keys each row sees.
+/// The keys that each row sees.
 struct Mask {
-    /// Of the tile's first key.
+    /// Position of the tile's first key.
     key: i64,
-    /// Of the tile's first token.
+    /// Position of the tile's first token.
     token: i64,
     group: usize,
     /// Keys that a query sees at most; 0 for all.
     window: i64,
-    /// The first key that counts: those before it are no rows of the cache.
+    /// The first key that counts: earlier ones are not rows of the cache.
     oldest: i64,
     /// Positions that see each other, the last excluded.
     image: [i64; 2],
 }
 
 impl Mask {
-    /// With the position as that input.
+    /// The mask from the position, which is that input.
     fn of(call: &TileCall<'_>, at: usize) -> Mask {
         let [k0, part, q0, window] = [0, 1, 2, 3].map(|i| call.scalars[i]);
         let span = i64::from(call.dims[4]);
@@ -311,7 +311,7 @@ pub(super) fn attend(call: &mut TileCall<'_>) {
     attend_to(call, keys, values, &Mask::of(call, 2));
 }
 
-/// The same with keys and values in blocks of their own.
+/// The same with keys and values in separate blocks.
 pub(super) fn attend_apart(call: &mut TileCall<'_>) {
     let (keys, values) = (bf16s(call.inputs[1]), bf16s(call.inputs[2]));
     attend_to(call, keys, values, &Mask::of(call, 3));
@@ -350,7 +350,7 @@ fn attend_to(call: &mut TileCall<'_>, keys: &[bf16], values: &[bf16], mask: &Mas
     }
 }
 
-/// Scores to probabilities, maxima and sums brought up to date; what older values are multiplied by.
+/// Turns scores into probabilities, and updates maxima and sums. Returns the factors for older values.
 pub(super) fn softmax(
     p: &mut [bf16],
     max: &mut [f32],
@@ -413,7 +413,7 @@ pub(super) fn join(call: &mut TileCall<'_>) {
     }
 }
 
-/// Rows from the one that the scalar names on, drawn into range, or from the state's first.
+/// Writes rows from the one that the scalar names on, clamped to the range, or from the state's first.
 pub(super) fn finish(call: &mut TileCall<'_>) {
     let [rows, tq, d] = [0, 1, 2].map(|i| call.dims[i] as usize);
     let first = call.scalars.first().copied().unwrap_or(0);

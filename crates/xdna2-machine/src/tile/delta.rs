@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | row | of a head: query, key, values, then decay and strength of the correction; f32 | `[k]`, `[k]`, `[v]`, `[16]` |
 //! | state | columns of the head's matrix by 16, f32 | `[blocks][k][16]` |
-//! | y | what the query reads, bf16 | `[blocks][16]` |
+//! | y | result of the query, bf16 | `[blocks][16]` |
 //!
 //! A vector of the core is 16 columns, so that no sum crosses lanes: key and query walk down the rows, and each lane adds in their
 //! order. Products and sums are f32, each rounded once; the vector unit emulates them by products of bf16 parts (UG1603,

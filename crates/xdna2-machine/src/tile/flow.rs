@@ -1,18 +1,19 @@
 //! The parts of a token's attention on pairs of cores (FlowKV, the Gemma 3 paper's §3.2.2): one core has the keys, scores and
-//! exponentials, its neighbour the values. What passes between them for every chunk of keys are F, C and l of its equations 8 to 10.
+//! exponentials, its neighbour the values. For every chunk of keys they pass F, C and l of its equations 8 to 10.
 //!
 //! | operand | meaning | order of dimensions |
 //! |---|---|---|
 //! | K, V | a chunk of keys, of values, `[lc, d]` bf16 | `[d/8][lc/8][8][8 d]` |
-//! | Q | queries `[tq, d]` bf16, the heads that share keys and what fills up eights | `[tq/8][d/8][8 query][8 d]` |
+//! | Q | queries `[tq, d]` bf16, the heads that share keys, padded to eights | `[tq/8][d/8][8 query][8 d]` |
 //! | at | as in the [kernels of prompts](super::cached) | `[16]` bf16 |
 //! | F | exponentials `[tq, lc]` bf16 | `[tq/8][lc/8][8 query][8 key]` |
-//! | C | of each slice of eight queries what older numerators are multiplied by, then denominators, f32 | `[tq/8][2][8]` |
+//! | C | of each slice of eight queries the factors of older numerators, then denominators, f32 | `[tq/8][2][8]` |
 //! | state | of each slice maxima, then denominators, f32 | `[tq/8][2][8]` |
 //! | Y | numerators `[tq, d]` f32 | `[tq/8][d/8][8 query][8 d]` |
 //!
-//! Row s of a cache of R rows is the latest key up to the token's own whose position is s modulo R; keys that there are not, and those out of the window,
-//! are not seen. Rounding points and the order of sums are those of attention by one core, for which a chunk is a tile.
+//! Row s of a cache of R rows is the latest key up to the token's own whose position is s modulo R. Keys that do not
+//! exist, and those out of the window, are not seen. Rounding points and the order of sums are those of attention by
+//! one core, for which a chunk is a tile.
 
 use super::attention::{exponent_scale, keys_as_b};
 use super::cached::{AT, DIGITS, position, query_of, softmax, take_at, take_rows};

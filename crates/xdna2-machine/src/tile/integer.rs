@@ -1,4 +1,4 @@
-//! Products of 8-bit integers with sums in 32 bits, and what goes with them.
+//! Products of 8-bit integers with sums in 32 bits, and the zeroing and copies that go with them.
 //!
 //! The matrix unit multiplies 8 × 8 × 8 bytes in an instruction, 512 multiply-accumulates a cycle and core (mlir-aie
 //! `aie_kernels/aie2p/mm.cc`, `matmul_vectorized_8x8x8_i8_i32`: `aie::mmul<8, 8, 8, int8, int8>`), so tiles are blocked as those

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// Lowest finite bf16: where running maxima begin, so that `max − max` is never `∞ − ∞`.
 pub(super) const LOWEST: bf16 = bf16::MIN;
 
-/// To nearest, ties to even; not-a-number becomes canonical.
+/// Rounds to nearest, ties to even; NaN becomes canonical.
 #[inline]
 pub(super) fn round(x: f32) -> bf16 {
     if x.is_nan() {

@@ -1,9 +1,8 @@
 //! Matrix products on blocked tiles, and matrix times vector.
 //!
-//! The order of additions and what happens to subnormal numbers is
-//! [`millrace_kernels::tile::matmul_bf16`]'s: every element of C is a chain of fused
-//! multiply-adds over `k`, begun with the C there was. Products emulated by block floating point are
-//! in [`bfp16`](super::bfp16).
+//! The order of additions and the treatment of subnormal numbers are those of [`millrace_kernels::tile::matmul_bf16`].
+//! Every element of C is a chain of fused multiply-adds over `k`, begun with the old C. Products emulated by block
+//! floating point are in [`bfp16`](super::bfp16).
 
 use super::math::{bf16s, bf16s_mut, f32s_mut, round, truncate, widen};
 use super::shape::{dim, multiple_of_8, work};

@@ -37,7 +37,7 @@ pub(super) fn work_layer(dims: &[u32], _: &[i64]) -> TileWork {
     work(&[], &[rows, cols], &[&[rows, cols, 4], &[cols, 4]])
 }
 
-/// Sum of `f(x)` in lanes, the lanes added in halves: 8 apart, 4, 2, 1.
+/// Sum of `f(x)` in lanes, with the lanes added in halves: 8 apart, then 4, 2, 1.
 fn sum(row: &[bf16], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for chunk in row.chunks(LANES) {

@@ -1,5 +1,5 @@
-//! Kernels on a part of a buffer, whose place is a scalar, and in place: what the drained and the
-//! compiler-generated GEMM and the GEMV by few rows call.
+//! Kernels on a part of a buffer, whose place is a scalar, and in place. The drained GEMM, the compiler-generated GEMM
+//! and the GEMV by few rows call them.
 
 use super::math::{bf16s, bf16s_mut, f32s, f32s_mut, round, truncate, widen};
 use super::shape::{dim, work};
@@ -10,7 +10,7 @@ use millrace_npu::Element::{Bf16, F32};
 /// Rows of a matrix that are multiplied at a time.
 const ROWS_AT_A_TIME: usize = 64;
 
-/// A part must lie within its whole.
+/// Checks that a part is within its whole.
 pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String> {
     if part.1 <= whole.1 {
         return Ok(());
@@ -21,8 +21,8 @@ pub(super) fn within(part: (&str, u64), whole: (&str, u64)) -> Result<(), String
     ))
 }
 
-/// Where a part of `n` of `total` begins: the scalar, drawn into range. A program that passes one
-/// beyond computes the wrong part, as on the hardware.
+/// Start of a part of `n` of `total`: the scalar, clamped to the range. A program that passes a larger one computes the
+/// wrong part, as on the hardware.
 pub(super) fn start(call: &TileCall<'_>, n: usize, total: usize) -> usize {
     let scalar = usize::try_from(call.scalars[0]).unwrap_or(0);
     scalar.min(total - n)
@@ -83,7 +83,7 @@ pub(super) fn matvec(call: &mut TileCall<'_>) {
     let first = start(call, m, total);
     let (w, x) = (bf16s(call.inputs[0]), bf16s(call.inputs[1]));
     let y = &mut bf16s_mut(call.outputs[0])[first..][..m];
-    // Rows do not know of each other, and calls are many and small: no memory is asked for.
+    // Rows are independent, and calls are many and small: nothing is allocated.
     let mut sums = [0.0; ROWS_AT_A_TIME];
     for (i, y) in y.chunks_mut(ROWS_AT_A_TIME).enumerate() {
         let w = &w[i * ROWS_AT_A_TIME * x.len()..][..y.len() * x.len()];

@@ -18,7 +18,7 @@ const ROWS: u64 = Q4NX_ROWS as u64;
 const COLS: u64 = Q4NX_COLS as u64;
 const GROUP: u64 = Q4NX_GROUP as u64;
 
-/// Elements of a vector with the sums of its groups behind it.
+/// Elements of a vector with the sums of its groups after it.
 pub(super) fn with_sums(total: u64) -> u64 {
     total + total / GROUP
 }

@@ -1,9 +1,9 @@
-//! What a kernel is called with, before there is data, and the checks all rows share.
+//! Arguments of a call before there is data, and the checks that all rows share.
 
 use super::TileWork;
 use millrace_npu::Element;
 
-/// Largest dimension of a tile kernel: far above what fits L1, so that products of two dimensions
+/// Largest dimension of a tile kernel: far above the size of L1, so that products of two dimensions
 /// cannot overflow.
 pub const MAX_DIM: u32 = 1 << 24;
 
@@ -82,7 +82,7 @@ pub(super) fn multiple_of_8(names: &[&str], dims: &[u64]) -> Result<(), String> 
     Ok(())
 }
 
-/// Dimension `i`, 0 where there is none.
+/// Dimension `i`, or 0 if it is missing.
 pub(super) fn dim(dims: &[u32], i: usize) -> u64 {
     dims.get(i).copied().map_or(0, u64::from)
 }

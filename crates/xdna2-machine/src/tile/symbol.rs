@@ -1,16 +1,16 @@
 //! Names that a linker takes for calls of tile kernels.
 //!
-//! A call fixes a kernel's dimensions and constants when it is compiled, so each set of them is a function of
-//! its own: `millrace_matmul_bf16_f32__peano__d64_32_64`, with constants `…__c3f800000`.
+//! A call fixes a kernel's dimensions and constants when it is compiled, so each set of them is a separate function:
+//! `millrace_matmul_bf16_f32__peano__d64_32_64`, with constants `…__c3f800000`.
 
 use super::{TileKernel, find};
 
-/// What every name begins with.
+/// Prefix of every name.
 const PREFIX: &str = "millrace_";
-/// Between the parts of a name, none of which has it within.
+/// Separator between the parts of a name, none of which contains it.
 const BETWEEN: &str = "__";
 
-/// A tile kernel with what is fixed when it is compiled.
+/// A tile kernel with its dimensions and constants, which are fixed when it is compiled.
 #[derive(Clone)]
 pub struct KernelInstance {
     /// The row of the table.
@@ -35,7 +35,7 @@ impl KernelInstance {
         format!("{PREFIX}{}", parts.join(BETWEEN))
     }
 
-    /// The kernel that a name says; `None` for any other name.
+    /// The kernel of a name; `None` for any other name.
     pub fn of_symbol(symbol: &str) -> Option<KernelInstance> {
         let parts: Vec<&str> = symbol.strip_prefix(PREFIX)?.split(BETWEEN).collect();
         // The longest name that the table has: numbers follow it.
@@ -57,7 +57,7 @@ impl KernelInstance {
             let numbers = numbers.split('_').map(|n| u32::from_str_radix(n, radix));
             *to = numbers.collect::<Result<_, _>>().ok()?;
         }
-        // One spelling a kernel: a linker compares names as they are.
+        // Each kernel has one spelling: a linker compares names as they are.
         (instance.symbol() == symbol).then_some(instance)
     }
 }

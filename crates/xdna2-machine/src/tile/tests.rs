@@ -1,5 +1,5 @@
 //! Kernels against plain formulas in f64, the transcendental functions for every bf16, and the
-//! table against itself. (Bit for bit, every kernel is compared with a scalar reference of its own
+//! table against itself. (Bit for bit, every kernel is compared with its own scalar reference
 //! in `tests/mappings.rs`.)
 
 mod cached;

@@ -7,16 +7,16 @@
 //! | operand | meaning | order of dimensions |
 //! |---|---|---|
 //! | block | keys or values, row by row: 5,120 bytes are `r = 2560 / d` rows of bf16 | `[r][d]` |
-//! | v | query, new key, new value, then `at` as in the [kernels of prompts](super::cached); sums of groups behind | `[heads][d]`, `[kv_heads][d]`, `[kv_heads][d]`, `[16]` |
+//! | v | query, new key, new value, then `at` as in the [kernels of prompts](super::cached); sums of groups after them | `[heads][d]`, `[kv_heads][d]`, `[kv_heads][d]`, `[16]` |
 //! | S | scores, then probabilities, f32; `keys` is a multiple of r | `[group][keys]` |
 //! | state | O, then maximum and sum of the scores of each head, f32 | `[group][d]`, `[group]`, `[group]` |
-//! | part | of each head O / sum in pieces of 32, rounded, then what rounding left; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
+//! | part | of each head O / sum in pieces of 32, rounded, then the rest of the rounding; a piece with maximum and sum, each as three bf16 that add up to it; pieces of the cores of a column side by side | `[group][d/16 + 1][unit][32]` |
 //!
-//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows from
-//! `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a
-//! cache of R rows is the latest key before the position whose number is s modulo R. Keys are seen that there are: not before
-//! the first that counts, within the window. The new key is the first core's of its head, with the first block.
-//! Scores, sums and O are f32, probabilities bf16.
+//! The array has `kv_heads · spread` columns of `unit` cores; block `i` of a core, counted from a first one, holds rows
+//! from `((i · spread + x mod spread) · unit + y) · r` on, of head `x / spread`. Row s of a cache of R rows is the
+//! latest key before the position whose number is s modulo R. Visible keys are those that exist: not before the first
+//! that counts, and within the window. The new key is the first core's of its head, with the first block. Scores, sums
+//! and O are f32, probabilities bf16.
 
 use super::attention::halves;
 use super::cached::{AT, DIGITS, position};
@@ -27,7 +27,7 @@ use super::{CallShape, TileCall, TileWork};
 use half::bf16;
 use millrace_npu::Element::{Bf16, F32, U8};
 
-/// Elements of a piece of a part: what a core of projections sends at once.
+/// Elements of a piece of a part, which a core of projections sends at once.
 const PIECE: usize = 32;
 
 /// bf16 values that add up to a maximum or a sum.
@@ -60,7 +60,7 @@ impl Sizes {
         }
     }
 
-    /// Of a call that was checked.
+    /// Sizes of a call that was checked.
     fn of_call(call: &TileCall<'_>) -> Sizes {
         Sizes::of(std::array::from_fn(|i| dim(call.dims, i)))
     }
@@ -93,7 +93,7 @@ impl Sizes {
         BYTES as usize / (2 * self.head_dim)
     }
 
-    /// Where the new key begins in v.
+    /// Start of the new key in v.
     fn key(&self) -> usize {
         self.n_heads * self.head_dim
     }
@@ -272,7 +272,7 @@ fn query<'v>(s: &Sizes, v: &'v [bf16], kv_head: usize, head: usize) -> &'v [bf16
     &v[at..at + s.head_dim]
 }
 
-/// Scalars: which of the core's blocks it is, from which first one, x, y, the window (0 for none), the cache's rows.
+/// Scalars: the core's block, the first block, x, y, the window (0 for none), the cache's rows.
 pub(super) fn scores(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let [_, first, x, y, window, n_rows] = std::array::from_fn(|i| call.scalars[i]);
@@ -309,7 +309,7 @@ fn exponent_scale(constants: &[u32]) -> f32 {
     (f64::from(f32::from_bits(constants[0])) * std::f64::consts::LOG2_E) as f32
 }
 
-/// Scalars: blocks that scores came of, the first of them, x, y.
+/// Scalars: number of blocks with scores, the first of them, x, y.
 pub(super) fn soften(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let scale = exponent_scale(call.constants);
@@ -356,7 +356,7 @@ pub(super) fn soften(call: &mut TileCall<'_>) {
     }
 }
 
-/// Scalar: which of the core's blocks it is.
+/// Scalar: the core's block.
 pub(super) fn values(call: &mut TileCall<'_>) {
     let s = Sizes::of_call(call);
     let block = index(call.scalars[0], s.keys / s.rows());
@@ -368,7 +368,7 @@ pub(super) fn values(call: &mut TileCall<'_>) {
     for (o, p) in heads.take(s.group()) {
         let p = &p[block * s.rows()..][..s.rows()];
         for (p, row) in p.iter().zip(rows.chunks_exact(s.head_dim)) {
-            // A row that is not seen may hold anything, and adds nothing.
+            // An unseen row may hold anything, and adds nothing.
             if *p > 0.0 {
                 o.iter_mut().zip(row).for_each(|(o, v)| *o += p * widen(*v));
             }
@@ -376,7 +376,7 @@ pub(super) fn values(call: &mut TileCall<'_>) {
     }
 }
 
-/// bf16 values that add up to x: each is what the ones before it leave, rounded.
+/// bf16 values that add up to x: each is the remainder of the ones before it, rounded.
 fn terms<const N: usize>(x: f32) -> [bf16; N] {
     let mut left = x;
     std::array::from_fn(|_| {
@@ -399,7 +399,7 @@ pub(super) fn give(call: &mut TileCall<'_>) {
         let inverse = 1.0 / sums[head];
         let o = &o[head * s.head_dim + piece / 2 * PIECE..];
         for (y, o) in y.iter_mut().zip(o) {
-            // A core that sees no key has nothing to give.
+            // A core that sees no key sends zeros.
             let whole = if sums[head] > 0.0 { o * inverse } else { 0.0 };
             *y = terms::<2>(whole)[piece % 2];
         }

@@ -1,10 +1,10 @@
 //! Tasks of shims that are written while earlier work goes on.
 //!
-//! The stream of instructions of a dispatch is the compiler's to order. Where two launches share a standing configuration
-//! ([resident](crate::program::resident)), the command processor writes and pushes the second one's tasks while the first
-//! works and it would only wait: their channels take up data when the cores do, and results are written when there are
-//! any. What the second reads of a slot that the dispatch itself writes is pushed when that is there. Both launches'
-//! descriptors must be there at once.
+//! The compiler orders the stream of instructions of a dispatch. Two launches may share a loaded configuration
+//! ([resident](crate::program::resident)). Then the command processor writes and pushes the second one's tasks while
+//! the first works, when it would only wait. Their channels take up data when the cores do, and results are written
+//! when there are any. If the second reads a slot that the dispatch itself writes, that task is pushed after the write.
+//! The descriptors of both launches must fit at once.
 
 use crate::program::{Flat, FlatError, GridOrder, Launch, Port, resident};
 use crate::{Machine, Profile};
@@ -14,15 +14,14 @@ use std::collections::HashMap;
 struct Ahead {
     /// That launch.
     behind: usize,
-    /// What writing them takes.
+    /// Time to write them.
     ns: f64,
 }
 
-/// [`loads_ns`](super::loads_ns), less what is written behind the work of other launches of the dispatch, which takes them
-/// so long.
+/// [`loads_ns`](super::loads_ns), less the writes that are hidden by the work of other launches of the dispatch, which takes `works_ns`.
 ///
 /// # Errors
-/// Of a launch that does not expand.
+/// A launch that does not expand.
 pub fn exposed_loads_ns(
     launches: &[Launch],
     works_ns: &[f64],
@@ -124,7 +123,7 @@ mod tests {
     };
     use millrace_npu::Element;
 
-    /// One core that `n` tasks bring a slot each, the last one what it writes itself.
+    /// One core that `n` tasks bring a slot each. The last task's slot is the core's output.
     fn launch(n: usize, args: &[usize]) -> Launch {
         let core = || Place::Core {
             col: IndexRange::At(Affine::new(0)),
@@ -192,7 +191,7 @@ mod tests {
             Machine::npu2(),
             Profile::builtin(Profile::DEFAULT).expect("a profile"),
         );
-        // Slot 9 is what the first writes and the second reads.
+        // The first writes slot 9 and the second reads it.
         let launches = [launch(2, &[0, 1, 9]), launch(3, &[9, 2, 3, 10])];
         let serial = super::super::loads_ns(&launches, (&machine, &profile)).expect("legal");
         let exposed = |works_ns: &[f64]| {

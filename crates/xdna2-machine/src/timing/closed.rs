@@ -1,5 +1,5 @@
-//! Closed forms of the steady state, with the constants of the simulation. They say in a line what
-//! bounds a kernel, and the event simulation is tested against them.
+//! Closed forms of the steady state, with the constants of the simulation. They give the bound of a kernel in a line,
+//! and the event simulation is tested against them.
 //!
 //! `eff(s) = s / (s + burst overhead)`; `f` is the clock, `R` the DDR's read rate.
 
@@ -81,8 +81,8 @@ pub fn elementwise_ns(
 
 /// Megatile GEMM (the Gemma 3 paper, equation 5), in nanoseconds. A megatile is `8 e_y m` rows by `4 e_x n`
 /// columns; A is read once a column of megatiles, B once a row of them:
-/// `max(A / (8 s), B / (4 s), (A + B + C) / B_ddr, 2 M K N / (64 r f))`, `s` being what a shim
-/// channel attains.
+/// `max(A / (8 s), B / (4 s), (A + B + C) / B_ddr, 2 M K N / (64 r f))`,
+/// `s` being the rate that a shim channel attains.
 pub fn megatile_ns(
     (m, k, n): (u64, u64, u64),
     (mega_m, mega_n): (u64, u64),

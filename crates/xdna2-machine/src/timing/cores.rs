@@ -9,7 +9,7 @@ use crate::tile::{self, TileKernel, TileWork};
 
 /// One step.
 pub(super) enum TimingInstruction {
-    /// Begins a loop, or goes past its `Next` when it runs no times.
+    /// Begins a loop, or goes past its `Next` if the count is zero.
     Loop {
         count: Affine,
         after: usize,
@@ -19,7 +19,7 @@ pub(super) enum TimingInstruction {
     Next {
         body: usize,
     },
-    /// Goes on, or elsewhere when the condition does not hold.
+    /// Goes on, or elsewhere if the condition does not hold.
     Branch {
         value: Affine,
         condition: Condition,
@@ -41,7 +41,7 @@ pub(super) enum TimingInstruction {
     Call(Box<CallCycles>),
 }
 
-/// What a call costs.
+/// Cost of a call.
 pub(super) struct CallCycles {
     pub(super) name: String,
     kernel: &'static TileKernel,

@@ -3,7 +3,7 @@
 use crate::Profile;
 use std::collections::HashMap;
 
-/// What kind of stream a shim channel carries.
+/// Kind of stream that a shim channel carries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StreamKind {
     /// Into DDR rather than from it.
@@ -14,8 +14,8 @@ pub(super) struct StreamKind {
     pub(super) cost: f64,
     /// The one memory channel that all bursts fall on, or all of them.
     pub(super) memory_channel: Option<u32>,
-    /// Bytes of a block, what the channel asks for at once. Requests are served as
-    /// they come, so a channel that asks for more gets more.
+    /// Bytes of a block, which the channel requests at once. Requests are served as they come, so a channel that
+    /// requests more gets more.
     pub(super) weight: f64,
 }
 
@@ -153,7 +153,7 @@ impl<'p> DdrState<'p> {
         }
     }
 
-    /// Counts what a finished block used.
+    /// Counts the usage of a finished block.
     pub(super) fn count(&mut self, bytes: f64, stream: StreamKind) {
         if stream.writes {
             return;
@@ -169,7 +169,7 @@ impl<'p> DdrState<'p> {
 }
 
 /// Weighted max-min fair rates in bytes per nanosecond: all rise together, in proportion to their
-/// weights, until something is full; what uses that stays, the others rise on.
+/// weights, until something is full. Users of that stay, the others rise on.
 pub(super) fn fair_rates(streams: &[StreamKind], profile: &Profile, port: f64) -> Vec<f64> {
     let limits = limits(streams, profile);
     let mut rates = vec![0.0; streams.len()];

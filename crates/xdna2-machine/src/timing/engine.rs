@@ -47,10 +47,10 @@ struct QueueEntry {
     issued_at: f64,
 }
 
-/// What a grid point still waits for.
+/// Work that a grid point still waits for.
 #[derive(Clone, Copy, Default)]
 struct Open {
-    /// Tasks, and those of them that read.
+    /// Number of tasks, and of those that read.
     tasks: usize,
     reads: usize,
     cores: usize,
@@ -72,7 +72,7 @@ pub(super) struct TimingEngine<'n, 'p> {
     open: Vec<Open>,
     /// Until when the command processor starts channels of a streamed launch.
     starting_until: f64,
-    /// Until when it issues tasks, and what each takes it.
+    /// Until when it issues tasks, and the time of each.
     issuing_until: f64,
     issue_ns: f64,
     /// Points that have been issued.
@@ -215,7 +215,7 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         self.issuing_until = self.issuing_until.max(self.now);
         let mut tasks = self.net.tasks(&self.points[point])?;
         if self.net.flat.launch.order == GridOrder::Sequential {
-            // What is written is issued first. The order of a channel's own tasks stays.
+            // Tasks that write are issued first. The order of a channel's own tasks stays.
             tasks.sort_by_key(|task| !task.stream.writes);
         }
         self.open[point] = Open {
@@ -251,8 +251,8 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         let task_ns = self.net.profile.shim.task_ns;
         let mut at = self.now.max(next.issued_at) + task_ns;
         if self.net.flat.launch.order == GridOrder::Streamed {
-            // One channel after another: nothing brings them back into step, where the end of each
-            // point of a sequential launch does.
+            // One channel after another: nothing brings them back into step, unlike in a sequential launch, where the
+            // end of each point does.
             at = at.max(self.starting_until + task_ns);
             self.starting_until = at;
         }
@@ -376,7 +376,7 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         self.count(bytes, stream);
         if left == 0 {
             self.channels[id].tasks.pop_front();
-            // A task that was queued behind this one has its descriptor fetched already.
+            // A task that was queued after this one has its descriptor fetched already.
             let next = self.channels[id].tasks.front();
             self.channels[id].started = next.is_some_and(|next| next.issued_at <= self.now);
             self.start_task(id);
@@ -410,7 +410,7 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         }
     }
 
-    /// Ends early: what is left takes as long for its bytes as what is done did.
+    /// Ends early: the rest takes as long for its bytes as the finished part did.
     fn extrapolate(&mut self) {
         let done = self.run.read_bytes + self.run.write_bytes;
         if done > 0.0 && self.bytes_total > done {
@@ -424,7 +424,7 @@ impl<'n, 'p> TimingEngine<'n, 'p> {
         self.run.extrapolated = true;
     }
 
-    /// Nothing can happen any more: names who waits, the first few.
+    /// Nothing can happen any more: names the first few waiting parties.
     fn stuck(&self) -> TimingError {
         let flat = self.net.flat;
         let mut waiting: Vec<String> = (0..self.cores.len())

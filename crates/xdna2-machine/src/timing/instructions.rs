@@ -1,8 +1,9 @@
-//! How long the instruction stream of a launch's configuration is, as its lowering to words writes it.
+//! Length of the instruction stream of a launch's configuration, as its lowering to words writes it.
 //!
 //! The counts are those of the lowering, part by part: each core held, started and stopped, each channel reset, each
-//! switch, lock and descriptor written. The lowering itself stands above this crate; its tests hold the sum to the words
-//! of every mapping. What is not counted are switches in columns that a stream only passes: none of the usual herds has any.
+//! switch, lock and descriptor written. The lowering itself is in a crate above this one; its tests hold the sum to the
+//! words of every mapping. Switches in columns that a stream only passes are not counted: none of the usual herds has
+//! any.
 
 use crate::Machine;
 use crate::program::{ChannelLink, Flat, Port};
@@ -30,7 +31,7 @@ const fn block_bytes(n_words: u64) -> u64 {
     BLOCK_BYTES + 4 * n_words
 }
 
-/// Bytes of a launch's instruction stream that are no tasks of shims.
+/// Bytes of a launch's instruction stream outside the tasks of shims.
 pub fn configuration_bytes(flat: &Flat<'_>, machine: &Machine) -> u64 {
     let [descriptors, locks] = memory_counts(flat, machine);
     let mut bytes = HEADER_BYTES

@@ -1,17 +1,17 @@
-//! What configuring the array costs a dispatch.
+//! Cost of configuring the array, added to a dispatch.
 
 use super::{configuration_bytes, n_objects};
 use crate::program::{Flat, FlatError, GridOrder, Launch, Transfer, resident};
 use crate::{Machine, Profile};
 
-/// What comes before each launch of a dispatch: configuring the array, or, where it stands already, writing the
-/// constants that differ and pushing the tasks.
+/// Time before each launch of a dispatch: configuring the array, or, if it is configured already, writing the constants
+/// that differ and pushing the tasks.
 ///
-/// One configuration stays loaded from one dispatch to the next, be it a launch with a single herd or a
-/// group of [resident](crate::program::resident) launches.
+/// One configuration stays loaded from one dispatch to the next, either a launch with a single herd or a group of
+/// [resident](crate::program::resident) launches.
 ///
 /// # Errors
-/// Of a launch that does not expand.
+/// A launch that does not expand.
 pub fn loads_ns(
     launches: &[Launch],
     (machine, profile): (&Machine, &Profile),
@@ -50,7 +50,7 @@ pub fn loads_ns(
     Ok(loads)
 }
 
-/// Configuring the array for a launch, in a dispatch of so many herds.
+/// Time to configure the array for a launch, in a dispatch of so many herds.
 fn load_ns(
     launch: &Launch,
     n_herds: usize,
@@ -61,13 +61,13 @@ fn load_ns(
     Ok(dispatch.load_ns(bytes, n_objects(launch), n_herds))
 }
 
-/// Constants that each launch of a group has to write to a core: those that it reads and that are not there from a launch
-/// before, of this dispatch or of one like it.
+/// Constants that each launch of a group has to write to a core. They are those that it reads and that no earlier
+/// launch of this or the previous dispatch has left there.
 fn n_written(group: &[Launch]) -> Vec<usize> {
     let same = resident::representatives(group);
     let mut there: Vec<Vec<Option<i64>>> = vec![Vec::new(); group.len()];
     let mut n_written = vec![0; group.len()];
-    // The second time they are as a dispatch finds them that is not the first.
+    // The second round starts from the constants that an earlier dispatch has left.
     for at in (0..group.len()).chain(0..group.len()) {
         let read = resident::read_parameters(&group[at]);
         let there = &mut there[same[at]];
@@ -82,11 +82,11 @@ fn n_written(group: &[Launch]) -> Vec<usize> {
     n_written
 }
 
-/// What a dispatch of [resident](crate::program::resident) launches costs more after one of another program: its
-/// configuration of the array is loaded. Of other programs [`loads_ns`] says all.
+/// Extra cost of a dispatch of [resident](crate::program::resident) launches after one of another program: its
+/// configuration of the array is loaded. For other programs [`loads_ns`] includes everything.
 ///
 /// # Errors
-/// Of a launch that does not expand.
+/// A launch that does not expand.
 pub fn switch_ns(launches: &[Launch], on: (&Machine, &Profile)) -> Result<f64, FlatError> {
     match &resident::groups(launches)[..] {
         [group] if group.len() > 1 => {

@@ -1,5 +1,5 @@
-//! Fewer, larger blocks for launches that only stream: thousands of equal iterations of one loop say
-//! no more than hundreds of larger ones.
+//! Fewer, larger blocks for launches that only stream: thousands of equal iterations of one loop give no better
+//! prediction than hundreds of larger ones.
 
 use crate::program::{Affine, Flat, Indices, Op, Var};
 

@@ -9,17 +9,16 @@ use crate::program::{
 };
 use crate::{Machine, Profile};
 
-/// Weight of a byte that a streamed launch writes beside one that is read: memory controllers serve
-/// reads first and hold writes back. Chosen, not measured: the megatile rows ask for it
-/// (`docs/timing-model.md`).
+/// Weight of a byte that a streamed launch writes, relative to one that is read: memory controllers serve reads first
+/// and hold writes back. Chosen, not measured: the megatile rows need it (`docs/timing-model.md`).
 const WRITTEN_BEHIND: f64 = 1.0 / 16.0;
 
 /// How a channel's blocks travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
-    /// From DDR.
+    /// Reads DDR.
     Read,
-    /// To DDR.
+    /// Writes DDR.
     Write,
     /// Between tiles, in the wire's own time.
     Tiles,
@@ -143,7 +142,7 @@ impl<'p> TimingNetwork<'p> {
         })
     }
 
-    /// Weight of a byte: what a streamed launch writes is waited for by nobody, so reads go first.
+    /// Weight of a byte: no one waits for the writes of a streamed launch, so reads go first.
     fn weight(&self, reads: bool) -> f64 {
         match (reads, self.flat.launch.order) {
             (false, GridOrder::Streamed) => WRITTEN_BEHIND,
@@ -229,8 +228,8 @@ fn wire(flat: &Flat<'_>, machine: &Machine, merge: &BlockMerge, id: usize) -> Ti
 /// Bytes of a walk's bursts, and the memory channel that all of them fall on, if it is one.
 ///
 /// Addresses are interleaved over the memory channels in pieces of `interleave_bytes`. A burst of at
-/// most one piece uses one channel; so do all bursts of a walk whose rows lie a whole number of
-/// rounds apart, unless the other copies of the transfer read the rest of each round (`spread`).
+/// most one piece uses one channel. So do all bursts of a walk whose rows are a whole number of rounds apart, unless
+/// the other copies of the transfer read the rest of each round (`spread`).
 fn bursts(
     walk: &PatternWalk,
     element_bytes: i64,

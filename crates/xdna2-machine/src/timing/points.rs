@@ -1,14 +1,14 @@
-//! Which grid points take the same time.
+//! Grid points that take the same time.
 
 use crate::program::{Affine, Env, GridOrder, Herd, Indices, Launch, Op, Pattern, Place, Var};
 use crate::tile;
 use std::collections::HashMap;
 
-/// Grid points that are issued together, of which others only differ in where their bytes lie.
+/// Groups of grid points that are issued together. Groups that differ only in the places of their bytes are one entry.
 pub(super) struct PointGroup {
-    /// The points of the first of them.
+    /// The points of the first group.
     pub(super) points: Vec<Vec<u32>>,
-    /// How many there are.
+    /// The number of equal groups.
     pub(super) count: u64,
 }
 
@@ -19,9 +19,8 @@ const MAX_POINTS: u64 = 1 << 20;
 /// `runtime_loop_tiling_sizes`, `[2, 2]` for its GEMMs (their `run.py`).
 const TOGETHER: u32 = 2;
 
-/// How many points of a sequential launch are issued before their tokens are awaited, by dimension.
-/// Launches whose memory tiles hold one copy of what they read cannot run ahead: attention is built
-/// with `[1, 1]`, and without ping-pong.
+/// How many points of a sequential launch are issued before their tokens are awaited, by dimension. Launches whose
+/// memory tiles hold one copy of their input cannot run ahead: attention is built with `[1, 1]`, and without ping-pong.
 fn together(launch: &Launch) -> Vec<u32> {
     let reads = |channel: usize| {
         let channel = launch.channels.get(channel);
@@ -116,7 +115,7 @@ fn points_of(launch: &Launch, tile: &[u32], together: &[u32]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Expressions with the grid in them that decide how much is moved or computed, or by whom.
+/// Expressions of the grid that decide how much is moved or computed, or by which actor.
 fn grid_sizes(launch: &Launch) -> Vec<Affine> {
     let mut found = Vec::new();
     for transfer in &launch.transfers {

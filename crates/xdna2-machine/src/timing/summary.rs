@@ -1,4 +1,4 @@
-//! From counters to a launch's report: ports by name, and what bounds it.
+//! From counters to a launch's report: ports by name, and its bottleneck.
 
 use super::engine::SimulationCounts;
 use super::network::{TimingNetwork, Via};

@@ -35,7 +35,7 @@ fn shares_of_the_ddr_are_fair() {
     // Confined to one of two memory channels, all together get half.
     let confined: Vec<StreamKind> = (0..8).map(|col| stream(col, false, Some(1))).collect();
     assert!(rates(&confined).iter().all(|r| (r - 2.5).abs() < 1e-9));
-    // What writes leave of the total, reads share.
+    // Reads share the part of the total that writes leave.
     let mixed: Vec<StreamKind> = (0..8).map(|col| stream(col, col < 4, None)).collect();
     assert!((rates(&mixed).iter().sum::<f64>() - 50.0).abs() < 1e-9);
 }

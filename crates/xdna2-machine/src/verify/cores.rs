@@ -1,14 +1,14 @@
-//! What each core does to its channels at a grid point, and whether it holds and releases blocks
+//! Effects of each core on its channels at a grid point, and whether it holds and releases blocks
 //! properly. Control flow does not depend on data, so a core's program has one trace per point.
 
 use super::rule::{Rule, RuleFinding, group};
 use crate::program::{Affine, Condition, Env, Flat, FlatCore, Herd, Op, Operand, Port, Var};
 
-/// A core's dealings with channels, packed: the channel's id and what happens.
+/// An action of a core on a channel, packed: the channel's id and the action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChannelEvent(u32);
 
-/// What happens to a channel at a core.
+/// An action on a channel at a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelAction {
     /// Waits for a full block.
@@ -52,7 +52,7 @@ enum FlatInstruction<'p> {
     End {
         begin: usize,
     },
-    /// Goes on, or to `otherwise` where the condition does not hold.
+    /// Goes on, or to `otherwise` if the condition does not hold.
     If {
         value: &'p Affine,
         condition: Condition,

@@ -1,4 +1,4 @@
-//! What is written and read: stage blocks by fills and drains, slots by transfers over the launches
+//! Writes and reads: of stage blocks by fills and drains, of slots by transfers over the launches
 //! of a program.
 //!
 //! A slot is examined in units: the largest number of elements that divides every offset, stride
@@ -12,14 +12,14 @@ use crate::program::{
 };
 use millrace_npu::Role;
 
-/// Units of all slots that are examined; slots of more are passed over, which the report says.
+/// Most units of all slots that are examined. Slots beyond that are passed over, and the report lists them.
 const MAX_UNITS: u64 = 1 << 25;
 /// Units visited by all transfers of a program, and tasks.
 const MAX_VISITS: u64 = 1 << 27;
 /// Elements of stage blocks visited in a launch.
 const MAX_STAGE_VISITS: u64 = 1 << 26;
 
-/// Refuses overlapping fills and drains of what no fill writes.
+/// Refuses overlapping fills, and drains of elements that no fill writes.
 pub(super) fn stages(flat: &Flat<'_>, findings: &mut Findings) {
     let mut budget = MAX_STAGE_VISITS;
     for (id, stage) in flat.stages.iter().enumerate() {
@@ -102,7 +102,7 @@ fn stage_block(
     None
 }
 
-/// What is known of one slot's content.
+/// Knowledge of one slot's content.
 struct SlotCoverage {
     /// Elements of a unit; 0 where the slot is not examined.
     unit: u64,
@@ -238,7 +238,7 @@ impl<'p> Coverage<'p> {
         found
     }
 
-    /// Refuses output slots that are not written whole. Says nothing once work ran out.
+    /// Refuses output slots that are not written whole. Reports nothing once the budget is spent.
     pub(super) fn finish(&mut self, findings: &mut Findings) {
         if self.budget == 0 {
             return;

@@ -3,8 +3,7 @@
 //! Descriptors count in address units (4-byte words). The innermost dimension is D0. Every
 //! dimension but the last of a tile's has a size field; the last is bounded by the length alone,
 //! and a pattern of fewer dimensions may put its outermost there. A shim task has an iteration on
-//! top. Where a size is too large for its field it is split in two factors, if a dimension is left:
-//! what a compiler does.
+//! top. A size that is too large for its field is split into two factors if a dimension is left, as a compiler does.
 
 use super::rule::{Rule, RuleFinding, group};
 use crate::Machine;
@@ -38,7 +37,7 @@ impl Dma {
 }
 
 /// Whether that walk, of elements of `size_bytes`, is one buffer descriptor of that DMA. An empty
-/// walk is no task at all.
+/// walk is not a task.
 pub(super) fn check(
     walk: &PatternWalk,
     size_bytes: u64,
@@ -215,7 +214,7 @@ fn length_finding(length: u64, limit: u64, dma: Dma) -> Option<RuleFinding> {
     })
 }
 
-/// Dimensions as they are laid into a descriptor.
+/// Dimensions as they are put into a descriptor.
 struct DescriptorLayout {
     dims: Vec<(u64, u64)>,
     iterations: u64,
@@ -291,8 +290,7 @@ fn too_wide(dims: &[(u64, u64)], max_wrap: u64, room: usize, dma: Dma) -> RuleFi
         .fix(fix)
 }
 
-/// Every dimension but the outermost split into factors of at most `max`; `None` where a size has
-/// no such factors.
+/// Every dimension except the outermost split into factors of at most `max`; `None` if a size has no such factors.
 fn split(dims: &[(u64, u64)], max: u64) -> Option<Vec<(u64, u64)>> {
     let mut out = Vec::with_capacity(dims.len() + 2);
     for (d, &(size, stride)) in dims.iter().enumerate() {
@@ -356,7 +354,7 @@ mod tests {
         assert_eq!(rule(&[(64, 16_384), (8192, 1)], 2, Dma::Shim), None);
         let prime = |n| rule(&[(n, 40_000), (2, 16_384), (2 * 2003, 1)], 2, Dma::Shim);
         assert_eq!(prime(4), Some(Rule::Wrap));
-        // Two such rows alone go into the iteration: each is linear.
+        // Two such rows alone fit the iteration: each is linear.
         assert_eq!(prime(1), None);
         // Contiguous rows are one dimension of any length.
         assert_eq!(rule(&[(64, 8192), (8192, 1)], 2, Dma::Shim), None);

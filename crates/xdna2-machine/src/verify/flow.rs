@@ -1,7 +1,7 @@
 //! Blocks through channels at a grid point: each channel's users agree on their number, and all
 //! actors finish. The actors are those of the functional simulator without data: cores replay
 //! their traces, stages count blocks, transfers count tasks. Such networks (Kahn's, with bounded
-//! channels) end the same way in whatever order actors run, so one run decides.
+//! channels) end the same way in every order of actors, so one run decides.
 
 use super::cores::{
     ChannelAction, ChannelEvent, HerdBody, MAX_STEPS, Tracer, core_words, from_core,
@@ -150,7 +150,7 @@ pub(super) struct Balance {
     pub per_stage_block: Vec<(u64, u64)>,
 }
 
-/// Family, place and what is found there.
+/// Family, place and finding.
 pub(super) type FlowFinding = Box<(String, String, RuleFinding)>;
 
 impl Balance {
@@ -302,7 +302,7 @@ fn stages(
     Ok(())
 }
 
-/// Blocks of a stage that its fills bring, given the blocks of their channels.
+/// Number of a stage's blocks that its fills bring, from the blocks of their channels.
 fn stage_blocks(
     flat: &Flat<'_>,
     id: usize,
@@ -347,7 +347,7 @@ fn stage_blocks(
     Ok(blocks.map_or(0, |b| b.0))
 }
 
-/// Compares what each channel's source sends with what each sink takes.
+/// Checks that each channel's source sends as many blocks as each sink takes.
 fn agree(
     flat: &Flat<'_>,
     sent: &[u64],

@@ -1,18 +1,17 @@
 //! Stages as a memory tile's descriptors and locks.
 //!
-//! A buffer descriptor acquires one lock before its first word and releases one after its last. So
-//! what a fill brings to a drain is one *piece*: a stretch of the fill's stream and of the drain's,
-//! a descriptor on either side for each copy of the block, and a pair of locks between them (full,
-//! empty), as mlir-aie links object FIFOs. A join is a piece a fill, a distribution a piece a drain,
-//! and fills and drains that cross have a piece where they meet.
+//! A buffer descriptor acquires one lock before its first word and releases one after its last. So the part that a fill
+//! brings to a drain is one *piece*: a stretch of the fill's stream and of the drain's. It has a descriptor on either
+//! side for each copy of the block, and a pair of locks between them (full, empty), as mlir-aie links object FIFOs. A
+//! join is a piece a fill, a distribution a piece a drain, and fills and drains that cross have a piece where they
+//! meet.
 //!
-//! A drain that alternates between fills has no such pieces. MLIR-AIR counts then: one pair of locks
-//! for all fills, of which the drain takes as many as there are fills. A fill that is a block ahead
-//! takes another's place, so that is sound only while none can be: where a grid point brings one
-//! block, and the next begins when that has reached DDR. (Fills in turn, the daisy chain of its
-//! `use-lock-race-condition-fix-v2`, are a form that the IR has no word for.)
+//! A drain that alternates between fills has no such pieces. MLIR-AIR counts then: there is one pair of locks for all
+//! fills, and the drain takes as many as there are fills. A fill that is a block ahead takes another's place. So this
+//! is sound only if none can be ahead: a grid point brings one block, and the next begins when that has reached DDR.
+//! (The IR cannot express fills in turn, the daisy chain of its `use-lock-race-condition-fix-v2`.)
 //!
-//! Patterns are known to be in bounds, whole, and to cover what is read before this is asked.
+//! Patterns are known to be in bounds and whole, and to cover the elements that are read, before this check.
 
 mod pieces;
 
@@ -86,7 +85,7 @@ pub(crate) fn memory_counts(flat: &Flat<'_>, machine: &Machine) -> [u64; 2] {
     })
 }
 
-/// What a tile's stages need.
+/// Resources that a tile's stages need.
 #[derive(Default)]
 struct Needs {
     /// Descriptors by DMA channel: MM2S, S2MM.
@@ -140,7 +139,7 @@ impl Needs {
     }
 }
 
-/// What the even ones of so many channels may need in all, one channel an end.
+/// Possible totals of the even channels, of so many, with one channel an end.
 fn even_sums(needs: &[u64], channels: u32) -> BTreeSet<u64> {
     let mut states = BTreeSet::from([(0, 0)]);
     for need in needs {
@@ -163,8 +162,7 @@ struct StageCost {
 
 struct Joins<'a, 'p> {
     cutter: Cutter<'a, 'p>,
-    /// The stage examined last with its walks, and what it costs: those of a bundle's copies are
-    /// mostly equal.
+    /// The stage examined last with its walks, and its cost: those of a bundle's copies are mostly equal.
     known: Option<(&'p Stage, [Vec<PatternWalk>; 2], StageCost)>,
 }
 
@@ -180,7 +178,7 @@ impl<'a, 'p> Joins<'a, 'p> {
         }
     }
 
-    /// What a stage costs, at the grid point where it costs most.
+    /// Cost of a stage, at its most expensive grid point.
     fn stage(&mut self, stage: &FlatStage<'p>) -> Result<StageCost, RuleFinding> {
         let varies = |e: &&FlatEnd<'_>| {
             let grid = |a: &Affine| a.terms.iter().any(|(v, _)| matches!(v, Var::Grid(_)));
@@ -237,15 +235,15 @@ impl<'a, 'p> Joins<'a, 'p> {
             _ => self.cutter.pieces(stage, &walks)?,
         };
         let cost = self.cost(stage, &pieces)?;
-        // Whether locks may be counted is no matter of the walks alone.
+        // Whether locks may be counted does not depend on the walks alone.
         if !pieces.is_counted {
             self.known = Some((stage.decl, walks, cost.clone()));
         }
         Ok(cost)
     }
 
-    /// Descriptors and locks of the pieces. A drain repeats for as many descriptors as it has
-    /// copies to go through, or, with one copy, with those it has.
+    /// Descriptors and locks of the pieces. With several copies, a drain has its descriptors again for each repeat;
+    /// with one copy, it executes the same ones again.
     fn cost(&self, stage: &FlatStage<'p>, pieces: &Pieces) -> Result<StageCost, RuleFinding> {
         let copies = u64::from(stage.decl.copies);
         let limit = u64::from(self.cutter.machine.lock_value_max);
@@ -308,7 +306,7 @@ mod tests {
     fn banks_are_split_as_evenly_as_channels_allow() {
         let all = |sums: BTreeSet<u64>| sums.into_iter().collect::<Vec<_>>();
         assert_eq!(all(even_sums(&[20], 6)), [0, 20]);
-        // Of four on six channels at least one is even.
+        // With four ends on six channels at least one is even.
         assert_eq!(all(even_sums(&[5; 4], 6)), [5, 10, 15]);
         assert_eq!(all(even_sums(&[1, 2, 4], 3)), [3, 5, 6]);
         assert!(even_sums(&[1; 7], 6).is_empty());

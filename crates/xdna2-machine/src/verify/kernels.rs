@@ -5,9 +5,8 @@ use crate::program::{Channel, Flat, Herd, Op, Operand};
 use crate::tile::{self, CallShape};
 use millrace_npu::Element;
 
-/// Refuses a call of an unknown kernel, of operands it does not take, of an output that is a
-/// received block or also another operand. `block` gives the channel of a held block and whether
-/// the core is to send it.
+/// Refuses a call of an unknown kernel, of operands it does not take, of an output that is a received block or also
+/// another operand. `block` returns the channel of a held block and whether the core is to send it.
 pub(super) fn check<'p>(
     flat: &Flat<'p>,
     herd: &Herd,
@@ -53,7 +52,7 @@ pub(super) fn check<'p>(
     }
 }
 
-/// Type and size of each operand; else what is wrong with one, and the remedy.
+/// Type and size of each operand; else the fault of one, and the remedy.
 fn operand_shapes<'p>(
     inputs: usize,
     herd: &Herd,

@@ -1,4 +1,4 @@
-//! Bounds that keep the work of everything after them small, whatever the program: counts, nesting,
+//! Bounds that keep the work of everything after them small for every program: counts, nesting,
 //! sizes, and the values that expressions can take. Runs before a program is expanded.
 
 mod ops;
@@ -23,7 +23,7 @@ pub(super) const MAX_VALUE: i128 = 1 << 48;
 /// Grid points of a launch.
 const MAX_POINTS: u64 = 1 << 24;
 
-/// Refuses what is too large to examine, and sizes of zero.
+/// Refuses counts and sizes that are too large to examine, and sizes of zero.
 pub(super) fn check(program: &Program, findings: &mut Findings) {
     let counts = [program.slots.len(), program.launches.len()];
     if counts.iter().any(|&n| n > MAX_DECLARATIONS) || program.name.len() > MAX_NAME {
@@ -69,7 +69,7 @@ fn overflow(what: &str) -> RuleFinding {
         .fix("Make its factors or ranges smaller")
 }
 
-/// A name cut to what a message bears.
+/// A name cut to the length of a message.
 fn name(name: &str) -> &str {
     let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
     &name[..end]
@@ -156,7 +156,7 @@ struct Ranges<'a> {
 }
 
 impl Ranges<'_> {
-    /// Smallest and largest value; beyond [`MAX_VALUE`] it is no longer exact.
+    /// Smallest and largest value; beyond [`MAX_VALUE`] they are not exact.
     fn of(&self, affine: &Affine) -> (i128, i128) {
         let (mut low, mut high) = (i128::from(affine.constant), i128::from(affine.constant));
         for &(var, factor) in &affine.terms {

@@ -1,4 +1,4 @@
-//! What must fit a tile's memories: L1, L2, program memory.
+//! Contents that must fit a tile's memories: L1, L2, program memory.
 
 use super::ResourceReport;
 use super::place::at;
@@ -15,7 +15,7 @@ struct MemoryBuffer {
     bytes: u64,
 }
 
-/// What a buffer's address is a multiple of: a vector load of 512 bits wants it.
+/// Alignment of a buffer's address: a vector load of 512 bits needs it.
 const ALIGN_BYTES: u64 = 64;
 
 impl MemoryBuffer {
@@ -26,7 +26,7 @@ impl MemoryBuffer {
     }
 }
 
-/// Refuses what does not fit, and reports the most that is used.
+/// Refuses contents that do not fit, and reports the largest usage.
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,
@@ -40,9 +40,9 @@ pub(super) fn check(
     }
 }
 
-/// Locals, the blocks of channel ends, and shared blocks once. Blocks shared with a neighbour lie
-/// with whoever the other can reach: the lower column for an east–west pair (a core reaches its
-/// west neighbour's memory, mlir-aie isMemWest), either core of a north–south pair.
+/// Locals, the blocks of channel ends, and shared blocks once. Blocks shared with a neighbour are in the memory that
+/// both can reach. That is the lower column's for an east–west pair (a core reaches its west neighbour's memory,
+/// mlir-aie isMemWest), and either core's for a north–south pair.
 fn l1(flat: &Flat<'_>, machine: &Machine, report: &mut ResourceReport, findings: &mut Findings) {
     let mut parts: Vec<Vec<MemoryBuffer>> = Vec::with_capacity(flat.cores.len());
     for core in &flat.cores {
@@ -129,7 +129,7 @@ fn l2(flat: &Flat<'_>, machine: &Machine, report: &mut ResourceReport, findings:
     }
 }
 
-/// The refusal, with the parts from the largest and what would make them fit.
+/// The refusal, with the parts from the largest, and the remedy.
 fn overfull(
     rule: Rule,
     memory: &str,
@@ -191,9 +191,8 @@ fn fewer_copies(parts: &[&MemoryBuffer], over: u64, knob: &str) -> Option<String
 }
 
 /// Bytes of start-up code, of a step on channels or loops, of a call, and of a kernel's object.
-/// No source publishes sizes; these are low, so that what is refused cannot fit: a step is a lock
-/// or branch of four 16-byte bundles, a call sets a register per argument, and an object has a
-/// vector loop with its prologue.
+/// No source publishes sizes; these are low, so that a refused program cannot fit. A step is a lock or branch of four
+/// 16-byte bundles, a call sets a register per argument, and an object has a vector loop with its prologue.
 const STARTUP_BYTES: u64 = 256;
 const STEP_BYTES: u64 = 64;
 const CALL_BYTES: u64 = 32;

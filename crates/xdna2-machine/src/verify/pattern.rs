@@ -1,5 +1,5 @@
-//! Every pattern of a launch at every point it is walked: within its buffer, a whole number of
-//! blocks, and one buffer descriptor each.
+//! Every pattern of a launch, at every point where it is walked: it is within its buffer, a whole number of blocks, and
+//! one buffer descriptor.
 
 use super::descriptor::{self, Dma};
 use super::rule::{Findings, Rule, RuleFinding, group};
@@ -14,7 +14,7 @@ use millrace_npu::Slot;
 /// Walks examined one by one where sizes vary from point to point.
 const MAX_WALKS: u64 = 1 << 20;
 
-/// A buffer that patterns walk, and what one block of the channel is.
+/// A buffer that patterns walk, and the channel's block.
 struct PatternBuffer {
     elements: u64,
     block: u64,

@@ -1,4 +1,4 @@
-//! Where things lie: herds and columns within the array, kinds and directions of links.
+//! Places: herds and columns within the array, kinds and directions of links.
 
 use super::rule::{Findings, Rule, RuleFinding};
 use crate::Machine;
@@ -30,7 +30,7 @@ pub(super) fn herds(launch: &Launch, machine: &Machine, findings: &mut Findings)
     }
 }
 
-/// What [`Flat::new`] refuses, as a rule.
+/// A refusal of [`Flat::new`], as a rule.
 pub(super) fn flat_error(error: &FlatError, findings: &mut Findings) {
     let (rule, fix) = match &error.problem {
         FlatDefect::CoreTaken { .. } => (Rule::HerdsOverlap, "Move one of the herds"),

@@ -1,4 +1,4 @@
-//! What each tile has a number of: DMA channels, buffer descriptors, locks, places in task queues.
+//! Countable resources of each tile: DMA channels, buffer descriptors, locks, places in task queues.
 //! Descriptors and locks of memory tiles are in [`joins`](super::joins).
 
 use super::ResourceReport;
@@ -8,7 +8,7 @@ use crate::Machine;
 use crate::program::{ChannelLink, Flat, Port};
 use std::collections::BTreeMap;
 
-/// Refuses what exceeds a tile's numbers, and reports the most that is used.
+/// Refuses programs that exceed a tile's numbers, and reports the largest usage.
 pub(super) fn check(
     flat: &Flat<'_>,
     machine: &Machine,

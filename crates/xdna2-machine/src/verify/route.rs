@@ -1,4 +1,4 @@
-//! Routes through the stream switches: whether every stream finds ports all along its way.
+//! Routes through the stream switches: checks that every stream finds ports along its whole way.
 //!
 //! Streams are circuit-switched here, one master port a stream and hop. Routing is the negotiated
 //! congestion of PathFinder (McMurchie and Ebeling, 1995), which mlir-aie's router also follows:
@@ -186,8 +186,7 @@ impl RouteGrid {
         (16 + 8 * edge.history) * (1 + over * u64::from(round + 1))
     }
 
-    /// Grows a tree from the source, to the nearest sink first. `None` where there is no way, or
-    /// work ran out.
+    /// Grows a tree from the source, to the nearest sink first. `None` if there is no way, or the budget ran out.
     fn route(&mut self, net: &mut Net, round: u32, work: &mut u64) -> Option<()> {
         let n = self.out.len();
         let mut in_tree = vec![false; n];

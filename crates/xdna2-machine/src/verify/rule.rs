@@ -71,15 +71,15 @@ pub struct Refusal {
     pub rule: Rule,
     /// The launch's name; empty where the program as a whole is meant.
     pub launch: String,
-    /// Which core, tile, channel, stage, transfer or slot.
+    /// The core, tile, channel, stage, transfer or slot.
     pub place: String,
-    /// What is wrong: what was asked, and the limit.
+    /// Description: the request, and the limit.
     pub message: String,
-    /// What was asked, where it is a number.
+    /// The request, if it is a number.
     pub asked: Option<u64>,
-    /// The limit, where it is a number.
+    /// The limit, if it is a number.
     pub limit: Option<u64>,
-    /// What would fit.
+    /// A remedy.
     pub suggestion: String,
     /// How many more copies of the same declaration break the rule.
     pub others: usize,
@@ -104,7 +104,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What is found at one place, before it is entered.
+/// A finding at one place, before it is entered.
 pub(super) struct RuleFinding {
     pub rule: Rule,
     pub message: String,
@@ -122,7 +122,7 @@ impl RuleFinding {
         }
     }
 
-    /// What was asked, and the limit.
+    /// Sets the request, and the limit.
     pub(super) fn numbers(mut self, asked: u64, limit: u64) -> RuleFinding {
         self.numbers = Some((asked, limit));
         self
@@ -169,7 +169,7 @@ impl Findings {
         });
     }
 
-    /// The refusals, once there are any.
+    /// Returns the refusals if there are any.
     pub(super) fn stop(&mut self) -> Result<(), Vec<Refusal>> {
         if self.list.is_empty() {
             Ok(())
@@ -179,7 +179,7 @@ impl Findings {
     }
 }
 
-/// A number with its thousands apart: `71 680`.
+/// A number with separated thousands: `71 680`.
 pub(super) fn group(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

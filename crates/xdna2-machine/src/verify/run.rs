@@ -1,9 +1,9 @@
-//! The run without data: who can go on goes on, until all have finished or none can.
+//! The run without data: actors that can go on do so, until all have finished or none can.
 
 use super::cores::{ChannelAction, ChannelEvent, core_words};
 use crate::program::{ChannelLink, Flat, Port};
 
-/// A launch's actors with the blocks they are to move at one grid point.
+/// A launch's actors with the blocks that they have to move at one grid point.
 pub(super) struct LaunchNetwork<'a, 'p> {
     flat: &'a Flat<'p>,
     traces: &'a [Vec<ChannelEvent>],
@@ -17,7 +17,7 @@ pub(super) struct LaunchNetwork<'a, 'p> {
 pub(super) struct Stuck {
     /// Channels that are waited for, those of a cycle first.
     pub channels: Vec<usize>,
-    /// Who waits for what.
+    /// Each waiting party, with the cause of its wait.
     lines: Vec<String>,
     /// Whether the lines are a cycle.
     cycle: bool,
@@ -67,7 +67,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
                 .map(|c| vec![(0, 0); c.to.len()])
                 .collect(),
         };
-        // Actors that may go on: cores, then channels. Whoever moves wakes those it touches.
+        // Actors that may go on: cores, then channels. An actor that moves wakes those it touches.
         let mut queued = vec![true; flat.cores.len() + n];
         let mut queue: std::collections::VecDeque<usize> = (0..queued.len()).collect();
         let mut woken = Vec::new();
@@ -229,7 +229,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
         }
     }
 
-    /// Who waits for whom, from the first blocked core on, until someone comes up again.
+    /// The chain of waits from the first blocked core on, until a party comes up again.
     fn stuck(&self, state: &RunState, depths: &[u64]) -> Stuck {
         let cores = 0..self.flat.cores.len();
         let start = cores
@@ -265,7 +265,7 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
         }
     }
 
-    /// What a party waits for: the channel, words, and who could end the wait.
+    /// Cause of a party's wait: the channel, words, and the party that could end the wait.
     fn waits(
         &self,
         party: Party,

@@ -3,7 +3,7 @@
 use crate::program::{Affine, Env};
 
 /// Calls `f` with the loop variables of every task, in order, until it returns false or the budget
-/// of iterations is spent; says whether all were visited.
+/// of iterations is spent; returns whether all were visited.
 pub(super) fn each_task(
     loops: &[Affine],
     env: Env<'_>,

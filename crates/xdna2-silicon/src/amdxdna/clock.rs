@@ -9,7 +9,7 @@ pub(super) const MOST_EVENTS: usize = 1 << 23;
 /// Rates, and the time of the last command.
 pub(super) struct CommandClock {
     rates: ClockRates,
-    /// Of every command, beside what the array does.
+    /// Time that every command takes beyond the array's work.
     call_ns: f64,
     last_ns: Option<f64>,
 }
@@ -23,7 +23,7 @@ impl CommandClock {
         }
     }
 
-    /// Takes the time of a command by its events; there are none of one that failed.
+    /// Computes the time of a command from its events; a failed command has none.
     pub(super) fn read(&mut self, stream: &TxnStream, events: Option<&[BoardEvent]>) {
         self.last_ns = events.map(|events| {
             let mut board = BoardClock::new(stream, 0, self.rates);
@@ -32,7 +32,7 @@ impl CommandClock {
         });
     }
 
-    /// What the last command took, if it went well.
+    /// Time of the last command, if it succeeded.
     pub(super) fn last_ns(&self) -> Option<f64> {
         self.last_ns
     }

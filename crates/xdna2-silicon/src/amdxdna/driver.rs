@@ -7,13 +7,13 @@ use super::{
 };
 use millrace_xdna2_words::TxnStream;
 
-/// How long a command may take, in nanoseconds. The kernel's watchdog ends one after two seconds without progress;
-/// what is not ended then is not going to be.
+/// How long a command may take, in nanoseconds. The kernel's watchdog ends a command after two seconds without
+/// progress. A command that has not ended by then will not end.
 const TIMEOUT_NS: i64 = 10_000_000_000;
 /// Bytes of a command's object: a page, which the kernel maps.
 const COMMAND_BYTES: u64 = 4096;
 
-/// What a device says of itself.
+/// Versions that a device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceVersions {
     /// The firmware's release.
@@ -40,21 +40,21 @@ pub struct AmdxdnaDriver<N: AmdxdnaNode> {
     command: CommandCost,
 }
 
-/// What the last command that ended well cost.
+/// Cost of the last command that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommandCost {
-    /// From its submission to its end, in nanoseconds: its buffers and their copies are not in it. Where the node models
-    /// time, the model's.
+    /// From its submission to its end, in nanoseconds, without its buffers and their copies. If the node models time,
+    /// this is the modelled time.
     pub ns: f64,
     /// Bytes of its stream, with the addresses of its arguments in place of patches.
     pub stream_bytes: usize,
 }
 
 impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
-    /// Asks what the device is, makes a heap and a context.
+    /// Queries the device, makes a heap and a context.
     ///
     /// # Errors
-    /// Another array than an NPU2's; what the kernel refuses. Nothing is left open then.
+    /// An array that is not an NPU2's; a call that the kernel refuses. Nothing is left open then.
     pub fn open(mut node: N) -> Result<AmdxdnaDriver<N>, DriverFault> {
         let asked = DriverFault::of("GET_INFO");
         let versions = DeviceVersions {
@@ -102,12 +102,12 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         Ok(context)
     }
 
-    /// What the device said of itself.
+    /// Versions that the device reported.
     pub fn versions(&self) -> DeviceVersions {
         self.versions
     }
 
-    /// What the last command cost.
+    /// Cost of the last command.
     pub fn command(&self) -> CommandCost {
         self.command
     }
@@ -117,7 +117,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         &self.node
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     ///
     /// # Errors
     /// The first call that failed; the others were made all the same.
@@ -137,7 +137,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         ended.and(closed)
     }
 
-    /// Ends the context, and with it whatever runs on it. Its timeline has a handle of its own.
+    /// Ends the context, and any command that runs on it. Its timeline has a separate handle.
     fn drop_context(&mut self) -> Result<(), DriverFault> {
         let Some(context) = self.context.take() else {
             return Ok(());
@@ -152,8 +152,8 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     /// Executes a stream on arguments, which it reads and writes.
     ///
     /// # Errors
-    /// What the kernel refuses; a command that ended otherwise than it should. All buffer objects are given
-    /// back either way, and the next run has a context that works, or says why it has none.
+    /// A call that the kernel refuses; a command that did not end as expected. All buffer objects are freed either way.
+    /// The next run has a context that works, or says why there is none.
     pub fn run(
         &mut self,
         stream: &TxnStream,
@@ -168,7 +168,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         ended.and(closed.map_err(DriverFault::of("GEM_CLOSE")))
     }
 
-    /// Maps an object, and says where it is: of memory of the host the address is known once it is mapped.
+    /// Maps an object, and returns where it is: the address of host memory is known once it is mapped.
     fn place(&mut self, handle: u32) -> Result<DeviceBo, DriverFault> {
         let asked = DriverFault::of("GET_BO_INFO");
         let info = self.node.bo_info(handle).map_err(&asked)?;
@@ -233,7 +233,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
         Ok(())
     }
 
-    /// What the device left in an object.
+    /// The content of an object, as the device left it.
     fn fetch(&mut self, handle: u32) -> Result<&[u8], DriverFault> {
         let synced = self.node.sync_bo(handle, SyncTo::Host);
         synced.map_err(DriverFault::of("SYNC_BO"))?;
@@ -279,7 +279,7 @@ impl<N: AmdxdnaNode> AmdxdnaDriver<N> {
     }
 }
 
-/// Words as they lie in memory.
+/// Words as bytes in memory order.
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What goes wrong on request.
+/// Faults on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeFaults {
     /// The firmware's release.
@@ -25,7 +25,7 @@ pub struct FakeFaults {
     pub at_call: Option<(u64, Errno)>,
     /// From the call of this number on the device is gone.
     pub gone_from: Option<u64>,
-    /// How each command ends, instead of as it should.
+    /// How each command ends, in place of its normal end.
     pub ending: Option<CommandState>,
     /// Whether commands never end.
     pub is_endless: bool,
@@ -80,7 +80,7 @@ pub struct FakeKernel<'p> {
     next_host: u64,
     ended: BTreeSet<(u32, u64)>,
     number: u64,
-    /// What the board said last.
+    /// Last error of the board.
     last: Option<BoardError>,
     counters: BoardCounters,
     clock: Option<CommandClock>,
@@ -91,11 +91,11 @@ pub struct FakeKernel<'p> {
 const HEAP_MAX_BYTES: u64 = 512 << 20;
 /// Addresses of the device begin here.
 const HEAP_AT: u64 = 0x400_0000;
-/// Addresses of the host, as a process has them.
+/// First address of the host, as in a process.
 const HOST_AT: u64 = 0x7000_0000_0000;
 /// The unit of memory of the device (`npu4_regs.c`: dev_mem_buf_shift).
 const DEV_UNIT: u64 = 1 << 15;
-/// What the device's side holds before it is written; what the rest of a failed command's packet is filled with.
+/// Content of the device's side before it is written. The rest of a failed command's packet is filled with it too.
 const POISON: u8 = 0xFF;
 
 impl<'p> FakeKernel<'p> {
@@ -129,7 +129,7 @@ impl<'p> FakeKernel<'p> {
         FakeKernel::new(Board::new(options), faults)
     }
 
-    /// The same with modelled times of commands: what the array does by these rates, and so much for the call.
+    /// The same with modelled times of commands: the array's time by these rates, plus `call_ns` for the call.
     #[must_use]
     pub fn with_clock(self, rates: ClockRates, call_ns: f64) -> FakeKernel<'p> {
         let mut kernel = self;
@@ -147,7 +147,7 @@ impl<'p> FakeKernel<'p> {
         self.calls
     }
 
-    /// What the last command took that went well.
+    /// Counters of the last command that succeeded.
     pub fn counters(&self) -> BoardCounters {
         self.counters
     }
@@ -275,7 +275,7 @@ impl<'p> FakeKernel<'p> {
             return Err(Errno::INVAL);
         }
         let packet = words(&bo.host);
-        // `aie2_cmdlist_unsupp`: the command never reaches the firmware, and nobody changes its state.
+        // `aie2_cmdlist_unsupp`: the command never reaches the firmware, and nothing changes its state.
         if packet::opcode(&packet) != packet::OPCODE || self.faults.protocol < PROTOCOL {
             return Ok(CommandState::New);
         }
@@ -294,7 +294,7 @@ impl Drop for FakeKernel<'_> {
     }
 }
 
-/// Words as they lie in memory.
+/// Bytes in memory order as words.
 fn words(bytes: &[u8]) -> Vec<u32> {
     let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     bytes.chunks_exact(4).map(word).collect()

@@ -1,11 +1,11 @@
-//! Why there is no NPU to talk to, or why it did not do what it was told.
+//! Why there is no NPU to talk to, or why a command failed.
 
 use super::packet::CommandState;
 use super::{ArrayShape, Errno, FirmwareVersion, KERNEL, NPU2, PROTOCOL};
 use millrace_accel::Absence;
 use millrace_accel::find::is_older;
 
-/// Why no node was opened, and what to do.
+/// Why no node was opened, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeFault {
     /// No node of any driver.
@@ -47,13 +47,13 @@ pub enum NodeFault {
     Open {
         /// The node.
         path: String,
-        /// What the kernel answered.
+        /// The kernel's answer.
         errno: Errno,
     },
 }
 
 impl NodeFault {
-    /// What an absence means for this driver, on a kernel of that release.
+    /// The fault of this driver for an absence, on a kernel of that release.
     pub fn of(absence: Absence, release: Option<String>) -> NodeFault {
         match absence {
             Absence::NoNode => match release.filter(|release| is_older(release, KERNEL)) {
@@ -91,18 +91,18 @@ pub enum DriverFault {
         major = PROTOCOL.0, minor = PROTOCOL.1
     )]
     Unsupported(FirmwareVersion),
-    /// The command ended otherwise than it should.
+    /// The command ended in another state than it should.
     #[error("the command ended as {state:?}: {}", meaning(*.state))]
     Command {
-        /// How.
+        /// The state.
         state: CommandState,
     },
-    /// A command went wrong, and there is no context behind it.
+    /// A command went wrong, and there is no new context after it.
     #[error(
         "{fault}; the context is lost, and no other is to be had ({call}: {errno}): reload the driver (`modprobe -r amdxdna`, `modprobe amdxdna`)"
     )]
     ContextLost {
-        /// What went wrong.
+        /// The first fault.
         fault: Box<DriverFault>,
         /// The call that gave no context.
         call: &'static str,
@@ -120,7 +120,7 @@ impl DriverFault {
     }
 }
 
-/// What to do about an answer.
+/// Advice for an answer of the kernel.
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::NODEV | Errno::NXIO => {
@@ -138,7 +138,7 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-/// What a state means.
+/// Meaning of a state.
 fn meaning(state: CommandState) -> &'static str {
     match state {
         CommandState::Timeout => "the watchdog saw no progress",

@@ -1,8 +1,8 @@
 //! Command packets.
 //!
-//! A header (state 3:0, words behind it 22:12, opcode 27:23, type 31:28), a mask of compute units, and
-//! what the opcode takes. Opcode 22 takes addresses of instructions, of code that saves and of code that
-//! restores, their bytes, and a number of properties; firmware gets no arguments.
+//! A header (state 3:0, words after it 22:12, opcode 27:23, type 31:28), a mask of compute units, and the operands of
+//! the opcode. Opcode 22 takes addresses of instructions, of code that saves and of code that restores, their bytes,
+//! and a number of properties. Firmware gets no arguments.
 
 /// START_NPU_PREEMPT_ELF.
 pub const OPCODE: u32 = 22;
@@ -12,7 +12,7 @@ const KIND: u32 = 3;
 /// How a command ended, or has not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
-    /// Nobody has it yet.
+    /// No one has taken it yet.
     New = 1,
     /// It is done.
     Completed = 4,

@@ -4,14 +4,14 @@ use super::DriverFault;
 use millrace_xdna2_words::descriptor::SHIM;
 use millrace_xdna2_words::{Record, TxnOperation, TxnStream, WordField};
 
-/// What the array's DMA adds to an address of the host: its aperture of DDR (XRT's `elf_patcher`).
+/// Offset that the array's DMA adds to an address of the host: its aperture of DDR (XRT's `elf_patcher`).
 pub const DDR_APERTURE: u64 = 0x8000_0000;
 
 /// Writes the addresses of arguments into the descriptors of shims, in place of patches: firmware does not
 /// patch on the path of opcode 22.
 ///
 /// # Errors
-/// A patch of no argument, or of what was not written just before as a descriptor.
+/// A patch without an argument, or one that does not follow the descriptor that it patches.
 pub fn relocate(stream: &TxnStream, addresses: &[u64]) -> Result<TxnStream, DriverFault> {
     let fail = |problem: String| DriverFault::Stream(problem);
     let mut out = TxnStream::new(stream.header);

@@ -15,13 +15,13 @@ use std::collections::HashMap;
 
 /// The kernel module.
 const MODULE: &str = "amdxdna";
-/// The name that the driver gives itself.
+/// The driver's names for itself.
 const DRIVER_NAMES: [&str; 2] = ["amdxdna_accel_driver", MODULE];
 
-/// Opens the first node of the driver: its path, the node, what the driver says of itself.
+/// Opens the first node of the driver. Returns its path, the node, and the version that the driver reports.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Why not, and the remedy.
 pub fn open_node() -> Result<(String, LinuxNode, DriverVersion), NodeFault> {
     let paths = node_paths(MODULE);
     let found = find_node(&paths, &DRIVER_NAMES, LinuxNode::open, |node| {
@@ -56,8 +56,8 @@ impl LinuxNode {
         })
     }
 
-    /// An ioctl, again where a signal interrupted it. What it points to outlives the call, since callers keep
-    /// it on their stacks.
+    /// An ioctl, repeated after a signal interrupted it. The pointers in it outlive the call, since callers keep their
+    /// targets on the stack.
     fn call<T, const OPCODE: Opcode>(&self, argument: &mut T) -> Result<(), Errno> {
         loop {
             // SAFETY: only structures of `uapi` come here, with the number that was computed from them; its
@@ -254,7 +254,7 @@ impl AmdxdnaNode for LinuxNode {
     }
 }
 
-/// Operations a cycle that a context may ask for: what XRT's shim asks for where a program says nothing.
+/// Operations a cycle that a context may ask for. It is the number that XRT's shim asks for if a program gives none.
 const MAX_OPERATIONS: u32 = 2048;
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::amdxdna::AmdxdnaDriver;
 
-    /// Every call on a file that is no device is an error, and none is taken for an object.
+    /// Every call on a file that is not a device is an error, and none is taken for an object.
     #[test]
     fn a_file_that_is_no_device_answers_with_errors() {
         let open = || LinuxNode::open("/dev/null").unwrap();

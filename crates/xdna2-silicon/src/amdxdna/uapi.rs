@@ -35,7 +35,7 @@ structures! {
     }
     /// The end of a context.
     DestroyHwctx = amdxdna_drm_destroy_hwctx { handle: u32, pad: u32 }
-    /// What a context wants.
+    /// Requirements of a context.
     QosInfo = amdxdna_qos_info {
         gops: u32, fps: u32, dma_bandwidth: u32, latency: u32, frame_exec_time: u32, priority: u32,
     }
@@ -56,12 +56,12 @@ structures! {
     GetInfo = amdxdna_drm_get_info { param: u32, buffer_size: u32, buffer: u64 }
     /// The array's version.
     QueryAieVersion = amdxdna_drm_query_aie_version { major: u32, minor: u32 }
-    /// What tiles of a kind have.
+    /// Resources of a kind of tile.
     QueryTileMetadata = amdxdna_drm_query_aie_tile_metadata {
         row_count: u16, row_start: u16, dma_channel_count: u16, lock_count: u16, event_reg_count: u16,
         pad: [u16; 3],
     }
-    /// What the array has.
+    /// Resources of the array.
     QueryAieMetadata = amdxdna_drm_query_aie_metadata {
         col_size: u32, cols: u16, rows: u16, version: QueryAieVersion, core: QueryTileMetadata,
         mem: QueryTileMetadata, shim: QueryTileMetadata,

@@ -225,7 +225,7 @@ impl<'a> CoreText<'a> {
         otherwise: &[Op],
     ) -> Result<(), NoWords> {
         if value.terms.iter().all(|row| is_of_core(row.0)) {
-            // What another core of the herd does may name channels that this one has not.
+            // The branch of another core of the herd may name channels that this core lacks.
             let holds = condition.holds(value.eval(|var| self.coordinate(var)));
             return self.scope(if holds { then } else { otherwise });
         }

@@ -1,4 +1,4 @@
-//! Words of a descriptor as `aie.dma_bd` says them: in elements.
+//! Words of a descriptor in the terms of `aie.dma_bd`: in elements.
 
 use crate::lower::NoWords;
 use millrace_npu::Element;
@@ -34,7 +34,7 @@ pub(super) fn memref(element: Element, n_elements: u64) -> Result<String, NoWord
 #[derive(Debug)]
 pub(super) struct DescriptorText {
     length: u64,
-    /// Sizes and strides, the outermost first; none where the elements lie in a row.
+    /// Sizes and strides, the outermost first; none for contiguous elements.
     dimensions: Vec<(u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ const WRAPS: [F; 3] = [F::D0Wrap, F::D1Wrap, F::D2Wrap];
 const STEPS: [F; 4] = [F::D0Step, F::D1Step, F::D2Step, F::D3Step];
 
 impl DescriptorText {
-    /// Of a descriptor's fields, for elements of a type.
+    /// Text of a descriptor's fields, for elements of a type.
     pub(super) fn new(
         fields: &[(F, u64)],
         element: Element,
@@ -65,7 +65,7 @@ impl DescriptorText {
         if let [(_, 1)] = dimensions[..] {
             dimensions.clear();
         }
-        // In elements: those of a word lie in a row.
+        // In elements: those of a word are contiguous.
         match dimensions.first_mut() {
             Some((size, 1)) => {
                 *size *= per_word;

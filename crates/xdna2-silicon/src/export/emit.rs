@@ -7,7 +7,7 @@ use std::fmt::Write;
 #[derive(Debug, Default)]
 pub(super) struct ProgramLines {
     text: String,
-    /// Memory of the program's own: lines before all others, so that no loop takes it again.
+    /// Memory that the program allocates: lines before all others, so that no loop allocates it again.
     memory: String,
     /// Scopes around the next line.
     depth: usize,
@@ -28,7 +28,7 @@ impl ProgramLines {
         format!("%v{}", self.n_values - 1)
     }
 
-    /// A line that gives a value; the value's name.
+    /// Writes a line that defines a value; returns the value's name.
     pub(super) fn value(&mut self, op: &str) -> String {
         let name = self.new_name();
         self.line(&format!("{name} = {op}"));
@@ -74,7 +74,7 @@ impl ProgramLines {
         self.line(line);
     }
 
-    /// From one scope of a condition to the other.
+    /// Goes from one branch of a condition to the other.
     pub(super) fn otherwise(&mut self) {
         self.close("} else {");
         self.depth += 1;

@@ -1,4 +1,4 @@
-//! A tile kernel's function: its declaration, and the C++ around what it must compute.
+//! A tile kernel's function: its declaration, and the C++ around its computation.
 
 use super::descriptor::{element_types, memref};
 use crate::lower::NoWords;
@@ -13,7 +13,7 @@ pub struct KernelFunction {
     pub instance: KernelInstance,
     /// Type and number of elements of each buffer, inputs first.
     pub operands: Vec<(Element, u64)>,
-    /// 32-bit numbers behind the buffers.
+    /// 32-bit numbers after the buffers.
     pub n_scalars: usize,
 }
 
@@ -34,8 +34,8 @@ impl KernelFunction {
         Ok(format!("func.func private @{symbol}({types})"))
     }
 
-    /// A C++ file of the function. Kernels that set or copy elements are whole; the others say what is to
-    /// be computed, and do not compile until somebody wrote it.
+    /// A C++ file of the function. Kernels that set or copy elements are complete. The others describe the computation,
+    /// and do not compile until it is written.
     ///
     /// # Errors
     /// A type that the cores' C++ does not have.

@@ -229,7 +229,7 @@ impl Places {
         Ok(())
     }
 
-    /// A block that goes by the cascade lies in the core's own memory.
+    /// A block that goes over the cascade is in the core's own memory.
     fn cascade_end(
         &mut self,
         (id, channel): (usize, &FlatChannel<'_>),

@@ -7,11 +7,11 @@ pub(super) struct Bottom {
     limit: u64,
 }
 
-/// What vector loads want of a buffer's address (Peano aligns so).
+/// Alignment that vector loads need of a buffer's address (Peano aligns so).
 const ALIGN: u64 = 64;
 
 impl Bottom {
-    /// A memory of so many bytes of which the first are taken.
+    /// A memory of `limit` bytes, of which the first `taken` are in use.
     pub(super) fn new(taken: u64, limit: u64) -> Bottom {
         Bottom { next: taken, limit }
     }

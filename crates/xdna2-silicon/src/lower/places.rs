@@ -21,7 +21,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// What starts it.
+    /// The task that starts it.
     pub(super) fn task(&self) -> TaskPush {
         TaskPush {
             descriptor: self.descriptors.first().map_or(0, |d| d.0),
@@ -39,27 +39,27 @@ pub(crate) struct TileBuffer {
     pub(crate) address: u64,
     pub(crate) element: Element,
     pub(crate) n_elements: u64,
-    /// What of the launch it belongs to.
+    /// The part of the launch that it belongs to.
     pub(crate) owner: String,
 }
 
 /// Where everything of a launch is.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// By channel of the launch: what sends.
+    /// By channel of the launch: its sender.
     pub(crate) sources: Vec<Option<ChannelAt>>,
-    /// By channel of the launch: what receives, in the order of its sinks.
+    /// By channel of the launch: its receivers, in the order of its sinks.
     pub(crate) sinks: Vec<Vec<ChannelAt>>,
     pub(crate) buffers: Vec<TileBuffer>,
     pub(crate) rings: Vec<Ring>,
     /// Tile, number, initial value.
     pub(crate) locks: Vec<(Tile, u8, u64)>,
     pub(crate) cores: Vec<CoreImage>,
-    /// Of cores whose cascade is used: what its register says.
+    /// For cores whose cascade is used: the value of its register.
     pub(crate) cascades: BTreeMap<Tile, u32>,
 }
 
-/// What a word of its own memory is called in a memory tile's descriptor: the western one comes first.
+/// Word address of a memory tile's own memory in its descriptors: the western tile's memory comes first.
 pub(crate) const OWN_WORDS: u64 = 0x20000;
 /// The same for locks.
 pub(crate) const OWN_LOCKS: u64 = 64;
@@ -92,7 +92,7 @@ struct StageEndPlan {
     is_fill: bool,
     end: usize,
     channel: usize,
-    /// Fields of its descriptors, without what links them.
+    /// Fields of its descriptors, without the links between them.
     descriptors: Vec<Vec<(F, u64)>>,
 }
 
@@ -135,7 +135,7 @@ impl StagePairs<'_> {
         }
     }
 
-    /// A drain that counts takes what all fills brought.
+    /// A drain that counts takes the blocks of all fills.
     fn of_drain(&mut self, fill: usize, drain: usize) -> LockPair {
         let (release, acquire) = self.pair(fill, drain);
         let n_fills = self.stage.fills.len() as u64;
@@ -147,7 +147,7 @@ impl StagePairs<'_> {
     }
 }
 
-/// What of a memory tile's descriptors and channels is taken.
+/// Descriptors and channels of a memory tile that are in use.
 #[derive(Default)]
 struct MemoryNumbers {
     /// Descriptors of even and of odd channels.
@@ -158,7 +158,7 @@ struct MemoryNumbers {
 const BANK: u8 = 24;
 
 impl MemoryNumbers {
-    /// A channel for an end of so many descriptors, in the emptier bank that has one.
+    /// A channel for an end of so many descriptors, in the emptier bank with a free one.
     fn channel(&mut self, direction: Direction, n: usize, only: Option<u8>) -> Option<u8> {
         let free = (0..6u8).filter(|number| {
             let fits = usize::from(self.banks[usize::from(number % 2)]) + n <= usize::from(BANK);
@@ -285,7 +285,7 @@ impl Places {
         self.number_ends(flat, at, ends)
     }
 
-    /// Notes buffers of a tile: their elements and what they belong to.
+    /// Records buffers of a tile: their elements and their owner.
     pub(super) fn hold(
         &mut self,
         tile: Tile,
@@ -341,7 +341,7 @@ impl Places {
         }
         for (drain, parts) in pieces.drains.iter().enumerate() {
             let mut descriptors = Vec::new();
-            // One copy is sent again by the ring itself, as often as there is a full lock.
+            // A single copy is sent again by the ring itself, once for each full lock.
             let times = match addresses.len() {
                 1 => 1,
                 _ => stage.drains[drain].decl.repeat,

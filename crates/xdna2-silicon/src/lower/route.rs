@@ -1,4 +1,4 @@
-//! Ways of streams: which there are, and what the router's answer becomes in words.
+//! Ways of streams: the streams of a launch, and the router's answer as words.
 
 use super::NoWords;
 use super::places::Places;

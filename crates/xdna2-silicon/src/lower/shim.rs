@@ -1,9 +1,9 @@
-//! The shims' tasks, in an order that never waits for what comes behind it.
+//! The shims' tasks, in an order that never waits for a later task.
 //!
-//! Firmware pushes one task after the other, and waits where a channel has four. So that a wait ends, tasks
-//! are ordered by how much of their channel's work of a grid point lies before them: whatever a task waits for
-//! has begun by then. Each channel has four descriptors of its own, and one is written anew when the token of
-//! the task before was awaited.
+//! Firmware pushes one task after the other, and waits when a channel has four. To let every wait end, tasks are
+//! ordered by the share of their channel's work of a grid point that comes before them. By then, everything that a task
+//! waits for has begun. Each channel has four descriptors. One is rewritten when the token of its previous task was
+//! awaited.
 
 use super::NoWords;
 use super::places::Places;
@@ -14,11 +14,11 @@ use millrace_xdna2_words::tile::{Direction, TileKind};
 use millrace_xdna2_words::writer::{ChannelAt, StreamWriter, TaskPush};
 use std::collections::BTreeMap;
 
-/// Tasks of a channel at a time, and descriptors of its own.
+/// Tasks of a channel at a time, and number of its descriptors.
 const DEPTH: usize = 4;
-/// Bursts of 512 bytes, the longest there are.
+/// Bursts of 512 bytes, the longest possible.
 const BURST: u64 = 3;
-/// What mlir-aie writes.
+/// The value that mlir-aie writes.
 const AXCACHE: u64 = 2;
 
 /// A shim's part in a launch, step by step.
@@ -34,10 +34,10 @@ pub(crate) enum ShimCommand {
 #[derive(Clone, Debug)]
 pub(crate) struct ShimTask {
     pub(crate) channel: ChannelAt,
-    /// Which slot of the program it moves.
+    /// The slot of the program that it moves.
     pub(crate) slot: u32,
     pub(crate) walk: WalkFields,
-    /// Of its channel's words at this point, those before it.
+    /// Words of its channel at this point that come before it.
     before: u64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn commands(
             let of = |task: &ShimTask| u128::from(task.before);
             let total = |task: &ShimTask| u128::from(totals[&task.channel].max(1));
             let order = (of(a) * total(b)).cmp(&(of(b) * total(a)));
-            // What takes comes before what gives.
+            // Tasks that take come before tasks that give.
             order.then(a.channel.direction.cmp(&b.channel.direction))
         });
         for task in all {
@@ -83,7 +83,7 @@ pub(crate) fn commands(
     Ok(commands)
 }
 
-/// Writes tasks and waits; gives the number of tasks.
+/// Writes tasks and waits; returns the number of tasks.
 pub(super) fn write(commands: &[ShimCommand], writer: &mut StreamWriter) -> Result<usize, NoWords> {
     let mut numbers = DescriptorNumbers::default();
     let mut n_tasks = 0;
@@ -99,7 +99,7 @@ pub(super) fn write(commands: &[ShimCommand], writer: &mut StreamWriter) -> Resu
     Ok(n_tasks)
 }
 
-/// Which of its channel's own descriptors a task takes, in turn.
+/// The descriptors of a channel that tasks take in turn.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorNumbers(BTreeMap<ChannelAt, usize>);
 

@@ -1,4 +1,4 @@
-//! The blocks of a stage as pieces: what one fill brings one drain.
+//! The blocks of a stage as pieces: the part that one fill brings one drain.
 
 use super::NoWords;
 use super::walk::{self, WalkFields};
@@ -16,14 +16,14 @@ pub(super) struct Piece {
     pub(super) walk: WalkFields,
 }
 
-/// How fills and drains of a stage meet.
+/// Pieces between the fills and the drains of a stage.
 #[derive(Clone, Debug)]
 pub(super) struct StagePieces {
     /// By fill, in the order of its stream.
     pub(super) fills: Vec<Vec<Piece>>,
     /// By drain.
     pub(super) drains: Vec<Vec<Piece>>,
-    /// One pair of locks counts all fills, of which one drain takes as many as there are.
+    /// One pair of locks counts all fills; one drain takes as many as there are fills.
     pub(super) is_counted: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn pieces(flat: &Flat<'_>, id: usize) -> Result<StagePieces, NoWords>
     })
 }
 
-/// The parts of each walk with whose they are on the other side; `None` where one has somebody's twice.
+/// The parts of each walk with their owners on the other side; `None` if a walk has an owner's part twice.
 fn cut_all(
     walks: &[PatternWalk],
     owners: &[Option<usize>],
@@ -126,8 +126,8 @@ fn cut_all(
     walks.iter().map(cut).collect()
 }
 
-/// Whether fills can be counted: one drain, to DDR, whose blocks come one a grid point. That no point
-/// brings more the verifier has seen.
+/// Whether fills can be counted: one drain, to DDR, whose blocks come one a grid point. The verifier has checked that
+/// no point brings more.
 fn is_one_block_a_point(flat: &Flat<'_>, stage: &FlatStage<'_>) -> bool {
     let [drain] = &stage.drains[..] else {
         return false;
@@ -153,8 +153,8 @@ fn owners(n: usize, walks: &[PatternWalk]) -> Vec<Option<usize>> {
     owners
 }
 
-/// Stretches of a walk's stream with one owner: owner, start, length. What nobody owns goes with what
-/// is beside it.
+/// Stretches of a walk's stream with one owner: owner, start, length. Elements without an owner join a neighbouring
+/// stretch.
 fn along(walk: &PatternWalk, owners: &[Option<usize>]) -> Vec<(usize, u64, u64)> {
     let mut stretches: Vec<(usize, u64, u64)> = Vec::new();
     let (mut at, mut unowned) = (0, 0);

@@ -97,8 +97,7 @@ pub(super) fn fields(
 
 type Dimensions = Vec<(u64, u64)>;
 
-/// Splits sizes beyond their fields, and takes the outermost dimension as an iteration where there is one
-/// too many.
+/// Splits sizes beyond their fields, and turns the outermost dimension into an iteration if there is one too many.
 fn arrange(
     dims: Dimensions,
     room: usize,

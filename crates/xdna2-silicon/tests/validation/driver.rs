@@ -72,7 +72,7 @@ fn a_kernel_with_cores_runs_through_the_driver() {
     assert!(found == expected);
 }
 
-/// The release's version is not the protocol's: firmware 1.1 may speak 6.18, and says itself that it does not.
+/// The release's version is not the protocol's: firmware 1.1 may speak 6.18, and reports by itself if it does not.
 #[test]
 fn firmware_that_lacks_the_command_is_told_with_what_to_do() {
     let mut driver = open(FakeFaults {
@@ -122,7 +122,7 @@ fn a_hang_ends_as_the_watchdog_ends_it() {
     );
     let said = driver.node().explanation().unwrap();
     assert!(said.contains("waits for 1 of lock 0"), "{said}");
-    // Another context goes on.
+    // A new context works.
     assert!(run_design(&mut driver, &self::design()).is_ok());
 }
 
@@ -162,7 +162,8 @@ fn calls_of_a_life() -> (u64, u64, u64) {
     (opened, ran, ran + 3)
 }
 
-/// Each call of the kernel fails once: an error every time, and nothing left open but what could not be closed.
+/// Each call of the kernel fails once. Each failure is an error, and nothing stays open except objects that could not
+/// be closed.
 #[test]
 fn every_call_may_fail() {
     let design = design();
@@ -201,7 +202,7 @@ fn every_call_may_fail() {
     }
 }
 
-/// A device that disappears is told as gone wherever that happens.
+/// A device that disappears is reported as gone, at any call.
 #[test]
 fn a_device_may_disappear_at_any_call() {
     let (opened, ran, _) = calls_of_a_life();

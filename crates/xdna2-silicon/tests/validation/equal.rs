@@ -111,8 +111,9 @@ fn a_launch_says_what_it_takes() {
     );
 }
 
-/// The clock counts the bytes that configure the array without words, and finds those of the lowering, but for switches
-/// that streams only pass; every eighth shape of the mappings' own tests, all with `MILLRACE_TEST_ALL=1`.
+/// The clock counts the bytes that configure the array without words. They equal those of the lowering, except for
+/// switches that streams only pass. Takes every eighth shape of the mappings' own tests, all with
+/// `MILLRACE_TEST_ALL=1`.
 #[test]
 fn the_clock_counts_the_bytes_that_are_written() {
     let machine = Machine::npu2();
@@ -128,7 +129,7 @@ fn the_clock_counts_the_bytes_that_are_written() {
             continue;
         }
         let (program, _) = case(name, shape, tiling);
-        // What has no words is named elsewhere.
+        // Another test names the programs without words.
         let Ok(lowered) = lower(&program, &machine) else {
             continue;
         };
@@ -151,7 +152,8 @@ fn the_clock_counts_the_bytes_that_are_written() {
     );
 }
 
-/// What a task of a shim takes of the stream: a descriptor, its address, a push, a wait; and how many a GEMM has.
+/// A task of a shim takes a descriptor, its address, a push and a wait of the stream. Also checks the number of a
+/// GEMM's tasks.
 #[test]
 fn a_task_of_a_shim_takes_136_bytes() {
     let counts = |shape: &str| {
@@ -192,7 +194,7 @@ fn shapes_of_the_mappings_tests() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A mapping that nobody wrote a shape for would be validated by nobody.
+/// A mapping without a shape would never be validated.
 #[test]
 fn every_mapping_has_shapes() {
     let rows = include_str!("shapes.txt").lines();

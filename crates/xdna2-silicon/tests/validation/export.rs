@@ -110,11 +110,12 @@ fn designs_of_the_demo_leave_the_simulators_bytes() {
     assert!(distinct.len() > 8, "{} designs", distinct.len());
 }
 
-/// Strides and offsets, by what stands before them, and by how much each is made wrong: elements of two bytes move in
-/// pairs. Sizes of an outermost dimension say nothing beside a length, nor do locks that a short run never fills.
+/// Strides and offsets, by the text before them, and the amount that makes each wrong: elements of two bytes move in
+/// pairs. Sizes of an outermost dimension are redundant next to a length, and so are locks that a short run never
+/// fills.
 const COUNTED: [(&str, u64); 3] = [(", stride = ", 2), ("xf32>, ", 2), ("xbf16>, ", 2)];
 
-/// Positions of those numbers and what is added to each. The step of a dimension of one element is never taken.
+/// Positions of those numbers and the amount added to each. The step of a dimension of one element is never taken.
 fn numbers(text: &str) -> Vec<(usize, u64)> {
     let of = |&(key, more): &(&'static str, u64)| {
         let found = text.match_indices(key);

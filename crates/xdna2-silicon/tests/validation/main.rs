@@ -1,5 +1,5 @@
-//! Translation validation: the board, executing a program's words, leaves the bytes in DDR that the
-//! simulator does, whatever the order of its actors.
+//! Translation validation: the board executes a program's words, and leaves the simulator's bytes in DDR, in any order
+//! of its actors.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod driver;
@@ -26,7 +26,7 @@ fn case(name: &str, shape: &str, overrides: &str) -> (Program, Vec<Vec<u8>>) {
     built(name, shape, overrides).unwrap_or_else(|problem| panic!("{name} {shape}: {problem}"))
 }
 
-/// The same, or why there is none.
+/// A built program, or why there is none.
 fn built(name: &str, shape: &str, overrides: &str) -> Result<(Program, Vec<Vec<u8>>), String> {
     let mapping = mapping::find(name).ok_or("no such mapping")?;
     let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
@@ -45,7 +45,7 @@ fn simulated(program: &Program, slots: &[Vec<u8>], cpu: &Cpu) -> Vec<Vec<u8>> {
     slots
 }
 
-/// Lowers and runs with a seed; the counters, or what is wrong.
+/// Lowers and runs with a seed. Returns the counters, or the fault.
 fn validate(
     name: &str,
     shape: &str,

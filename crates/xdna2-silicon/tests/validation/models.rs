@@ -39,7 +39,7 @@ pub(super) fn content(slot: &Slot, number: usize) -> Vec<u8> {
     }
 }
 
-/// Runs every program of a plan both ways; what differs, program by program.
+/// Runs every program of a plan both ways, and returns the differences, program by program.
 pub(super) fn compare(plan: &Plan) -> Vec<String> {
     let cpu = cpu();
     let mut wrong = Vec::new();

@@ -15,7 +15,7 @@ enum Notice {
     Nobody,
 }
 
-/// A generator of its own, so that the sample is the same everywhere.
+/// The test's own generator, so that the sample is the same everywhere.
 struct Chance(u64);
 
 impl Chance {
@@ -41,7 +41,7 @@ fn mutate(words: &[u32], chance: &mut Chance) -> (usize, Vec<u32>) {
     (at, words)
 }
 
-/// What an operation at a word is, for the list of what nobody noticed.
+/// Name of an operation at a word, for the list of unnoticed mutations.
 fn name(words: &[u32], at: usize) -> String {
     let listing = millrace_xdna2_words::listing::listing(&decode(words).unwrap());
     let line = listing.lines.iter().rev().find(|line| line.word <= at);

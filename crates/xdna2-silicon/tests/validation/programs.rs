@@ -7,7 +7,7 @@ use millrace_xdna2_silicon::WordsError;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A verifier that accepts what has no words misses a rule.
+/// A verifier that accepts a program without words misses a rule.
 #[test]
 fn what_the_verifier_accepts_has_words() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdna2-machine/tests/accepted");

@@ -6,7 +6,7 @@ use millrace_xdna2::lower::{LowerOptions, Mode, decode};
 use millrace_xdna2_silicon::device::run_program;
 use std::time::{Duration, Instant};
 
-/// Refuses what took longer than it may.
+/// Fails if a run took longer than allowed.
 fn within(what: &str, start: Instant, most: Duration) {
     let took = start.elapsed();
     println!("{what}: {took:?}");

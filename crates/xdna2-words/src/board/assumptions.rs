@@ -1,11 +1,11 @@
-//! What no source says, and how it could be found out.
+//! Facts that no source states, and how to find them out.
 
-/// A point that the board, or who writes streams, had to decide.
+/// A point that the board, or the writer of streams, had to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assumption {
     /// Its name.
     pub name: &'static str,
-    /// What is assumed.
+    /// The assumption.
     pub what: &'static str,
     /// The program that would settle it on hardware.
     pub probe: &'static str,

@@ -1,8 +1,8 @@
-//! A clock for each actor of a board: how long a stream would take, by rates that are given.
+//! A clock for each actor of a board: the time that a stream would take, by given rates.
 //!
-//! The board says what happened, in an order that its causes allow. An event begins when its actor is free and
-//! its causes are over. DDR is no actor: from its first word on, the whole takes
-//! at least all bytes at its rates.
+//! The board reports events, in an order that their causes allow. An event begins when its actor is free and its causes
+//! are over. DDR is not an actor: from its first word on, the whole takes at least as long as all its bytes at its
+//! rates.
 
 mod actor;
 
@@ -21,7 +21,7 @@ const SWITCH_CYCLES: f64 = 2.0;
 /// Words that a stream holds on its way.
 const STREAM_WORDS: u64 = 8;
 
-/// What the actors' work takes.
+/// Rates of the actors' work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockRates {
     /// A cycle of the array, in nanoseconds.
@@ -30,13 +30,13 @@ pub struct ClockRates {
     pub operation_ns_per_byte: f64,
     /// The start of a task on a channel of a shim.
     pub shim_task_ns: f64,
-    /// What a shim's channel attains, in bytes per nanosecond (GB/s).
+    /// Rate of a shim's channel, in bytes per nanosecond (GB/s).
     pub port_gb_per_s: f64,
-    /// What any other stream carries.
+    /// Rate of any other stream.
     pub stream_gb_per_s: f64,
     /// A core's acquiring or releasing a lock.
     pub lock_cycles: f64,
-    /// What all shims together read of DDR, write to it, and both.
+    /// Rate of DDR for all shims together: reads.
     pub ddr_read_gb_per_s: f64,
     /// Writes.
     pub ddr_write_gb_per_s: f64,
@@ -44,7 +44,7 @@ pub struct ClockRates {
     pub ddr_total_gb_per_s: f64,
 }
 
-/// What a run took.
+/// Times of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockReading {
     /// From the first operation that counts to the last.
@@ -60,9 +60,9 @@ pub struct ClockReading {
 /// A stretch of an actor's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClockSpan {
-    /// Whose.
+    /// The actor.
     pub actor: BoardActor,
-    /// What it does, or what it waits for.
+    /// Its work, or the cause of its wait.
     pub what: String,
     /// Whether it waits.
     pub is_wait: bool,
@@ -79,12 +79,12 @@ pub struct BoardClock<'a> {
     rates: ClockRates,
     word_ns: f64,
     shim_word_ns: f64,
-    /// Who is told of spans.
+    /// Receiver of spans.
     observer: Option<&'a mut dyn FnMut(ClockSpan)>,
     firmware: ActorClock,
     channels: BTreeMap<ChannelAt, ChannelClock>,
     cores: BTreeMap<Tile, CoreClock>,
-    /// When what a lock holds was given.
+    /// By lock, the times at which its present units were given.
     locks: BTreeMap<(Tile, u8), Vec<f64>>,
     ddr_bytes: [u64; 2],
     /// When the first word of DDR moved, and the last.
@@ -143,7 +143,7 @@ impl<'a> BoardClock<'a> {
         }
     }
 
-    /// What a word takes at a channel.
+    /// Time of a word at a channel.
     fn word_ns(&self, at: ChannelAt) -> f64 {
         match at.tile.kind() {
             TileKind::Shim => self.shim_word_ns,
@@ -261,7 +261,7 @@ impl<'a> BoardClock<'a> {
         clock.work(ns, 0.0);
         let now = clock.now;
         let held = self.locks.entry(lock).or_default();
-        // Whoever takes a lock takes what was given first.
+        // An acquire takes the units that were given first.
         let at = held.partition_point(|&given| given <= now);
         held.splice(at..at, std::iter::repeat_n(now, amount));
     }
@@ -305,7 +305,7 @@ impl<'a> BoardClock<'a> {
         for &sink in &sinks {
             let sink = self.channel(sink);
             sink.sent += n_words as u64;
-            // A word has room when the eighth before it was taken; what is under way hides the distance.
+            // A word has room when the eighth before it was taken. Words under way hide the distance.
             if let Some(before) = sink.sent.checked_sub(1 + STREAM_WORDS) {
                 room = room.max(sink.taken_at(before) - latency);
             }
@@ -345,7 +345,7 @@ impl<'a> BoardClock<'a> {
         self.span(BoardActor::Channel(at), false, (began, now), &name);
     }
 
-    /// What it took until now.
+    /// The times until now.
     pub fn reading(&self) -> ClockReading {
         let [read, written] = self.ddr_bytes.map(|bytes| bytes as f64);
         let rates = &self.rates;
@@ -361,7 +361,7 @@ impl<'a> BoardClock<'a> {
             (self.channels.iter()).map(|(&at, of)| (BoardActor::Channel(at), of.clock.busy));
         let cores = (self.cores.iter()).map(|(&tile, of)| (BoardActor::Core(tile), of.clock.busy));
         ClockReading {
-            // What comes behind the last word comes as much later.
+            // Everything after the last word is as much later.
             total_ns: self.firmware.now + (first + ddr_ns - last).max(0.0),
             busy_ns: std::iter::once(firmware)
                 .chain(channels)

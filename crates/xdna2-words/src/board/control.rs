@@ -1,7 +1,7 @@
 //! Control packets: a tile's port by which streams write and read its registers.
 //!
-//! Source: mlir-aie's tests `npu-xrt/add_one_ctrl_packet*`, which run on hardware. A packet is a word that says what
-//! is to be done, and words to write: bits 19:0 the first register's address in the tile, 21:20 how many words less
+//! Source: mlir-aie's tests `npu-xrt/add_one_ctrl_packet*`, which run on hardware. A packet is a word with the request,
+//! and words to write: bits 19:0 the first register's address in the tile, 21:20 how many words less
 //! one, 23:22 the operation (0 writes, 1 reads), 28:24 the id of the packet that answers, 31 odd parity.
 
 use super::dma::packet_word;
@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 /// A tile's control port.
 #[derive(Debug, Default)]
 pub(super) struct ControlPort {
-    /// Words of a packet that is not whole yet.
+    /// Words of an incomplete packet.
     partial: Vec<u32>,
-    /// What was read, each with the id of its packet.
+    /// Values that were read, each with the id of its packet.
     answers: VecDeque<(u8, Vec<u32>)>,
 }
 
 impl ControlPort {
-    /// Whether an answer is to be sent.
+    /// Whether an answer is waiting to be sent.
     pub(super) fn has_answer(&self) -> bool {
         !self.answers.is_empty()
     }
@@ -69,7 +69,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Sends an answer as soon as its whole way is free; says whether it did.
+    /// Sends an answer as soon as its whole way is free; returns whether it did.
     pub(super) fn step_control(&mut self, tile: usize) -> Result<bool, BoardError> {
         let at = self.tiles[tile].tile;
         self.answer(tile).map_err(|problem| {

@@ -1,17 +1,17 @@
-//! What a core's program sees and does.
+//! The board as a core's program sees it, and the program's actions.
 
 use super::fault::{BoardError, BoardProblem, RacedWord};
 use super::state::CoreState;
 use super::{Board, BoardActor, BoardEvent, core_actor};
 use crate::tile::{Tile, TileKind};
 
-/// A core's program. It stands for the code in program memory, which no word here can: a board is given
+/// A core's program. It stands in for the code in program memory, which words here cannot express: a board is given
 /// programs from outside, and the stream starts them.
 pub trait CoreProgram {
-    /// Does one thing, or says what it waits for.
+    /// Does one thing, or says why it waits.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the fault.
     fn step(&mut self, core: &mut CoreView<'_, '_>) -> Result<CoreStep, String>;
 
     /// Goes back to its beginning, as a reset does.
@@ -23,7 +23,7 @@ pub trait CoreProgram {
 pub enum CoreStep {
     /// It did something.
     Ran,
-    /// It turned in a loop that nobody else can see: it may come to its end, and nobody waits for it meanwhile.
+    /// It turned in a loop that no one else can see: it may come to its end, and nothing waits for it meanwhile.
     Turned,
     /// It cannot go on yet.
     Waits(String),
@@ -98,7 +98,7 @@ impl CoreView<'_, '_> {
         Ok(taken)
     }
 
-    /// Adds to a lock. What the core touched before is done with.
+    /// Adds to a lock. The core is done with all words that it touched before.
     ///
     /// # Errors
     /// No such lock, one that was not set, or a value beyond 63.
@@ -117,8 +117,8 @@ impl CoreView<'_, '_> {
         Ok(())
     }
 
-    /// Says how many clock cycles the program took since it said so last. The board has no clock: only
-    /// [events](BoardEvent) tell it.
+    /// Reports the clock cycles of the program since its last report. The board has no clock: only [events](BoardEvent)
+    /// show them.
     pub fn spend(&mut self, cycles: u64) {
         let core = self.tile();
         if cycles > 0 {
@@ -129,7 +129,7 @@ impl CoreView<'_, '_> {
     /// The words of a memory from an address on.
     ///
     /// # Errors
-    /// They lie in no memory, or somebody writes them at the same time.
+    /// They are in no memory, or another actor writes them at the same time.
     pub fn read(&mut self, address: u32, to: &mut [u32]) -> Result<(), CoreProblem> {
         let (tile, first) = self.locate(address, to.len())?;
         let mark = self.mark();
@@ -250,8 +250,8 @@ impl From<CoreProblem> for String {
 }
 
 impl Board<'_> {
-    /// Begins the next stream with the memories of tiles as another board has them: a configuration that is loaded
-    /// sets registers anew, and leaves memories.
+    /// Begins the next stream with the tile memories of another board: loading a configuration sets registers anew, and
+    /// leaves memories.
     pub fn keep_memories_of(&mut self, other: &Board<'_>) {
         self.carried = other
             .tiles
@@ -260,7 +260,7 @@ impl Board<'_> {
             .collect();
     }
 
-    /// Lets a core do what it can.
+    /// Lets a core do as much as it can.
     pub(super) fn step_core(&mut self, tile: usize) -> Result<bool, BoardError> {
         if self.tiles[tile].core != CoreState::Running {
             return Ok(false);

@@ -1,6 +1,6 @@
-//! What a run took.
+//! Counters of a run.
 
-/// What a run took.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoardCounters {
     /// Rounds of all actors.
@@ -16,7 +16,7 @@ pub struct BoardCounters {
 }
 
 impl BoardCounters {
-    /// What this and another run took.
+    /// Adds the counters of another run.
     pub fn add(&mut self, other: BoardCounters) {
         self.rounds += other.rounds;
         self.pushes += other.pushes;

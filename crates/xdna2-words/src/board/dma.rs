@@ -36,7 +36,7 @@ pub(super) struct DmaChannel {
     execution: Option<Execution>,
 }
 
-/// What a push asks for.
+/// The task that a push asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub(super) start: u8,
@@ -60,14 +60,14 @@ pub(super) struct Execution {
     route: Option<Arc<Route>>,
     suppresses_last: bool,
     pad_value: u32,
-    /// Set once it has its lock.
+    /// Set after it took its lock.
     mark: Option<Mark>,
     /// How many of its way's arbiters it has.
     arbiters_held: usize,
     n_words: u64,
 }
 
-/// Where a descriptor's words lie.
+/// Place of a descriptor's words.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DmaMemory {
     /// Tile and first word.
@@ -106,8 +106,8 @@ impl DmaChannel {
         !self.queue.is_empty()
     }
 
-    /// Whether a value may be given to its control while it works: the same, or one with another id of tokens while
-    /// no task is to send any.
+    /// Whether its control may be set to a value while it works: to the same value, or to one with another id of tokens
+    /// while no task is to send any.
     pub(super) fn allows_control(&self, value: u32) -> bool {
         const CONTROLLER_ID: u32 = 0xFF00;
         let changed = self.control.map_or(u32::MAX, |control| control ^ value);
@@ -127,11 +127,11 @@ impl DmaChannel {
         route.is_some_and(|route| route.tiles.contains(&tile))
     }
 
-    /// Descriptors that it will come to.
+    /// Whether it will come to a descriptor.
     pub(super) fn reaches(&self, number: u8, next: impl Fn(u8) -> Option<u8>) -> bool {
         let current = self.execution.as_ref().map(|e| e.number);
         if self.is_out_of_order() {
-            // A packet may name any; one that is set anew between packets is not looked for.
+            // A packet may name any descriptor; one that is set anew between packets is not searched for.
             return current == Some(number);
         }
         current
@@ -145,7 +145,7 @@ impl DmaChannel {
 }
 
 impl Execution {
-    /// What it waits for first: tile, lock and value.
+    /// The first lock that it waits for: tile, lock and value.
     pub(super) fn awaited_lock(&self) -> Option<(usize, u8, i32)> {
         self.acquire.filter(|_| self.mark.is_none())
     }
@@ -190,7 +190,7 @@ fn with_parity(word: u32) -> u32 {
 }
 
 impl Board<'_> {
-    /// Lets a channel do what it can; says whether it did anything.
+    /// Lets a channel do as much as it can; returns whether it did anything.
     pub(super) fn step_channel(
         &mut self,
         tile: usize,
@@ -201,7 +201,7 @@ impl Board<'_> {
             .map_err(|problem| self.channel_error(tile, direction, number, problem))
     }
 
-    /// Lets a channel take the lock that its descriptor begins with, if it has not yet; says whether it did.
+    /// Lets a channel take the lock that its descriptor begins with, if it has not yet; returns whether it did.
     pub(super) fn step_lock(
         &mut self,
         tile: usize,
@@ -272,7 +272,7 @@ impl Board<'_> {
                 None => return Ok(false),
             },
         };
-        // Kept in its place whatever happens, so that a fault can name it.
+        // Kept in its place in every case, so that a fault can name it.
         let mut execution = execution;
         let moved = self.work(&mut execution, tile, direction, number);
         let is_over = execution.walk.left == 0 && execution.mark.is_some();
@@ -297,7 +297,7 @@ impl Board<'_> {
         moved
     }
 
-    /// The descriptor of that number as it stands.
+    /// The descriptor of that number as it is now.
     fn descriptor(&self, tile: usize, number: u8) -> Result<Record, BoardProblem> {
         let state = &self.tiles[tile];
         let words = state.descriptors[usize::from(number)].iter().copied();
@@ -350,7 +350,7 @@ impl Board<'_> {
             Direction::Mm2s if self.options.strict => {
                 Some(self.route_of_channel(at, channel, packet)?)
             }
-            // Until it has its lock a sequence may change its way, and its first word may be a header.
+            // A sequence may change its way until it has its lock, and its first word may be a header.
             Direction::Mm2s => self.route_of_channel(at, channel, packet).ok(),
         };
         let pad_value = self.tiles[tile]

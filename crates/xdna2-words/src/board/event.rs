@@ -1,7 +1,7 @@
-//! What happened on a board, for models of time.
+//! Events on a board, for models of time.
 //!
-//! A board has no clock. The order of its events is one in which they could have happened: whoever replays
-//! them with a clock of its own for each actor finds every event's causes before it.
+//! A board has no clock. The order of its events is one in which they could have happened. A replay with a separate
+//! clock for each actor finds every event's causes before it.
 
 use super::{Board, BoardActor};
 use crate::tile::{Direction, Tile};
@@ -17,48 +17,48 @@ pub enum BoardEvent {
     },
     /// Firmware pushed a task.
     Pushed {
-        /// To whom.
+        /// The channel.
         channel: ChannelAt,
     },
     /// Firmware took a token of a channel.
     Awaited {
-        /// Whose.
+        /// The channel.
         channel: ChannelAt,
     },
     /// Firmware set a lock.
     LockSet {
-        /// Where.
+        /// The tile.
         tile: Tile,
         /// Its number.
         lock: u8,
-        /// To what.
+        /// Its new value.
         value: u8,
     },
-    /// Somebody took so much of a lock.
+    /// An actor took so much of a lock.
     Acquired {
-        /// Who.
+        /// The actor.
         actor: BoardActor,
         /// Whose lock.
         tile: Tile,
         /// Its number.
         lock: u8,
-        /// How much.
+        /// The amount.
         amount: u8,
     },
-    /// Somebody gave so much to a lock.
+    /// An actor gave so much to a lock.
     Released {
-        /// Who.
+        /// The actor.
         actor: BoardActor,
         /// Whose lock.
         tile: Tile,
         /// Its number.
         lock: u8,
-        /// How much.
+        /// The amount.
         amount: u8,
     },
     /// A channel has its lock and begins to move words.
     Began {
-        /// Who.
+        /// The channel.
         channel: ChannelAt,
         /// The descriptor's number.
         descriptor: u8,
@@ -69,21 +69,21 @@ pub enum BoardEvent {
     },
     /// A channel put words into its stream.
     Sent {
-        /// Who.
+        /// The channel.
         channel: ChannelAt,
-        /// How many.
+        /// The number of words.
         n_words: usize,
     },
     /// A channel took words from its stream.
     Received {
-        /// Who.
+        /// The channel.
         channel: ChannelAt,
-        /// How many.
+        /// The number of words.
         n_words: usize,
     },
     /// A channel is through with a descriptor.
     Ended {
-        /// Who.
+        /// The channel.
         channel: ChannelAt,
         /// Whether its task ended with it.
         is_last: bool,
@@ -92,26 +92,26 @@ pub enum BoardEvent {
     },
     /// A core computed.
     Computed {
-        /// Which.
+        /// The core.
         core: Tile,
-        /// Clock cycles that its program asked for.
+        /// Clock cycles that its program reported.
         cycles: u64,
     },
     /// A core sent a value down the cascade.
     CascadeSent {
-        /// Which.
+        /// The core.
         core: Tile,
-        /// To whom.
+        /// The receiver.
         to: Tile,
     },
     /// A core took a value of the cascade.
     CascadeReceived {
-        /// Which.
+        /// The core.
         core: Tile,
     },
 }
 
-/// Events so far, if anybody asked for them.
+/// Events so far, if they are recorded.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     events: Option<Vec<BoardEvent>>,
@@ -129,13 +129,13 @@ impl Board<'_> {
         };
     }
 
-    /// The events of runs since [`record`](Board::record); `None` if there were more than were asked for.
+    /// The events of runs since [`record`](Board::record); `None` if there were more than the limit.
     pub fn take_events(&mut self) -> Option<Vec<BoardEvent>> {
         let log = std::mem::take(&mut self.log);
         log.events.filter(|_| !log.is_cut)
     }
 
-    /// Remembers an event, which is made only if somebody asked.
+    /// Records an event, which is made only if events are recorded.
     pub(super) fn event(&mut self, event: impl FnOnce(&Self) -> BoardEvent) {
         let Some(n_events) = self.log.events.as_ref().map(Vec::len) else {
             return;

@@ -1,19 +1,19 @@
-//! What stops the board.
+//! Faults that stop the board.
 
 use super::BoardActor;
 use crate::tile::Tile;
 use crate::txn::StreamError;
 use std::fmt;
 
-/// How the text of what no source says ends.
+/// End of the text of undocumented behaviour.
 const NOT_DOCUMENTED: &str = ": not documented, so not run";
 
-/// What is wrong with a word, a register or a move.
+/// A fault of a word, a register or a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BoardProblem {
-    /// No source says what it does.
+    /// No source documents its effect.
     Undefined(String),
-    /// The hardware would do something that nobody wants.
+    /// The hardware would do something unwanted.
     Wrong(String),
     /// A field is set and does nothing.
     NoEffect(String),
@@ -41,9 +41,9 @@ impl From<crate::FieldError> for BoardProblem {
 /// A word that two parties touched at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RacedWord {
-    /// Of a tile's memory.
+    /// A word of a tile's memory.
     Tile(Tile, u32),
-    /// Of an argument.
+    /// A word of an argument.
     Argument(usize, u64),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for RacedWord {
 /// Why a stream did not run to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoardError {
-    /// The words are no stream.
+    /// The words are not a stream.
     #[error("{0}")]
     Stream(#[from] StreamError),
     /// Firmware's operation cannot be done.
@@ -69,35 +69,35 @@ pub enum BoardError {
     Operation {
         /// Its number.
         operation: usize,
-        /// What it writes or waits for.
+        /// Its write or its wait.
         what: String,
-        /// What is wrong.
+        /// Description of the fault.
         problem: String,
     },
     /// Something went wrong at a tile.
     #[error("{place}: {problem}")]
     Fault {
-        /// Where.
+        /// The place.
         place: String,
-        /// What.
+        /// Description of the fault.
         problem: String,
     },
-    /// No source says what the hardware does there, or it is not modelled: what follows is unknown.
+    /// No source documents the hardware's behaviour there, or it is not modelled: the outcome is unknown.
     #[error("{place}: {problem}")]
     Undocumented {
         /// Who came to it.
         actor: BoardActor,
         /// The operation of the stream, where firmware did.
         operation: Option<usize>,
-        /// Where.
+        /// The place.
         place: String,
-        /// What.
+        /// Description of the fault.
         problem: String,
     },
-    /// Two parties touched a word at once, so its value depends on who was faster.
+    /// Two parties touched a word at once, so its value depends on which was faster.
     #[error("{place}: race: {problem}")]
     Race {
-        /// Where.
+        /// The place.
         place: String,
         /// Who and which word.
         problem: String,
@@ -105,13 +105,13 @@ pub enum BoardError {
     /// Nobody can go on.
     #[error("nothing moves: {}", waiting.join("; "))]
     Standstill {
-        /// Who waits for what.
+        /// Each waiting actor, with the cause of its wait.
         waiting: Vec<String>,
     },
     /// The stream ended and something was still under way.
     #[error("the stream has ended, and {}", left.join("; "))]
     Unfinished {
-        /// What.
+        /// The work that is left.
         left: Vec<String>,
     },
     /// More rounds than allowed.
@@ -123,7 +123,7 @@ pub enum BoardError {
 }
 
 impl BoardError {
-    /// A problem that somebody comes to at a place.
+    /// A problem of an actor at a place.
     pub(crate) fn at(actor: BoardActor, place: String, problem: BoardProblem) -> BoardError {
         match problem {
             BoardProblem::Race(problem) => BoardError::Race { place, problem },
@@ -161,7 +161,7 @@ impl BoardError {
         }
     }
 
-    /// What a core's program says, in words; its kind is told by how it begins or ends.
+    /// An error from the message of a core's program. The beginning or the end of the message gives its kind.
     pub(crate) fn of_core(actor: BoardActor, place: String, problem: String) -> BoardError {
         if let Some(problem) = problem.strip_prefix("race: ") {
             let problem = problem.to_owned();

@@ -41,7 +41,7 @@ impl Board<'_> {
         }
     }
 
-    /// Notes the channel of a poll behind the sequence's end that has to wait.
+    /// Records the channel of a poll after the sequence's end that has to wait.
     pub(super) fn is_late(&mut self, number: usize, operation: &StreamOperation) {
         let TxnOperation::MaskPoll { address, .. } = operation.operation else {
             return;
@@ -201,7 +201,7 @@ impl Board<'_> {
     }
 }
 
-/// Bits of a register that the board gives when it is polled.
+/// Bits of a register that the board returns when it is polled.
 fn known_bits(address: u64) -> Result<u32, BoardProblem> {
     Ok(match locate(address)?.1.block.kind {
         // Done and enabled; stalls are not modelled.
@@ -212,7 +212,7 @@ fn known_bits(address: u64) -> Result<u32, BoardProblem> {
     })
 }
 
-/// Columns and rows beside an address must be those of the address.
+/// Checks that columns and rows given with an address are those of the address.
 fn check_hints(operation: &StreamOperation) -> Result<(), BoardProblem> {
     let address = match operation.operation {
         TxnOperation::Write { address, .. }
@@ -235,7 +235,7 @@ fn check_hints(operation: &StreamOperation) -> Result<(), BoardProblem> {
     }
 }
 
-/// What an operation is about.
+/// Description of an operation.
 pub(super) fn describe(operation: &TxnOperation) -> String {
     let line = crate::listing::describe(operation);
     format!("{} {}", line.operation, line.text)

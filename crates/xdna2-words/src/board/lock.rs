@@ -1,10 +1,10 @@
-//! What acquires wait for, and what they leave.
+//! Conditions of acquires, and the values that they leave.
 
 use super::Board;
 use super::fault::BoardProblem;
 
-/// What an acquire that waits for a lock to be equal to a value leaves there. No source says, so that a run is sure
-/// only of what comes out alike with either.
+/// The value that an acquire leaves in a lock after waiting for equality. No source says, so a run is certain only of
+/// results that are alike with either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EqualAcquire {
     /// Such an acquire is refused.
@@ -22,8 +22,8 @@ impl Board<'_> {
         self.met_equal
     }
 
-    /// Tries to take a lock, for a value as descriptors and cores have it: a negative one asks for at least that
-    /// much and subtracts it, another for a lock that holds just that.
+    /// Tries to take a lock, for a value as descriptors and cores have it. A negative value asks for at least that much
+    /// and subtracts it; any other asks for a lock that holds exactly that.
     pub(super) fn acquire(
         &mut self,
         tile: usize,

@@ -9,7 +9,7 @@ use crate::register::{MASTER, SLAVE, SLOT};
 use crate::tile::{Direction, Tile, TileKind};
 use std::sync::Arc;
 
-/// Where a stream's words go.
+/// The way of a stream's words.
 #[derive(Debug, Default)]
 pub(super) struct Route {
     /// S2MM channels: tile, channel, and whether a packet's header reaches it.
@@ -24,7 +24,7 @@ pub(super) struct Route {
     pub(super) tiles: Vec<usize>,
 }
 
-/// An arbiter that a packet takes, and by which of its selections.
+/// An arbiter that a packet takes, and the selection that it takes it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ArbiterUse {
     /// Tile and number.
@@ -32,10 +32,10 @@ pub(super) struct ArbiterUse {
     pub(super) selection: u8,
 }
 
-/// Where words enter a switch: tile, slave port, and the id of a packet.
+/// The place where words enter a switch: tile, slave port, and the id of a packet.
 pub(super) type Entry = (usize, u8, Option<u8>);
 
-/// Tiles that a way may pass before it is called a ring.
+/// Tiles that a way may pass before it counts as a ring.
 const MOST_HOPS: usize = 256;
 
 fn set(value: Option<u32>, what: impl Fn() -> String) -> Result<u32, BoardProblem> {
@@ -56,7 +56,7 @@ pub(super) fn mux_field(direction: Direction, index: u8) -> Option<WordField> {
 }
 
 impl Board<'_> {
-    /// The way of what enters a switch there.
+    /// The way of words that enter a switch there.
     pub(super) fn route(&mut self, entry: Entry) -> Result<Arc<Route>, BoardProblem> {
         if let Some(route) = self.routes.get(&entry) {
             return Ok(Arc::clone(route));

@@ -1,17 +1,18 @@
-//! Orders that are made to find what depends on speed: somebody moves only when nobody else can.
+//! Orders that are made to find dependence on speed: one actor moves only when no other can.
 //!
-//! A slow channel still takes the lock that it waits for as soon as the lock allows it: its request stands at the
-//! lock, and nobody overtakes it there who has a block of words to move first.
+//! A slow channel still takes the lock that it waits for as soon as the lock allows it. Its request is at the lock, and
+//! no actor that has to move a block of words first overtakes it there.
 
 use super::{Board, BoardError, Turn};
 use crate::tile::Tile;
 use crate::txn::TxnStream;
 use crate::writer::ChannelAt;
 
-/// Who moves only when nobody else can: as slow as it may be on hardware, where nothing says how fast anybody is.
+/// The actor that moves only when no other can. This is as slow as it may be on hardware, where no source states
+/// anyone's speed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowActor {
-    /// All have turns alike.
+    /// All actors have equal turns.
     #[default]
     Nobody,
     /// The sequence.
@@ -29,11 +30,11 @@ pub enum SlowActor {
 /// Rounds after which the starved have a turn although others move: a core may wait by turning in a loop.
 const MOST_ROUNDS_WITHOUT: u32 = 1 << 12;
 
-/// Rounds in which cores turn in loops and nobody else moves, after which nothing is to come of it.
+/// Rounds in which cores turn in loops and nothing else moves, after which the run is given up.
 const MOST_TURNING: u32 = 1 << 18;
 
 impl SlowActor {
-    /// In words: what is slow.
+    /// Description of the slow actor.
     pub fn name(self) -> String {
         match self {
             SlowActor::Nobody => "at random".to_owned(),
@@ -62,7 +63,7 @@ impl SlowActor {
 }
 
 impl Turn {
-    /// What of a slow one's turn does not wait: the lock that a channel waits for.
+    /// The part of a slow actor's turn that does not wait: the lock that a channel waits for.
     fn at_lock(self) -> Option<Turn> {
         match self {
             Turn::Channel(tile, direction, number) => Some(Turn::Lock(tile, direction, number)),
@@ -72,13 +73,13 @@ impl Turn {
 }
 
 impl Board<'_> {
-    /// Whether firmware waits before an operation until all others stand still.
+    /// Whether firmware waits before an operation until all others have stopped.
     pub(super) fn is_settling(&self, next: usize) -> bool {
         self.settling.is_some() && self.options.settle == Some(next)
     }
 
-    /// A round has passed in which the others moved or did not: firmware goes on once they stand still, or have had
-    /// their time. Says whether it waited for them.
+    /// Ends a round in which the others moved or did not. Firmware goes on once they have stopped, or have had their
+    /// time. Returns whether it waited for them.
     pub(super) fn settle(&mut self, next: usize, moved: bool) -> bool {
         if !self.is_settling(next) {
             return false;
@@ -90,8 +91,8 @@ impl Board<'_> {
         true
     }
 
-    /// Everybody's turn, the starved's only where nobody else moved, but for the lock that a channel waits for; says
-    /// whether anything was done.
+    /// Gives every actor its turn. The starved one has a turn only if nothing else moved, except for the lock that a
+    /// channel waits for. Returns whether anything was done.
     pub(super) fn turns(
         &mut self,
         order: &[Turn],
@@ -106,7 +107,7 @@ impl Board<'_> {
         let (mut moved, mut works) = self.some_turns(others, stream, next)?;
         if starved != SlowActor::Nobody {
             self.starved_for += 1;
-            // A core that only turns in a loop keeps nobody waiting.
+            // A core that only turns in a loop keeps no one waiting.
             if !works || self.starved_for >= MOST_ROUNDS_WITHOUT {
                 self.starved_for = 0;
                 let slow = order.iter().copied().filter(|&turn| starved.is(turn));
@@ -119,7 +120,7 @@ impl Board<'_> {
         Ok(moved && self.turning < MOST_TURNING)
     }
 
-    /// Turns of some. Says whether anybody did anything, and whether it was more than turning in a loop.
+    /// Turns of some actors. Returns whether any did something, and whether it was more than turning in a loop.
     fn some_turns(
         &mut self,
         order: impl Iterator<Item = Turn>,

@@ -1,4 +1,4 @@
-//! What a tile holds.
+//! State of a tile.
 
 use super::control::ControlPort;
 use super::dma::DmaChannel;
@@ -7,11 +7,11 @@ use crate::port::{self, SwitchPort};
 use crate::tile::{Direction, Tile, TileKind};
 use std::collections::VecDeque;
 
-/// Words that a stream holds on its way from a source to a sink, whatever lies between. Measured for
-/// packets from a shim to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
+/// Words that a stream holds on its way from a source to a sink, for any way between. Measured for packets from a shim
+/// to a core (mlir-aie `docs/DeadlockModel.md`), assumed for circuits.
 pub(super) const STREAM_WORDS: usize = 8;
 
-/// Marks of who touched a word last.
+/// Marks of the last actor that touched a word.
 pub(super) type Mark = u32;
 
 /// A memory with marks.
@@ -29,21 +29,21 @@ impl Marks {
         }
     }
 
-    /// Marks a read; gives who is writing the word at the same time.
+    /// Marks a read; returns the actor that is writing the word at the same time.
     pub(super) fn read(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         self.readers[at] = mark;
         let writer = self.writers[at];
         (writer != mark && active.is(writer)).then_some(writer)
     }
 
-    /// Marks a write; gives who is writing the word at the same time. A reader that had it before is none of them:
-    /// one that could come after as well meets the writer in an order in which it is slow.
+    /// Marks a write; returns the actor that is writing the word at the same time. It ignores an earlier reader: if
+    /// that could also come later, it meets the writer in an order in which it is slow.
     pub(super) fn write_behind(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         let writer = std::mem::replace(&mut self.writers[at], mark);
         (writer != mark && active.is(writer)).then_some(writer)
     }
 
-    /// Marks a write; gives who is reading or writing the word at the same time.
+    /// Marks a write; returns the actor that is reading or writing the word at the same time.
     pub(super) fn write(&mut self, at: usize, mark: Mark, active: &Active) -> Option<Mark> {
         let others = [self.writers[at], self.readers[at]];
         self.writers[at] = mark;
@@ -59,7 +59,7 @@ pub(super) struct Active {
     next: Mark,
 }
 
-/// Actors that marks can tell apart.
+/// Actors that marks can distinguish.
 const ACTORS: u32 = 1024;
 
 impl Active {
@@ -74,7 +74,7 @@ impl Active {
         mark != 0 && self.current[(mark % ACTORS) as usize] == mark
     }
 
-    /// A new execution of an actor begins; what it touched before is done with.
+    /// Begins a new execution of an actor, which is done with all words that it touched before.
     pub(super) fn begin(&mut self, actor: usize) -> Mark {
         let n = (u32::MAX / ACTORS) - 1;
         let mark = self.next * ACTORS + actor as u32;
@@ -98,18 +98,17 @@ impl Active {
     }
 }
 
-/// What a tile's memory holds that nothing has set.
+/// Content of a tile's memory that nothing has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnsetMemory {
-    /// Noise from the seed, other in each order: what depends on it shows.
+    /// Noise from the seed, different in each order: dependence on it shows.
     #[default]
     Noise,
     /// Zeros.
     Zeros,
 }
 
-/// A tile's registers and memory. `None` is what no operation of this stream has set: what was there
-/// before counts for nothing.
+/// A tile's registers and memory. `None` marks state that no operation of this stream has set: earlier content is void.
 pub(super) struct TileState {
     pub(super) tile: Tile,
     /// Made when first touched.
@@ -135,11 +134,11 @@ pub(super) struct TileState {
     pub(super) cascade_inbox: Option<CascadeValue>,
     pub(super) core: CoreState,
     pub(super) control_port: ControlPort,
-    /// The core's control as it reads: a program that ends takes its enabling away.
+    /// The core's control as it reads: a program that ends clears its enable bit.
     pub(super) core_control: Option<u32>,
 }
 
-/// What the cascade moves at once: 512 bits.
+/// Width of the cascade: it moves 512 bits at once.
 pub(super) type CascadeValue = [u32; 16];
 
 /// A core's processor.
@@ -151,14 +150,14 @@ pub(super) enum CoreState {
     Reset,
     /// Neither.
     Stopped,
-    /// At work.
+    /// Running its program.
     Running,
     /// Its program has ended.
     Done,
 }
 
 impl TileState {
-    /// A tile of which nothing is known, its memory full of noise from a seed, or of zeros.
+    /// A tile in an unknown state, its memory full of noise from a seed, or of zeros.
     pub(super) fn new(tile: Tile, noise: u64, unset: UnsetMemory) -> TileState {
         let kind = tile.kind();
         let channels = usize::from(kind.channels());
@@ -214,7 +213,7 @@ impl TileState {
         }
     }
 
-    /// The memory holds what another's did; nothing changes if that was noise.
+    /// Restores another board's content of the memory; nothing changes if that was noise.
     pub(super) fn restore(&mut self, memory: Vec<u32>) {
         if !memory.is_empty() {
             self.marks = Marks::new(memory.len());

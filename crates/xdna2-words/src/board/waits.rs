@@ -1,4 +1,4 @@
-//! Who waits for what when nothing moves, as data.
+//! Waits of actors when nothing moves, as data.
 
 use super::state::{CoreState, STREAM_WORDS};
 use super::{Board, FIRST_CORE};
@@ -7,10 +7,10 @@ use crate::tile::{Direction, Tile};
 use crate::txn::TxnOperation;
 use crate::writer::ChannelAt;
 
-/// Who can wait.
+/// An actor that can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BoardActor {
-    /// What executes the stream.
+    /// The executor of the stream.
     Firmware,
     /// A DMA channel.
     Channel(ChannelAt),
@@ -18,7 +18,7 @@ pub enum BoardActor {
     Core(Tile),
 }
 
-/// What is waited for.
+/// Cause of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
     /// So much of a lock.
@@ -27,16 +27,16 @@ pub enum WaitFor {
         tile: Tile,
         /// Its number.
         lock: u8,
-        /// How much is asked.
+        /// The requested amount.
         amount: u8,
-        /// Whether it is to be just that much.
+        /// Whether the lock has to hold exactly that much.
         is_equal: bool,
-        /// How much there is.
+        /// The amount that it holds.
         held: u8,
     },
     /// Words that a stream brings.
     Words {
-        /// Channels whose streams lead here, as far as they have one.
+        /// Channels whose streams lead here, if they have one.
         from: Vec<ChannelAt>,
     },
     /// Room where a stream leads.
@@ -46,7 +46,7 @@ pub enum WaitFor {
     },
     /// Arbiters that others hold.
     Arbiters {
-        /// Who.
+        /// The holders.
         held_by: Vec<BoardActor>,
     },
     /// Tokens of channels.
@@ -56,31 +56,32 @@ pub enum WaitFor {
     },
     /// A place in a channel's queue.
     Place {
-        /// Which.
+        /// The channel.
         channel: ChannelAt,
     },
     /// The end of a channel's tasks.
     Idle {
-        /// Which.
+        /// The channel.
         channel: ChannelAt,
     },
-    /// What its own program says; who asked for the run knows more.
+    /// A reason that its program gives; the caller of the run knows more.
     Own(String),
 }
 
 /// A party that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardWait {
-    /// Who.
+    /// The party.
     pub actor: BoardActor,
     /// The descriptor at work, of a channel.
     pub descriptor: Option<u8>,
-    /// For what.
+    /// The cause.
     pub waits_for: WaitFor,
 }
 
 impl Board<'_> {
-    /// Who waits for what. It tells what a [standstill](super::BoardError::Standstill) tells, for programs.
+    /// All waits and their causes. They are those of a [standstill](super::BoardError::Standstill), in a form for
+    /// programs.
     pub fn waits(&self) -> Vec<BoardWait> {
         let mut waits: Vec<BoardWait> = self.firmware_wait().into_iter().collect();
         for (tile, state) in self.tiles.iter().enumerate() {
@@ -230,8 +231,8 @@ impl Board<'_> {
         }
     }
 
-    /// Who holds an arbiter that a packet comes to: a sender, or receivers before whom the end of a packet stands
-    /// in it; the packet itself where its way comes there again.
+    /// Holders of an arbiter that a packet comes to. They are a sender, or receivers that the end of a packet in the
+    /// arbiter waits for. If the packet's own way comes there again, it is the packet itself.
     fn arbiter(&self, next: &super::route::ArbiterUse, actor: BoardActor) -> WaitFor {
         let hold = self.arbiters.get(&next.arbiter);
         let held_by: Vec<BoardActor> = match hold {

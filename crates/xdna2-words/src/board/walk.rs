@@ -79,8 +79,7 @@ impl Walk {
         })
     }
 
-    /// The next word's distance from the base; `None` where padding stands. Whoever asks has seen that
-    /// there is one left.
+    /// The next word's distance from the base; `None` for padding. The caller has checked that a word is left.
     pub(super) fn next(&mut self) -> Option<u64> {
         self.left -= 1;
         let here = if self.is_padded {

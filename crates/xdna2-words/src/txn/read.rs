@@ -5,7 +5,7 @@ use super::{
     TxnOperation, TxnStream,
 };
 
-/// Operations whose numbers are known and whose words are not.
+/// Operations with a known number and unknown words.
 const UNKNOWN: [(u8, &str); 6] = [
     (2, "block set"),
     (9, "load program memory"),
@@ -75,8 +75,8 @@ fn fail<T>(word: usize, problem: impl Into<String>) -> Result<T, StreamError> {
 /// Reads a stream of format 0.1.
 ///
 /// # Errors
-/// Says which word is wrong and why. What the format does not define is refused, so whatever is read is
-/// written again as the same words.
+/// Says which word is wrong and why. Words that the format does not define are refused, so that every stream that is
+/// read is written again as the same words.
 pub fn decode(words: &[u32]) -> Result<TxnStream, StreamError> {
     if words.len() < 4 {
         let n = words.len();

@@ -1,4 +1,4 @@
-//! Packets by arbiters and their selections, as designs of others have them.
+//! Packets by arbiters and their selections, as in others' designs.
 
 use super::{StreamWriter, WriterError};
 use crate::port::{self, SwitchPort};

@@ -1,4 +1,4 @@
-//! The board: designs of DMA alone, written by hand, and what is refused of them.
+//! The board: designs of DMA alone, written by hand, and faults that it refuses.
 
 mod faults;
 mod moves;
@@ -51,7 +51,7 @@ fn awaited(descriptor: u8) -> TaskPush {
     }
 }
 
-/// Fields of a memory descriptor between an `empty` and a `full` lock of its own tile.
+/// Fields of a memory descriptor between an `empty` and a `full` lock of the same tile.
 fn between(acquire: u64, release: u64) -> [(F, u64); 6] {
     [
         (F::Valid, 1),
@@ -66,7 +66,7 @@ fn between(acquire: u64, release: u64) -> [(F, u64); 6] {
 /// The first word of a memory tile's own memory, as its descriptors name it.
 const OWN: u64 = 0x20000;
 
-/// What a test may do otherwise.
+/// Parameters that a test may change.
 struct Design {
     length: u64,
     copies: u64,

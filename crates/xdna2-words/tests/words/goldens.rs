@@ -1,12 +1,12 @@
-//! Words that mlir-aie's own tests expect, rebuilt from what those tests say. They are read from the
-//! folder of collected goldens where there is one; `fixtures/` has streams of our own for everybody.
+//! Words that mlir-aie's own tests expect, rebuilt from the descriptions in those tests. They are read from the folder
+//! of collected goldens where there is one. `fixtures/` has streams of our own for everyone.
 
 use millrace_xdna2_words::descriptor::{CORE, MEMORY, SHIM};
 use millrace_xdna2_words::txn::{Hints, NPU1, StreamOperation, decode};
 use millrace_xdna2_words::{Record, StreamHeader, Tile, TxnOperation, TxnStream, WordField};
 use std::path::Path;
 
-/// The part of a golden behind `[expected]`, or a printed reason and nothing.
+/// The part of a golden after `[expected]`, or `None` with a printed reason.
 fn expected(name: &str) -> Option<String> {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -140,7 +140,7 @@ fn a_core_descriptor() {
     let record = record(&CORE, &fields);
     assert_eq!(record.words(), words(hexadecimal));
     assert_eq!(Record::read(&CORE, &words(hexadecimal)), Ok(record.clone()));
-    // The address is told as a number of the tile's.
+    // The golden has the address with its tile's number.
     assert!(golden.contains("0x21D0C0"));
     assert_eq!(tile(0, 2).address(0x1D0C0), 0x21_D0C0);
     // With compression the notes have 0xD53D0000 for the second word.

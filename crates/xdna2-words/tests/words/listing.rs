@@ -1,4 +1,4 @@
-//! A stream of our own, with a register of every kind, and what its listing says.
+//! A stream of our own, with a register of every kind, and its listing.
 
 use millrace_xdna2_words::listing::listing;
 use millrace_xdna2_words::txn::{decode, words_of_file};

@@ -7,7 +7,7 @@ mod goldens;
 mod listing;
 mod streams;
 
-/// `docs/silicon.md` lists what the board assumes, each with its probe.
+/// `docs/silicon.md` lists the assumptions of the board, each with its probe.
 #[test]
 fn assumptions_are_documented() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/silicon.md");

@@ -1,4 +1,4 @@
-//! Streams: nothing is lost on the way to words and back, and what is no stream is refused.
+//! Streams: nothing is lost on the way to words and back, and other words are refused.
 
 use millrace_xdna2_words::txn::{
     Hints, NPU1, NPU2, ScratchpadFunction, StreamOperation, decode, words_of_file,
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(again, Ok(stream));
     }
 
-    /// A changed word is refused, or the stream that is read gives it back.
+    /// A changed word is refused, or the stream that is read writes it again.
     #[test]
     fn nothing_that_is_read_is_lost(stream in stream(), at in any::<prop::sample::Index>(), bit in 0..32u32, cut in any::<prop::sample::Index>()) {
         let mut words = stream.encode();

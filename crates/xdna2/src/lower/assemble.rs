@@ -17,13 +17,13 @@ struct Wire {
     role: Role,
 }
 
-/// A group's slots, in their order, and what identifies its program.
+/// A group's slots, in their order, and its program's identity.
 pub(super) struct GroupSlots<'g> {
     kernels: Vec<&'g LoweredKernel>,
     wires: Vec<Wire>,
     /// Names of each kernel's slots in its mapping's order.
     arg_maps: Vec<Vec<String>>,
-    /// The program's name, before others of the same name are told apart.
+    /// The program's name, before names are made unique.
     pub(super) base: String,
     /// Equal for groups that are one program.
     pub(super) signature: String,
@@ -52,16 +52,16 @@ impl<'g> GroupSlots<'g> {
         wired
     }
 
-    /// Slots in the order of their first use; of a launch first the activations, then its
-    /// parameters, then its result. RoPE tables are listed together at the first that is used
-    /// (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of the first program).
+    /// Slots in the order of their first use. A launch has first its activations, then its parameters, then its result.
+    /// RoPE tables are listed together at the first that is used (in MLIR-AIR's Llama-3.2-1B example slots 9 and 10 of
+    /// the first program).
     fn list(&mut self, group: &NodeGroup, kernels: &Kernels<'_>) {
         for (member, kernel) in group
             .members
             .iter()
             .flat_map(|(m, ks)| ks.iter().map(move |k| (*m, k)))
         {
-            // What the kernel computes comes from its node, or from one after it that it computes too.
+            // The kernel's results are those of its node, or of a later node that it computes too.
             let later = &kernels.graph.nodes[member..];
             let is_output = |arg: &Arg| match arg {
                 Arg::Value(value) => later.iter().any(|node| node.output == *value),
@@ -135,7 +135,7 @@ impl<'g> GroupSlots<'g> {
         });
     }
 
-    /// What each slot of the program holds in this group's call.
+    /// Contents of the program's slots in this group's call.
     pub(super) fn bindings(&self) -> Vec<Binding> {
         let binding = |wire: &Wire| match wire.arg.clone() {
             Arg::Value(_) if wire.role == Role::Intermediate => Binding::Scratch,

@@ -1,4 +1,4 @@
-//! Attention: by itself or over a cache, the cache's lengths, and whether the array or the host is faster.
+//! Attention: alone or over a cache, the cache's lengths, and whether the array or the host is faster.
 
 #[cfg(test)]
 mod tests;
@@ -13,8 +13,8 @@ use crate::mapping::{self, NamedNumbers, Shape, flow_kv, flow_qkv, prompt_attent
 use millrace_graph::{Attention, Graph, Node, Op};
 use millrace_xdna2_machine::Machine;
 
-/// Widest heads that flash attention has all values of at once; of wider ones it computes scores anew for every 64, beyond
-/// 128 in smaller tiles.
+/// Widest heads whose values flash attention holds all at once. For wider ones it computes scores anew for every 64,
+/// beyond 128 in smaller tiles.
 const WIDEST_OF_FLASH: usize = 64;
 
 /// Least number of keys that a plan is made for.
@@ -35,8 +35,9 @@ pub fn key_bucket(n_keys: u64) -> u64 {
     }
 }
 
-/// The least number that is at least `n_keys`, of quarters of powers of two from 512 on: what a token has a plan for
-/// whose attention is among its projections: it reads at most a fourth more than there is. Beyond 2^62, `n_keys` itself.
+/// The least number that is at least `n_keys`, of quarters of powers of two from 512 on. A token whose attention is
+/// among its projections has plans for these numbers: it reads at most a fourth more than the cache holds. Beyond 2^62,
+/// `n_keys` itself.
 pub fn token_bucket(n_keys: u64) -> u64 {
     if n_keys > 1 << 62 {
         return n_keys;
@@ -48,9 +49,9 @@ pub fn token_bucket(n_keys: u64) -> u64 {
 /// Steps of an octave that prompts' buckets have.
 const PROMPT_STEPS: u64 = 8;
 
-/// The least number that is at least `n_keys`, of eighths of powers of two from 512 on: what a later pass of a prompt
-/// has a plan for. It reads its keys for every token, so that more than there are cost more than another plan does.
-/// Beyond 2^62, `n_keys` itself.
+/// The least number that is at least `n_keys`, of eighths of powers of two from 512 on. A later pass of a prompt has
+/// plans for these numbers. It reads its keys for every token, so extra keys cost more than another plan does. Beyond
+/// 2^62, `n_keys` itself.
 pub fn prompt_bucket(n_keys: u64) -> u64 {
     if n_keys > 1 << 62 {
         return n_keys;
@@ -73,15 +74,15 @@ fn rows(a: &Attention, machine: &Machine, features: Features, max_tokens: u64) -
         None
     };
     match (a.window, unit) {
-        // More than the window: of a ring that has as many, one row is no longer seen.
+        // More rows than the window: one row of the ring is always out of sight.
         (Some(window), Some(unit)) => max_tokens.min((window as u64 + 1).next_multiple_of(unit)),
         _ => max_tokens,
     }
 }
 
-/// Keys that a token reads where all its layers attend on the cores of their projections, those with a window all they
-/// have: at least so many, in whole runs of all layers' cores. `None` where one cannot: heads that those cores do not
-/// take, or more rows than the cache has.
+/// Keys that a token reads where all its layers attend on the cores of their projections; layers with a window read all
+/// their rows. The number is at least `n_keys`, in whole runs of all layers' cores. `None` where that is impossible:
+/// those cores do not take the heads, or the number exceeds the cache's rows.
 pub(crate) fn resident_keys(
     graph: &Graph,
     machine: &Machine,
@@ -166,7 +167,7 @@ impl Features {
 }
 
 impl Kernels<'_> {
-    /// Attention of a pass by itself, or over the cache.
+    /// Attention of a pass over its own keys, or over the cache.
     pub(super) fn attention(
         &mut self,
         number: usize,
@@ -246,8 +247,8 @@ impl Kernels<'_> {
         }
     }
 
-    /// Attention of a first pass on cores that have tokens of their own: as the Gemma 3 paper has it, or of heads so wide that flash attention
-    /// computes scores anew for every part of the values.
+    /// Attention of a first pass with separate tokens for each core. It is used as in the Gemma 3 paper, or for heads
+    /// so wide that flash attention computes scores anew for every part of the values.
     fn over_own_keys(&mut self, number: usize, a: &Attention) -> Option<LoweredKernel> {
         let features = self.options.features;
         let is_wide = a.head_dim > WIDEST_OF_FLASH && features.has(Feature::BalancedAttention);
@@ -285,7 +286,7 @@ impl Kernels<'_> {
         Some(kernel)
     }
 
-    /// On the cores of the token's projections, over the cache and the token itself.
+    /// Attention on the cores of the token's projections, over the cache and the token itself.
     fn resident_attention(
         &mut self,
         number: usize,

@@ -1,4 +1,4 @@
-//! Which kernel attends over a cache, or over a pass's own keys.
+//! Kernels that attend over a cache, or over a pass's own keys.
 
 use super::attention::shape;
 use super::{Feature, Features, KeyRange};
@@ -7,14 +7,14 @@ use crate::mapping::{self, Shape, flow_kv, flow_qkv};
 use millrace_graph::Attention;
 use millrace_xdna2_machine::Machine;
 
-/// The mapping for a token, or where that for many takes no such heads.
+/// The mapping for a token. It also serves many tokens if the mapping for those does not take such heads.
 const CACHED: &str = "cached-attention";
 
-/// Which kernel attends over a cache, and what it reads.
+/// A kernel that attends over a cache, and the keys that it reads.
 pub(super) struct AttentionKernel {
     pub(super) mapping: &'static str,
     pub(super) shape: Shape,
-    /// Keys that are read, of the cache or of what a window reaches.
+    /// Keys that are read, of the cache or within the reach of a window.
     pub(super) n_keys: u64,
     /// Rows that the host writes before it.
     pub(super) n_written: u64,
@@ -63,7 +63,7 @@ pub(super) fn fitted(
     })
 }
 
-/// The kernel of many tokens, where it takes such heads and that number.
+/// The kernel of many tokens, if it takes such heads and that number.
 fn for_a_prompt(
     a: &Attention,
     n_tokens: u64,
@@ -103,7 +103,7 @@ fn for_a_prompt(
     features.prompts().iter().find_map(of)
 }
 
-/// The kernel of a token as the Gemma 3 paper lays it out, where it is wanted and takes such heads. Of a ring it reads all rows at most.
+/// The kernel of a token as in the Gemma 3 paper, if it is wanted and takes such heads. It reads at most all rows of a ring.
 fn for_a_token(
     a: &Attention,
     n_tokens: u64,
@@ -140,7 +140,7 @@ const BROADCAST: Prompt = Prompt {
     fits: prompt_attention::fits,
 };
 
-/// Chunks of queries that have keys of their own.
+/// Chunks of queries, each with separate keys.
 const CHUNKS: Prompt = Prompt {
     mapping: flow_qkv::NAME,
     tiles: flow_qkv::reach_unit,
@@ -148,7 +148,7 @@ const CHUNKS: Prompt = Prompt {
 };
 
 impl Prompt {
-    /// What its keys are a whole number of. `None` where no tile fits a core.
+    /// The unit that its number of keys is a multiple of. `None` if no tile fits a core.
     pub(super) fn unit(&self, shape: &Shape, machine: &Machine) -> Option<u64> {
         tile_kv(shape, machine).map(self.tiles)
     }

@@ -9,28 +9,28 @@ use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile};
 use std::fmt;
 
-/// Why it is a program of its own: the rule's text.
+/// Why it has a separate program: the rule's text.
 const ALONE: &str = "a program of its own: its states come from the host's pages and go back to them, and its cores would take those of \
     the projections behind it";
 
-/// What a layer's gated delta net takes of a token, modelled.
+/// Modelled times of a layer's gated delta net for a token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeltaTimes {
     /// A dispatch of the array, with the call, and with the states copied into buffer objects and back.
     pub array_ns: f64,
-    /// Of that: the launch at work.
+    /// Part of that: the launch at work.
     pub launch_ns: f64,
-    /// Of that: the copies, which a cache in buffer objects would not need.
+    /// Part of that: the copies, which a cache in buffer objects would not need.
     pub copies_ns: f64,
     /// The host alone: operands, and the states once read and once written.
     pub host_ns: f64,
 }
 
 impl DeltaTimes {
-    /// Of the op's program.
+    /// Times of the op's program.
     ///
     /// # Errors
-    /// Where the profile has no rate of its kernel.
+    /// The profile has no rate for its kernel.
     fn of(
         program: &Program,
         net: &DeltaNet,
@@ -73,7 +73,7 @@ impl fmt::Display for DeltaTimes {
 }
 
 impl Kernels<'_> {
-    /// The op's kernel, if the array takes it and is faster, or is to take it anyway.
+    /// The op's kernel, if the array takes it and is faster, or has to take it anyway.
     pub(super) fn delta_net(
         &mut self,
         number: usize,

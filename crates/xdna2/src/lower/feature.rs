@@ -1,12 +1,12 @@
-//! What makes [`Mode::Fast`](super::Mode::Fast) better than the published stack, one by one.
+//! Improvements of [`Mode::Fast`](super::Mode::Fast) over the published stack, one by one.
 
 use super::Mode;
 use millrace_xdna2_machine::numerics::Numerics;
 use std::fmt;
 use std::str::FromStr;
 
-/// An improvement that can be left out, to see what it buys: over the behaviour of MLIR-AIR's Llama-3.2-1B example, but for
-/// [`Feature::SingleRowHead`], which the published stack came to have itself.
+/// An improvement that can be left out, to measure its effect. It is over the behaviour of MLIR-AIR's Llama-3.2-1B
+/// example, except [`Feature::SingleRowHead`], which the published stack has adopted itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// Prefill GEMMs keep f32 sums to the end instead of rounding partial ones to bf16.
@@ -20,8 +20,8 @@ pub enum Feature {
     MergedBlocks,
     /// Prefill and decode read the same copy of a weight.
     OneCopy,
-    /// A value stays in one buffer from the program that writes it to those that read it; the host
-    /// moves only what it computes with itself.
+    /// A value stays in one buffer from the program that writes it to those that read it. The host moves only values
+    /// that it computes with itself.
     Alias,
     /// Element-wise and row-wise launches of a prefill on all cores, where the profile finds that
     /// faster than the eight that shims feed straight: memory tiles deal out the blocks.
@@ -32,36 +32,35 @@ pub enum Feature {
     /// Attention over cached keys on the array, in decode and in later chunks of a prompt, where
     /// the timing model finds it faster than the host.
     CachedAttention,
-    /// Of a prompt only the last token's row goes through the last norm and the head, where the
-    /// published stack's first head was a product of all rows (150 ms saved, by its guide). In both
-    /// modes.
+    /// Only the last token's row of a prompt goes through the last norm and the head. The published stack's first head
+    /// was a product of all rows (150 ms saved, by its guide). In both modes.
     SingleRowHead,
     /// Attention of layers with a window on the array, in a prompt's first pass.
     Windows,
-    /// In decode with packed weights, all launches of a program are one configuration of the array, which stays.
+    /// In decode with packed weights, all launches of a program are one configuration of the array, which stays loaded.
     Resident,
     /// Weights stay in blocks of 4 bits (Q4NX) in buffer objects; cores dequantise them, in products with
     /// a vector and with a prompt. It changes numbers, so it belongs to [`Mode::Int4`] and [`Mode::FastFlowLm`] alone.
     PackedWeights,
-    /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as the
-    /// Gemma 3 paper does it, where the product's own cores would expand them. In [`Mode::FastFlowLm`] alone.
+    /// With packed weights, a prompt's projections expand them to bf16 in DDR by a launch before the product, as in the
+    /// Gemma 3 paper. Otherwise the product's own cores expand them. In [`Mode::FastFlowLm`] alone.
     ExpandedWeights,
-    /// With packed weights, the one of these two ways for each projection that the timing model finds faster. Numbers
-    /// are the same. [`Feature::ExpandedWeights`] goes before it.
+    /// With packed weights, each projection uses the one of these two ways that the timing model finds faster. Numbers
+    /// are the same. [`Feature::ExpandedWeights`] takes precedence.
     FasterExpansion,
-    /// A token's attention as the Gemma 3 paper lays it out (§3.2.2), on the array whether or not that is faster: a pair of cores for each
-    /// key-value head, one with the keys, one with the values; of a layer with a window a ring of little more rows than that. In
-    /// [`Mode::FastFlowLm`] alone.
+    /// A token's attention as in the Gemma 3 paper (§3.2.2), on the array even if that is slower. It has a pair of
+    /// cores for each key-value head, one with the keys and one with the values. A layer with a window has a ring of
+    /// few more rows than the window. In [`Mode::FastFlowLm`] alone.
     FlowKv,
-    /// A prompt's attention as the Gemma 3 paper lays it out (§3.1.3): chunks of queries side by side, each with keys of its own. In
-    /// [`Mode::FastFlowLm`] alone.
+    /// A prompt's attention as in the Gemma 3 paper (§3.1.3): chunks of queries side by side, each with separate keys.
+    /// In [`Mode::FastFlowLm`] alone.
     FlowQkv,
-    /// A token's attention on the cores of its projections, which stay as they are ([`Feature::Resident`]): all
-    /// blocks of the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs
-    /// to [`Mode::Int4`] alone.
+    /// A token's attention on the cores of its projections, which stay loaded ([`Feature::Resident`]): all blocks of
+    /// the model, the last norm and the head are one dispatch. Its numbers are not the host's, so it belongs to
+    /// [`Mode::Int4`] alone.
     ResidentAttention,
-    /// A token's gated delta nets on the array whether or not that is faster; without it where the timing model finds it faster
-    /// than the host. In [`Mode::FastFlowLm`] alone.
+    /// A token's gated delta nets on the array even if that is slower. Without the feature they are there if the timing
+    /// model finds it faster than the host. In [`Mode::FastFlowLm`] alone.
     DeltaNets,
 }
 
@@ -116,7 +115,7 @@ impl Feature {
 }
 
 impl Feature {
-    /// What it does, in a line.
+    /// Its effect, in a line.
     pub fn summary(self) -> &'static str {
         match self {
             Feature::FloatSums => "GEMMs keep f32 sums to the end",
@@ -196,8 +195,7 @@ impl Features {
         numerics: Numerics::Bf16,
     };
 
-    /// Those of a mode: all of them, those that were there before weights were packed, or what the published
-    /// stack has.
+    /// Features of a mode: all of them, those from before weights were packed, or those of the published stack.
     pub fn of(mode: Mode) -> Features {
         let all = Feature::ALL.into_iter();
         match mode {
@@ -225,7 +223,7 @@ impl Features {
         }
     }
 
-    /// With one more.
+    /// These features and one more.
     #[must_use]
     pub fn with(self, feature: Feature) -> Features {
         Features {
@@ -234,7 +232,7 @@ impl Features {
         }
     }
 
-    /// With one less.
+    /// These features without one.
     #[must_use]
     pub fn without(self, feature: Feature) -> Features {
         Features {
@@ -248,18 +246,17 @@ impl Features {
         self.set & other.set == other.set
     }
 
-    /// Whether it is in.
+    /// Whether a feature is in the set.
     pub fn has(self, feature: Feature) -> bool {
         self.set & (1 << feature as u8) != 0
     }
 
-    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) said
-    /// otherwise.
+    /// How products are computed; exactly unless [`with_numerics`](Features::with_numerics) set another way.
     pub fn numerics(self) -> Numerics {
         self.numerics
     }
 
-    /// The same with other numerics. They are no improvement, so they belong to no mode.
+    /// The same with other numerics. They are not an improvement, so they belong to no mode.
     #[must_use]
     pub fn with_numerics(self, numerics: Numerics) -> Features {
         Features { numerics, ..self }

@@ -1,4 +1,4 @@
-//! The head over every row of a prompt: what the published stack did before it took a single one
+//! The head over every row of a prompt, as in the published stack before it took a single one
 //! (eight launches of 2048 × 2048 × 16384, `lm_head_gemm`, 171 ms a prompt).
 
 use super::kernel::{Arg, Kernels, LoweredKernel, PARTITION_ROWS};
@@ -24,7 +24,7 @@ impl Kernels<'_> {
         let share = vocab.div_ceil(LM_HEAD_PARTITIONS);
         let whole = share.next_multiple_of(PARTITION_ROWS);
         let part_rows = whole.min(share.next_power_of_two().max(2));
-        // A small vocabulary is no more than one part.
+        // A small vocabulary is at most one part.
         let sizes = [part_rows, vocab.next_multiple_of(PARTITION_ROWS)];
         sizes.into_iter().find_map(|padded_to| {
             let starts = (0..vocab).step_by(padded_to);
@@ -43,7 +43,7 @@ impl Kernels<'_> {
         })
     }
 
-    /// A launch for all parts where tilings are to be fast and a mapping takes it, else one for each.
+    /// One launch for all parts if tilings are to be fast and a mapping takes it, else one for each.
     fn products(
         &mut self,
         node: &Node,

@@ -1,5 +1,5 @@
-//! Projections of one input as one launch: q, k and v, gate and up, the parts of the head. The array
-//! is configured once for all of them, and no pause lies between.
+//! Projections of one input as one launch: q, k and v, gate and up, the parts of the head. The array is configured once
+//! for all of them, without a pause between them.
 
 use super::kernel::{Arg, Kernels, LoweredKernel};
 use super::{Feature, Phase, WeightLayout};
@@ -8,7 +8,7 @@ use millrace_graph::{Linear, Node, Op, WeightId};
 
 impl Kernels<'_> {
     /// One kernel for a projection and those that follow it and read the same input, if tilings are
-    /// to be fast and a mapping takes them. The others then have no kernel of their own.
+    /// to be fast and a mapping takes them. The others then have no kernel.
     pub(super) fn fused(&mut self, number: usize) -> Option<LoweredKernel> {
         let features = self.options.features;
         let streams = self.phase == Phase::Decode || features.has(Feature::FloatSums);

@@ -21,7 +21,7 @@ pub(super) struct NodeGroup {
     pub(super) reason: String,
 }
 
-/// What a stretch of the graph became.
+/// Result of grouping a stretch of the graph.
 #[derive(Debug)]
 pub(super) enum GroupItem {
     Group(NodeGroup),
@@ -30,7 +30,7 @@ pub(super) enum GroupItem {
         steps: Vec<HostStep>,
         reason: String,
     },
-    /// A host step that no node stands for.
+    /// A host step without a node.
     Also(HostStep),
 }
 
@@ -66,7 +66,7 @@ struct Cutter {
     across_blocks: bool,
     items: Vec<GroupItem>,
     open: Option<NodeGroup>,
-    /// What the host appends to the cache behind the open group.
+    /// Rows that the host appends to the cache after the open group.
     appended: Vec<HostStep>,
     /// Why the next group begins.
     cause: String,
@@ -76,11 +76,11 @@ struct Cutter {
 /// grows with them.
 const BLOCKS_OF_A_TOKEN: usize = 64;
 
-/// Why a program of so many blocks ends.
+/// Why a program of so many blocks ends there.
 const FULL: &str = "begins a program: the one before it has as many blocks as one may have, 64";
 
 impl Cutter {
-    /// Whether the open group has as many blocks as it may, and the node begins another.
+    /// Whether the open group has its full number of blocks, and the node begins another.
     fn is_full(&self, node: &Node) -> bool {
         let Some(open) = self.open.as_ref().filter(|open| open.attends()) else {
             return false;
@@ -188,13 +188,13 @@ fn host_steps(kernels: &Kernels<'_>, number: usize) -> Vec<HostStep> {
 }
 
 impl NodeGroup {
-    /// Whether a token's attention is in it, beside what comes before and after.
+    /// Whether a token's attention is in it, together with the layers' other kernels.
     pub(super) fn attends(&self) -> bool {
         let mut all = self.members.iter().flat_map(|(_, kernels)| kernels);
         all.any(|kernel| kernel.built.mapping == token::NAME)
     }
 
-    /// Whether the head is in it, behind layers of a token.
+    /// Whether the head is in it, after layers of a token.
     pub(super) fn has_head(&self, kernels: &Kernels<'_>) -> bool {
         let is_head = |&(node, _): &(usize, _)| kernels.is_head(&kernels.graph.nodes[node]);
         self.members.iter().any(is_head)
@@ -226,7 +226,7 @@ impl NodeGroup {
         attending.any(|&(number, _)| kernels.graph.nodes[number].inputs[1..].contains(&value))
     }
 
-    /// Whether a value that the group writes is wanted outside of it.
+    /// Whether a value that the group writes is used outside of it.
     pub(super) fn gives_out(&self, kernels: &Kernels<'_>, value: ValueId) -> bool {
         let graph = kernels.graph;
         let mine = |node: usize| self.members.iter().any(|&(number, _)| number == node);

@@ -1,4 +1,4 @@
-//! Which kernel computes a node, in which tiling.
+//! Chooses the kernel of a node, and its tiling.
 
 mod build;
 mod experts;
@@ -26,13 +26,13 @@ pub(super) struct KernelBuild {
     pub(super) shape: Shape,
     pub(super) tiling: Tiling,
     pub(super) program: Program,
-    /// Of a norm.
+    /// Epsilon of a norm.
     eps: Option<f32>,
     /// Equal for equal programs.
     pub(super) key: String,
 }
 
-/// What a slot of a mapping is.
+/// Operand in a slot of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Arg {
     Value(ValueId),
@@ -44,11 +44,11 @@ pub(super) enum Arg {
     Weight(WeightId, WeightLayout),
     /// A weight as a launch of the kernel expands it, for another of its launches.
     Expanded(WeightId),
-    /// What cores have of a value, before another launch joins it.
+    /// The cores' shares of a value, before another launch joins them.
     Shares(ValueId),
     Table(RopeId, TableRows),
     Cache(usize, CachePart),
-    /// What the heads of a node's gated delta net meet of a token.
+    /// Rows of a token for the heads of a node's gated delta net.
     DeltaRows(usize),
     StateBefore(usize),
     StateBehind(usize),
@@ -77,36 +77,36 @@ impl LoweredKernel {
 pub(super) struct Kernels<'a> {
     pub(super) graph: &'a Graph,
     pub(super) machine: &'a Machine,
-    /// What fast tilings are fast under.
+    /// Profile by which fast tilings are chosen.
     pub(super) profile: Option<Profile>,
-    /// Of attention over the cache, by the kernel's key.
+    /// Times of attention over the cache, by the kernel's key.
     pub(super) times: Vec<(String, AttentionTimes)>,
-    /// Of gated delta nets, likewise.
+    /// Times of gated delta nets, likewise.
     pub(super) delta_times: Vec<(String, DeltaTimes)>,
-    /// Why a node has a program of its own, where that is known.
+    /// Why a node has a separate program, where that is known.
     pub(super) reasons: HashMap<usize, String>,
     pub(super) options: &'a LowerOptions,
     pub(super) phase: Phase,
     /// Projections to put in half-split order, and rotations that stay interleaved.
     pub(super) orders: HeadOrders,
-    /// The last norm's output and what follows it.
+    /// The last norm's output and the values after it.
     behind_norm: Vec<ValueId>,
     /// Products of experts on the array, by node.
     pub(super) experts: HashMap<usize, ExpertCall>,
     /// Nodes that the kernel of an earlier one computes too.
     pub(super) computed: HashSet<usize>,
-    /// The head's kernels where every row of a prompt goes through it.
+    /// The head's kernels if every row of a prompt goes through it.
     pub(super) full_head: Option<Vec<LoweredKernel>>,
     /// Keys that a token's attention on its projections' cores reads, where every layer's can be there.
     pub(super) resident_keys: Option<u64>,
-    /// Whether no cores were found for one of them.
+    /// Whether no cores were found for one of the layers.
     pub(super) resident_fails: bool,
-    /// Where they are there, why the last norm and the head are not, too.
+    /// If they are there, why the last norm and the head are not.
     pub(super) head_apart: Option<String>,
     built: HashMap<String, Result<Rc<KernelBuild>, String>>,
 }
 
-/// Tilings tried for a problem before it is given to the host.
+/// Tilings tried for a problem before it is left to the host.
 const MAX_TRIES: usize = 24;
 
 /// Rows of a head's partition come in multiples of 8 iterations of 8 columns with 8 rows each: the
@@ -169,7 +169,7 @@ impl<'a> Kernels<'a> {
         self.resident_keys.is_some() && self.head_apart.is_none()
     }
 
-    /// Whether the node is the product with the vocabulary: of the last norm's output or what is made of it.
+    /// Whether the node is the product with the vocabulary, of the last norm's output or a value derived from it.
     pub(super) fn is_head(&self, node: &Node) -> bool {
         let is_behind = |value: &ValueId| self.behind_norm.contains(value);
         let is_last = self.graph.logits == Some(node.output);
@@ -189,7 +189,7 @@ impl<'a> Kernels<'a> {
             Op::Embed(_) => {
                 return Err("the host looks up rows of the table: nothing is computed".to_owned());
             }
-            // As MLIR-AIR's example has it.
+            // As in MLIR-AIR's example.
             Op::RmsNorm(_) if self.is_last_norm_of_host(output) => {
                 return Err(
                     "a single row, which the host normalises in less time than a dispatch takes"
@@ -254,7 +254,7 @@ impl<'a> Kernels<'a> {
         Ok(vec![kernel])
     }
 
-    /// Whether it is the norm of a single row, before a head with a program of its own.
+    /// Whether it is the norm of a single row, before a head with a separate program.
     fn is_last_norm_of_host(&self, output: ValueId) -> bool {
         let is_last = self.graph.head_input == Some(output);
         is_last && self.is_single_row() && !self.has_head_among_layers()
@@ -372,7 +372,7 @@ impl<'a> Kernels<'a> {
             Phase::Decode => self.elementwise(node, "add", &[("n", cols)]),
             Phase::Prefill => {
                 let dims = [("rows", self.n_tokens()), ("cols", cols)];
-                // What leaves the block is one-dimensional.
+                // Values that leave the block are one-dimensional.
                 let leaves = self.graph.hidden.contains(&node.output);
                 self.elementwise(node, if leaves { "add-flat" } else { "add-2d" }, &dims)
             }

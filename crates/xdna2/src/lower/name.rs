@@ -23,7 +23,7 @@ enum LaunchKind {
 
 use LaunchKind::{Add, Glu, Linear, Norm, Rope};
 
-/// Runs of launches with a name of their own, in prefill and decode, as in MLIR-AIR's Llama-3.2-1B example.
+/// Names of runs of launches, in prefill and decode, as in MLIR-AIR's Llama-3.2-1B example.
 const RUNS: &[(&[LaunchKind], &str, &str)] = &[
     (
         &[Norm, Linear, Linear, Linear, Rope, Rope],
@@ -57,7 +57,7 @@ pub(super) fn program(group: &NodeGroup, kernels: &Kernels<'_>) -> String {
             Op::DeltaNet(_) => LaunchKind::DeltaNet,
             Op::Glu(_) => LaunchKind::Glu,
             Op::Add(_) => LaunchKind::Add,
-            // Whatever else is taken multiplies with a matrix.
+            // All other kernels multiply with a matrix.
             _ => LaunchKind::Linear,
         }
     };
@@ -148,7 +148,7 @@ fn label<'n>(
 fn value(value: ValueId, group: &NodeGroup, kernels: &Kernels<'_>) -> String {
     let graph = kernels.graph;
     let inside = group.producer(kernels, value);
-    // Hidden states come from the embedding or from a block: their names must not tell.
+    // Hidden states come from the embedding or from a block: their names must not show which.
     if inside.is_none() && graph.hidden.contains(&value) {
         let mut members = group.members.iter().map(|&(n, _)| &graph.nodes[n]);
         let first = members.find(|n| n.inputs.contains(&value));

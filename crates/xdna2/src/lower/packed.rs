@@ -9,7 +9,7 @@ use crate::predict::Timer;
 use millrace_graph::{Node, WeightId};
 use millrace_plan::WeightArrangement;
 
-/// Rows that a packed head's come in multiples of: a pair of row blocks for each column of the array.
+/// Unit of a packed head's rows: a pair of row blocks for each column of the array.
 const HEAD_ROWS: usize = 512;
 
 /// Row blocks side by side of a layout that this target names so; `None` where it names none.
@@ -28,7 +28,7 @@ fn layout(unit: u64, half_split: Option<usize>) -> WeightLayout {
 enum Expand {
     /// Within the product.
     Within,
-    /// In DDR, where that can be.
+    /// In DDR, if possible.
     Before,
     /// Whichever is faster.
     Faster,
@@ -44,7 +44,7 @@ impl Expand {
     }
 }
 
-/// The mappings for that many rows of the input, the wanted one first, and the problem as they name it.
+/// The mappings for that many rows of the input, the wanted one first, and the problem's shape for them.
 fn problem(n_rows: u64, k: u64, parts: &[u64], expand: Expand) -> (&'static [&'static str], Shape) {
     let of_rows = || shape(&[("m", n_rows), ("k", k)], GEMM_PARTS, parts);
     match (n_rows, expand) {
@@ -101,7 +101,7 @@ impl Kernels<'_> {
         None
     }
 
-    /// The kernel that is modelled to be done first, loading its cores included; what cannot be timed comes last.
+    /// The kernel with the shortest modelled time, loading its cores included. Kernels that cannot be timed come last.
     fn fastest(&self, offered: Vec<LoweredKernel>) -> Option<LoweredKernel> {
         let timer = self.profile.as_ref().map(|p| Timer::new(self.machine, p));
         let ns = |kernel: &LoweredKernel| {
@@ -116,8 +116,8 @@ impl Kernels<'_> {
         first.map(|(_, kernel)| kernel)
     }
 
-    /// Operands of a kernel for these projections: the input, weights, what they are expanded to where the kernel
-    /// does so, results.
+    /// Operands of a kernel for these projections: the input, weights, expanded weights if the kernel expands them,
+    /// results.
     fn packed_args(
         &self,
         first: &Node,
@@ -140,7 +140,7 @@ impl Kernels<'_> {
         Some(args)
     }
 
-    /// The head, its vocabulary padded to what all columns share, for so many rows.
+    /// The head for so many rows, its vocabulary padded to a multiple that all columns share.
     pub(super) fn packed_head(
         &mut self,
         node: &Node,

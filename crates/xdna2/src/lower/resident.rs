@@ -1,9 +1,9 @@
-//! A group's program as one configuration of the array: the cores of projections, which all of the group's
-//! share, and a core of its own for every kind of norm, rotation, activation and sum, side by side. A token
-//! then loads no core (Gemma paper §3.2.3).
+//! A group's program as one configuration of the array. All of the group's projections share their cores. Next to them
+//! is a separate core for every kind of norm, rotation, activation and sum. A token then loads no core (Gemma paper
+//! §3.2.3).
 //!
-//! [`rebuilt`] builds the group's kernels anew so that they can be shared and stand beside each other;
-//! [`place`] gives each its core and shim channels. Whether all of it fits, the verifier says.
+//! [`rebuilt`] builds the group's kernels anew so that they can be shared and placed side by side. [`place`] gives each
+//! its core and shim channels. The verifier decides whether all of it fits.
 
 use super::assemble::GroupSlots;
 use super::group::NodeGroup;
@@ -18,8 +18,8 @@ use millrace_xdna2_machine::{Machine, verify};
 /// Largest block of an element-wise kernel: a few of them and the program fit a core.
 const TILE_MAX: u64 = 2048;
 
-/// Columns on which the group's projections are one configuration with everything else, as many as can be, or why there
-/// are none. A head takes none away from the layers before it.
+/// The largest number of columns on which the group's projections are one configuration with everything else, or why
+/// there is none. A head takes no columns from the layers before it.
 pub(super) fn columns(
     group: &NodeGroup,
     kernels: &Kernels<'_>,
@@ -43,7 +43,7 @@ pub(super) fn columns(
     Err(problem)
 }
 
-/// Whether it does on so many.
+/// Whether the group fits on so many columns.
 fn fits(
     group: &NodeGroup,
     kernels: &Kernels<'_>,
@@ -61,8 +61,7 @@ fn fits(
     verify(&placed, machine).map(|_| ()).map_err(refused)
 }
 
-/// The group with kernels that can share a configuration, projections on so many columns; `None` where one
-/// cannot.
+/// The group with kernels that can share a configuration, projections on so many columns; `None` if a kernel cannot.
 pub(super) fn rebuilt(group: &NodeGroup, kernels: &Kernels<'_>, cols: u64) -> Option<NodeGroup> {
     let cores = Cores::of(group, cols, kernels.machine)?;
     let one = |kernel: &LoweredKernel| -> Option<LoweredKernel> {
@@ -89,7 +88,7 @@ pub(super) fn rebuilt(group: &NodeGroup, kernels: &Kernels<'_>, cols: u64) -> Op
     })
 }
 
-/// What the cores of all projections of a program have in common, and of its attention.
+/// Common properties of the cores of all projections of a program, and of its attention.
 struct Cores<'g> {
     cols: u64,
     /// Elements of the longest vector.
@@ -154,7 +153,7 @@ fn alone(first: &[(&'static str, u64)], l2_copies: u64) -> Tiling {
     NamedNumbers::new(&[first, &rest].concat())
 }
 
-/// The largest even part of all elements that is no larger than a block may be.
+/// The largest even part of all elements that does not exceed a block.
 fn tile(shape: &Shape) -> u64 {
     let n = shape["n"];
     let fits = |tile: &u64| tile.is_multiple_of(2) && n.is_multiple_of(*tile);
@@ -167,8 +166,8 @@ struct Free {
     writes: Vec<u32>,
 }
 
-/// Puts the single-core launches of a program beside the others, and says that all are resident. `None`
-/// where there is no room.
+/// Places the single-core launches of a program next to the others, and marks all as resident. `None` if there is no
+/// room.
 pub(super) fn place(program: &Program, machine: &Machine) -> Option<Program> {
     let mut placed = program.clone();
     let same = resident::representatives(&program.launches);
@@ -228,7 +227,7 @@ fn stand_like(launch: &mut Launch, moved: &Launch) {
 }
 
 impl Free {
-    /// The shim channels of a launch that stays where it is.
+    /// Takes the shim channels of a launch that stays in place.
     fn take(&mut self, launch: &Launch) -> Result<(), FlatError> {
         for channel in &Flat::new(launch)?.channels {
             if let Port::Shim { col } = channel.from {

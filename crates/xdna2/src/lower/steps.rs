@@ -1,4 +1,4 @@
-//! A plan's steps: programs of groups, calls of them, where each node is placed.
+//! A plan's steps: programs of groups, calls of them, and the placement of each node.
 
 use super::assemble::GroupSlots;
 use super::group::{GroupItem, NodeGroup};
@@ -20,7 +20,7 @@ pub(super) struct Assembly<'a> {
     known: HashMap<String, usize>,
     /// Keys of buffer sets in use.
     sets: HashSet<String>,
-    /// Columns of a group's projections where it is one configuration, by the signature of the plain group.
+    /// Columns of a group's projections if it is one configuration, by the signature of the plain group.
     columns: HashMap<String, Result<u64, String>>,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Assembly<'a> {
         Ok(self.plan.programs.len() - 1)
     }
 
-    /// A key of its own for a call's buffers: `bo_key` in MLIR-AIR's Llama-3.2-1B example.
+    /// A unique key for a call's buffers: `bo_key` in MLIR-AIR's Llama-3.2-1B example.
     fn set(&mut self, program: &str, block: Option<usize>) -> String {
         let base = match block {
             Some(block) => format!("{program}_L{block}"),
@@ -201,7 +201,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The name, or the first of `name_2`, `name_3`, … that is free.
+/// The name, or the first free one of `name_2`, `name_3`, ….
 fn distinct(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let mut found = name.to_owned();
     let mut number = 2_usize;

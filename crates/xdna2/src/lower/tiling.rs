@@ -4,8 +4,8 @@ use super::{Feature, Features, Phase};
 use crate::mapping::{self, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// In order of preference, the published stack's or fast ones, as the features say; the first that fits the shape
-/// and the machine is taken, and where none does, the mapping's default.
+/// Tilings in order of preference, the published stack's or fast ones, by the features. The first that fits the shape
+/// and the machine is used; if none does, the mapping's default.
 pub(super) fn preferred(
     features: Features,
     phase: Phase,
@@ -38,8 +38,8 @@ pub(super) fn preferred(
     tilings
 }
 
-/// Tilings that the published stack takes for a mapping, the preferred first: of MLIR-AIR's Llama-3.2-1B example GEMVs
-/// with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1, a decode's rotation on a single core.
+/// Tilings that the published stack uses for a mapping, the preferred first. MLIR-AIR's Llama-3.2-1B example has GEMVs
+/// with tile_m = 8 and m_input = 4, for K = 8192 with 2 and 1, and a decode's rotation on a single core.
 pub fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let tiling = default.clone();
     match mapping {
@@ -56,17 +56,16 @@ pub fn seed(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec
     }
 }
 
-/// The published stack's GEMV with that many rows a panel: two calls a panel, ping-pong in L1 where it
-/// fits, and launch iterations that are issued sixteen at a time, so that none waits for the one
-/// before (`backend_presets.py` in mlir-air's `llama32_1b`). That a program with K = 8192 in it turns
-/// ping-pong off for all its launches is left out.
+/// The published stack's GEMV with that many rows a panel. It has two calls a panel and ping-pong in L1 where that
+/// fits. Launch iterations are issued sixteen at a time, so that none waits for the one before (`backend_presets.py` in
+/// mlir-air's `llama32_1b`). There, a program with K = 8192 turns ping-pong off for all its launches: that is left out.
 fn gemv(default: &Tiling, tile_m: u64) -> [Tiling; 2] {
     let tiling = default.clone().with("tile_m", tile_m);
     let tiling = tiling.with("m_input", tile_m / 2).with("streamed", 1);
     [2, 1].map(|depth| tiling.clone().with("l1_depth", depth))
 }
 
-/// What the timing model finds fastest at the shapes of Llama-3.2-1B under the `air-strix-2026`
+/// The fastest tilings by the timing model, at the shapes of Llama-3.2-1B under the `air-strix-2026`
 /// profile.
 fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let with = |name, values: &[u64]| -> Vec<Tiling> {
@@ -110,8 +109,8 @@ fn fastest(phase: Phase, mapping: &str, shape: &Shape, default: &Tiling) -> Vec<
     }
 }
 
-/// One head on the whole array rather than two on halves, skipping what the mask hides. Short prompts
-/// have small tiles of queries; tiles of keys and their deal stay, so that the bits do.
+/// One head on the whole array rather than two on halves, skipping masked tiles. Short prompts have small tiles of
+/// queries; tiles of keys and their deal stay, and therefore the bits.
 fn attention(shape: &Shape, default: &Tiling) -> Vec<Tiling> {
     let skipping = default.clone().with("causal_skip", 1);
     let tile_q = default["tile_kv"].min(shape["n_queries"] / 8);

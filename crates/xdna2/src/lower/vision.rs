@@ -6,8 +6,9 @@
 //! | `vision_ffn` | up, GELU, down |
 //! | `vision_patches`, `vision_projection` | a product |
 //!
-//! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::vision`]), in bf16 whatever the mode: vision encoders are
-//! published in it. d_ff is padded to [`FF_UNIT`], where what is added is `gelu(0)` = 0; rows to [`ROW_UNIT`].
+//! Products take matrices as `[n, k]` and biases as a column of them ([`millrace_plan::vision`]), in bf16 in every
+//! mode, since vision encoders are published in it. d_ff is padded to [`FF_UNIT`], where the padding is `gelu(0)` = 0;
+//! rows are padded to [`ROW_UNIT`].
 
 use super::kernel::{DIM_MAX, KernelBuild, Kernels};
 use super::{Features, LowerOptions, PassKind, Phase, PlannedProgram};
@@ -24,10 +25,10 @@ use millrace_xdna2_machine::{Machine, Program, verify};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What the width of normed rows is a multiple of.
+/// Unit that the width of normed rows is padded to.
 const ROW_UNIT: u64 = 64;
 
-/// What the width between up and down is a multiple of.
+/// Unit that the width between up and down is padded to.
 const FF_UNIT: u64 = 128;
 
 /// Heads are whole numbers of the matrix unit's edge.
@@ -125,7 +126,7 @@ fn attention_program(
         ("window", 0),
     ]);
     let attention = prompt_attention::without_mask(&attention);
-    // Where none fits, the last one says why.
+    // If none fits, the last one's reason is given.
     let prompts = features.prompts();
     let machine = kernels.machine;
     let fits = prompts.iter().find(|p| (p.fits)(&attention, machine));

@@ -2,10 +2,10 @@
 //!
 //! A launch iteration treats `unroll` heads, `q_tiles · tile_q` queries of each, and one chunk of
 //! `tile_dv` value columns. A column of cores owns one head's tile of queries; its rows are the
-//! cascade's stages. Stage `s` treats the tiles of keys `s, s + stages, …` with a running maximum,
-//! sum and output of its own; then the states are joined down the cascade, from the top row to row
-//! 0, which divides and sends the result. K and V stream anew for every iteration and scores are
-//! recomputed for every chunk of values, because L1 holds no more.
+//! cascade's stages. Stage `s` treats the tiles of keys `s, s + stages, …` with a separate running maximum, sum and
+//! output. Then the states are joined down the cascade, from the top row to row 0, which divides and sends the result.
+//! K and V stream anew for every iteration and scores are recomputed for every chunk of values, because L1 holds no
+//! more.
 //!
 //! A core has two incoming DMA channels for Q, K and V. So Q comes first on K's stream in blocks of
 //! the size of K's, broadcast along the row like K, and a core keeps the tile of its own column: a
@@ -13,28 +13,26 @@
 //! of each head take all 16 shim channels.
 //!
 //! # Bits do not depend on length
-//! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`,
-//! where scores are rounded. The default tiling has the same ones at every length that is at most a
-//! tile or a whole number of tiles. What a longer tiled adds changes no bit: a tile of masked keys has
-//! the weight 2^−∞ = 0 and leaves maximum, sum and output as they are, and joining the state of a
-//! stage without keys, with a maximum below all others, adds zeros. Only the sign of a zero could
-//! tell; the last division gives +0.
+//! A query's result depends on its own keys, on `tile_kv`, on how tiles are dealt, and on `tile_dk`, where scores are
+//! rounded. The default tiling has the same ones at every length that is at most a tile or a whole number of tiles. The
+//! extra work of a longer tiling changes no bit. A tile of masked keys has the weight 2^−∞ = 0 and leaves maximum, sum
+//! and output as they are. Joining the state of a stage without keys, with a maximum below all others, adds zeros. Only
+//! the sign of a zero could differ; the last division gives +0.
 //!
 //! # Windows
-//! With a window (the local layers of Gemma 3) a query sees so many keys, its own the last: the kernel of scores
-//! masks the others, and with causal skipping tiles that lie before every query's window are not computed. It is
-//! the same configuration but for these constants. Keys stream past all the same.
+//! With a window (the local layers of Gemma 3) a query sees so many keys, its own the last. The kernel of scores masks
+//! the others. With causal skipping, tiles before every query's window are not computed. It is the same configuration
+//! except for these constants. Keys stream past all the same.
 //!
 //! # Even shares of a causal mask
-//! The columns of a row take their keys from one broadcast, so they go in step: columns with later
-//! queries keep those with earlier ones waiting. With `heads` above 1 the columns are heads of one
-//! group, which share keys, times `q_tiles` neighbouring tiles of queries: columns then differ by
-//! less than `q_tiles` tiles of keys instead of eight. And with `streamed` an iteration does not wait
-//! for the one before: its queries and keys come while the states of that one are joined. Both only
-//! say who computes a query and when, so they change no bit. With `top_first` the top row gets the first
-//! tile of keys of every deal, row 0 the last: a mask leaves the early tiles to more queries, and the
-//! rows further down have the states to join. That is another order of joining, so other bits, but again
-//! the same ones at every length: a stage without keys is now below those that have some.
+//! The columns of a row take their keys from one broadcast, so they go in step: columns with later queries keep those
+//! with earlier ones waiting. With `heads` above 1 the columns are heads of one group, which share keys, times
+//! `q_tiles` neighbouring tiles of queries. Columns then differ by less than `q_tiles` tiles of keys instead of eight.
+//! With `streamed`, an iteration does not wait for the one before: its queries and keys come while the states of that
+//! one are joined. Both only say who computes a query and when, so they change no bit. With `top_first` the top row
+//! gets the first tile of keys of every deal, row 0 the last. A mask leaves the early tiles to more queries, and the
+//! rows further down have the states to join. That is another order of joining, so other bits, but again the same ones
+//! at every length: a stage without keys is now below those that have some.
 
 mod balance;
 mod cores;
@@ -162,7 +160,7 @@ impl AttentionDims {
         let values_tile = [dv / 8, tile / 8, 8, 8];
         let own_col = || i(0, 1) + int(self.col0(head));
         let name = |part: &str| format!("{part}{head}");
-        // The last row gives its result to the memory tile below it.
+        // The last row sends its result to the memory tile below it.
         let last = core(at(own_col()), at(constant(0)));
         let result = stream(
             &name("y"),
@@ -183,7 +181,7 @@ impl AttentionDims {
         [deep(result, 1), out]
     }
 
-    /// From the row above to each row but the top one.
+    /// The cascade from the row above to each row except the top one.
     fn cascade(&self, name: &str, col: Affine) -> Channel {
         let from = core(at(col.clone()), at(i(1, 1) + 1));
         let to = core(at(col), at(i(1, 1)));
@@ -251,7 +249,7 @@ impl AttentionDims {
         let mut kv_tasks = Vec::new();
         // Stages `from ..` of so many tiles each.
         for (from, count, tiles) in self.shares() {
-            // Of the first stage of the run, and what the next one's lies further.
+            // First key of the run's first stage, and the distance to the next stage's.
             let further = if self.top_first { -1 } else { 1 };
             let turn = if self.top_first {
                 self.stages - 1 - from
@@ -417,7 +415,7 @@ impl Mapping for AttentionMapping {
         let (queries, keys) = (shape["n_queries"], shape["n_keys"]);
         let full = 4 * heads * queries * keys * d;
         let flops = match shape.get("window").filter(|&window| window < keys) {
-            // The first queries see what there is, the others a window.
+            // The first queries see all keys so far, the others a window.
             Some(window) => {
                 4 * heads * d * (window * (window + 1) / 2 + (queries - window) * window)
             }

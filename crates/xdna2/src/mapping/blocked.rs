@@ -1,4 +1,4 @@
-//! Block floating point by its definition, for references: knows nothing of the tile kernels.
+//! Block floating point by its definition, for references: it is independent of the tile kernels.
 
 /// Values that share an exponent.
 pub(super) const BLOCK: usize = 8;

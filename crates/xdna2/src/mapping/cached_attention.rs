@@ -1,12 +1,10 @@
-//! Attention of new tokens over a cache of keys and values, as one decode step or a later chunk of a
-//! prompt needs it.
+//! Attention of new tokens over a cache of keys and values, for one decode step or a later chunk of a prompt.
 //!
-//! K and V are the cache, head-major `[n_kv_heads, max_tokens, head_dim]`; of it the first `n_keys`
-//! rows are read. Where the new tokens begin is known when the program runs: the slot `at` holds the
-//! position of the first in base 256, lowest digit first (bf16 holds no larger whole numbers
-//! exactly). A query sees the keys up to its own position, those of its chunk among them, which the
-//! host puts into the cache before the call; with a window, so many of the latest. Rows of the cache
-//! beyond weigh nothing, but must be numbers.
+//! K and V are the cache, head-major `[n_kv_heads, max_tokens, head_dim]`; its first `n_keys` rows are read. Where the
+//! new tokens begin is known when the program runs. The slot `at` holds the position of the first in base 256, lowest
+//! digit first (bf16 holds no larger whole numbers exactly). A query sees the keys up to its own position, those of its
+//! chunk among them, which the host puts into the cache before the call; with a window, so many of the latest. Later
+//! rows of the cache have no weight, but must be numbers.
 //!
 //! # On the array
 //! A column belongs to one key-value head, or `spread` columns do. Its shim reads keys on one
@@ -22,9 +20,8 @@
 //! keep small in decode.
 //!
 //! # Bits
-//! Tile `t` of keys goes to part `t mod (rows · spread)`, whatever `n_keys` is, and a tile beyond a
-//! query adds zeros: the result does not depend on `n_keys` or on `n_queries`, only on `tile_kv`,
-//! `rows` and `spread`.
+//! Tile `t` of keys goes to part `t mod (rows · spread)` for every `n_keys`, and a tile beyond a query adds zeros. The
+//! result does not depend on `n_keys` or on `n_queries`, only on `tile_kv`, `rows` and `spread`.
 
 mod cores;
 mod reference;
@@ -62,7 +59,7 @@ const CASCADE: usize = 4;
 pub(crate) const POSITION_DIGITS: usize = 4;
 
 /// Digits that cores keep of that slot: the position's, then those of the first key that counts, of an image's first
-/// position and of the one behind it.
+/// position and of the one after it.
 pub(crate) const AT_DIGITS: usize = 4 * POSITION_DIGITS;
 
 /// A position as the slot `at` holds it, in base 256.
@@ -70,7 +67,7 @@ pub(crate) fn position_digits(position: u32) -> [u8; POSITION_DIGITS] {
     position.to_le_bytes()
 }
 
-/// The output slot where one core after the other takes tiles of so many keys, however many queries it has. The cache may be a ring.
+/// The output slot if one core takes tiles of so many keys one after the other, for any number of queries. The cache may be a ring.
 pub(super) fn reference_in_one_part(
     shape: &Shape,
     tile_kv: u64,
@@ -326,7 +323,7 @@ impl Mapping for CachedAttention {
         })
     }
 
-    /// With a position from the seed.
+    /// Inputs with a position from the seed.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = CachedAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         random_inputs(shape, seed, |random| {

@@ -1,4 +1,4 @@
-//! A result beside its reference.
+//! Comparison of a result with its reference.
 
 use super::Tolerance;
 use millrace_npu::Element;
@@ -15,14 +15,14 @@ pub struct Comparison {
     pub outside: Option<Difference>,
 }
 
-/// One element that is not what it should be.
+/// One element that differs from its expected value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// Its index in the slot.
     pub at: u64,
-    /// What the run gave.
+    /// The run's value.
     pub found: f64,
-    /// What the reference gave.
+    /// The reference's value.
     pub expected: f64,
 }
 
@@ -71,7 +71,7 @@ pub fn compare(
     comparison
 }
 
-/// Whether unequal values are close enough. A number is never close to what is none.
+/// Whether unequal values are close enough. A number is never close to NaN.
 fn close(element: Element, found: f64, expected: f64, tolerance: Tolerance) -> bool {
     let Tolerance::Close { ulps, absolute } = tolerance else {
         return false;

@@ -1,5 +1,5 @@
-//! A token of gated delta nets: of each value head a state `[k, v]` in f32 that fades, is corrected at the token's key and read at
-//! its query.
+//! A token of gated delta nets. Each value head has a state `[k, v]` in f32 that fades, is corrected at the token's key
+//! and read at its query.
 //!
 //! A head of 128 × 128 has 64 KiB of state, a core's whole memory. So no core keeps a state, and several layers' states
 //! fit no memory of the array (18 layers of 16 heads: 18 MiB; all cores have 2 MiB, all memory tiles 4). States
@@ -12,9 +12,9 @@
 //! its cores. The head's *row* (query, key and values, decay and strength) comes from the shim to all of them at once.
 //! Everything that crosses a shim is contiguous.
 //!
-//! New states and results go back by two channels of a core, which the memory tile joins: with the two for
-//! states down and up, two cores a column take five of its six incoming channels, and four would take nine. Sixteen cores are
-//! enough: the states' bytes take longer than their arithmetic.
+//! New states and results go back by two channels of a core, which the memory tile joins. Together with the two for
+//! states down and up, two cores a column take five of its six incoming channels, and four would take nine. Sixteen
+//! cores are enough: the states' bytes take longer than their arithmetic.
 //!
 //! # Bits
 //! Each element of a result is the work of one lane of one core, in the order of the key's elements: no tiling changes a bit.
@@ -41,7 +41,7 @@ pub(super) struct DeltaNet;
 /// Its name.
 pub(crate) const NAME: &str = "delta-net";
 
-/// Columns of a state that lie together.
+/// Contiguous columns of a state.
 pub(crate) const LANES: u64 = 16;
 
 /// Elements of a head's row for decay and strength, a vector.

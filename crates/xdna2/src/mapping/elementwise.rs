@@ -1,9 +1,9 @@
 //! Element-wise kernels: every core streams its share of the elements in blocks, DDR to L1 and back.
 //!
-//! Each input and the output of a core is a shim stream of its own. A shim has two DMA channels a
+//! Each input and the output of a core is a separate shim stream. A shim has two DMA channels a
 //! direction, so `cores · inputs` is at most twice the columns: 8 cores with two inputs, 16 with
-//! one. With `l2_copies` above 0 the memory tiles deal blocks to the cores of their column and join
-//! what comes back; then all 32 cores work, and DDR is what limits most of these kernels.
+//! one. With `l2_copies` above 0 the memory tiles deal blocks to the cores of their column and join the results. Then
+//! all 32 cores work, and DDR limits most of these kernels.
 
 mod reference;
 
@@ -17,7 +17,7 @@ use super::{
 use millrace_npu::{Element, Role};
 use millrace_xdna2_machine::{Machine, Numerics, Profile, Program};
 
-/// What an element-wise mapping computes.
+/// Function of an element-wise mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Function {
     SiluMul,
@@ -26,7 +26,7 @@ enum Function {
     Add,
 }
 
-/// How the elements lie in the slots.
+/// Layout of the elements in the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ElementLayout {
     /// One dimension; a core takes consecutive elements.
@@ -309,7 +309,7 @@ impl Mapping for Elementwise {
     }
 
     fn default_tiling(&self, shape: &Shape, machine: &Machine) -> Tiling {
-        // Most cores first, then wide herds: a column brings its own shim.
+        // Most cores first, then wide herds: each column adds a shim.
         let mut best = Self::tiling(2, 1, 1);
         let mut most = 0;
         for rows in 1..=u64::from(machine.rows) {

@@ -1,10 +1,11 @@
-//! A token's attention over a cache as the Gemma 3 paper lays it out, FlowKV (§3.2.2 and §3.2.3 of *Mapping Gemma3 onto an Edge Dataflow
-//! Architecture*): pairs of cores, of which one has the keys and its neighbour the values.
+//! A token's attention over a cache as in the Gemma 3 paper, FlowKV (§3.2.2 and §3.2.3 of *Mapping Gemma3 onto an Edge
+//! Dataflow Architecture*): pairs of cores, of which one has the keys and its neighbour the values.
 //!
-//! Slots are those of [`cached_attention`](super::cached_attention) for one token: K and V head-major `[n_kv_heads, max_tokens, head_dim]`, of which the first
-//! `n_keys` rows are read, and in the slot `at` the token's position, known when the program runs. A query sees the keys up to its own position,
-//! which the host puts into the cache before the call; with a window, so many of the latest. The cache may be a *ring*: row s holds the latest key whose position is s modulo
-//! `max_tokens`. One that is long enough for the context is one that never went round.
+//! Slots are those of [`cached_attention`](super::cached_attention) for one token. K and V are head-major
+//! `[n_kv_heads, max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the token's
+//! position, known when the program runs. A query sees the keys up to its own position, which the host puts into the
+//! cache before the call; with a window, so many of the latest. The cache may be a *ring*: row s holds the latest key
+//! whose position is s modulo `max_tokens`. A ring as long as the context never wraps.
 //!
 //! # On the array
 //! A pair has a key-value head, a column two pairs: two columns have the four heads of Gemma3-4B.
@@ -22,10 +23,10 @@
 //! sends the result. Queries and position come first, on the channel of keys.
 //!
 //! # FlowKV-SWA
-//! A layer with a window has a ring of little more rows than the window, so the sweep is no longer than that. The program differs in constants alone.
+//! A layer with a window has a ring of few more rows than the window, so the sweep is as short. The program differs in constants alone.
 //!
 //! # Bits
-//! Those of one core that takes tiles of `tile_kv` keys in the order of rows.
+//! The bits are those of one core that takes tiles of `tile_kv` keys in the order of rows.
 
 mod cores;
 mod shape;
@@ -229,7 +230,7 @@ impl Mapping for FlowKv {
         })
     }
 
-    /// With a position from the seed that sees more than half of the rows; where a window's are all there are, one that went round them.
+    /// Inputs with a position from the seed that sees more than half of the rows. In a ring, the position is beyond the first lap.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = FlowKvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let is_ring = p.of.window > 0 && p.of.n_keys == p.of.max_tokens;

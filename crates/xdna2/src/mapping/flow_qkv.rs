@@ -1,8 +1,8 @@
-//! A prompt's attention as the Gemma 3 paper lays it out, FlowQKV (§3.1.3 and §3.2 of *Mapping Gemma3 onto an Edge Dataflow
-//! Architecture*): chunks of queries side by side, each sweeping the keys for itself.
+//! A prompt's attention as in the Gemma 3 paper, FlowQKV (§3.1.3 and §3.2 of *Mapping Gemma3 onto an Edge Dataflow
+//! Architecture*): chunks of queries side by side, each of which sweeps the keys separately.
 //!
-//! Slots, shapes and masks are those of [`prompt_attention`](super::prompt_attention), and so are the bits: a query takes tiles
-//! of `tile_kv` keys in the order of the sequence, whoever computes it.
+//! Slots, shapes and masks are those of [`prompt_attention`](super::prompt_attention), and so are the bits. A query
+//! takes tiles of `tile_kv` keys in the order of the sequence, on any core.
 //!
 //! # On the array
 //! `chunks` chunks of queries (a *super-chunk*) are treated at once, with `heads` key-value heads each. A column has the cores of
@@ -23,15 +23,15 @@
 //! goes through equations 6 to 12 for every tile: scores, maximum, exponentials, correction, denominators, numerators; at the end
 //! the division.
 //!
-//! So a chunk's keys are read for its own few tokens, from DDR, and all chunks of a super-chunk read them at the same time:
-//! where [`prompt_attention`](super::prompt_attention) reads a key once for a hundred tokens, here it is once for `chunk_tokens` (16 of Gemma3-4B),
-//! and DDR bounds it. It is what mode fastflowlm predicts the paper's times from.
+//! So a chunk's keys are read for its own few tokens, from DDR, and all chunks of a super-chunk read them at the same
+//! time. [`prompt_attention`](super::prompt_attention) reads a key once for a hundred tokens; here it is once for
+//! `chunk_tokens` (16 of Gemma3-4B), and DDR bounds it. Mode fastflowlm predicts the paper's times from it.
 //!
 //! # One configuration
-//! With a window and without, and without a mask (FlowQKV-SWA, FlowQKV-NCA), channels, stages and cores are the same but for constants that
-//! cores read when they run; walks of shims differ. With a window, super-chunks that have left a pass's first keys behind are a launch of their own, which sweeps the
-//! window. All chunks sweep to the end of their super-chunk, and a core leaves out tiles that none of its
-//! tokens sees.
+//! With a window and without, and without a mask (FlowQKV-SWA, FlowQKV-NCA), channels, stages and cores are the same
+//! except for constants that cores read when they run. Walks of shims differ. With a window, super-chunks that have
+//! left a pass's first keys behind are a separate launch, which sweeps the window. All chunks sweep to the end of their
+//! super-chunk, and a core leaves out tiles that none of its tokens sees.
 
 mod cores;
 mod shape;
@@ -79,7 +79,7 @@ impl FlowQkvDims {
         let (tk, d, y_rows) = (self.core.tile_kv, self.of.head_dim, self.core.y_rows);
         let cols = [self.cols()];
         let (shim, memory) = (|| Place::Shim(i(0, 1)), || Place::Memory(i(0, 1)));
-        // Of one head: where a cache has them far apart, each is a task.
+        // Rows of one head: a cache has heads far apart, and then each is a task.
         let rows = [self.keys_l2, d];
         let here = || core(at(i(0, 1)), at(i(1, 1)));
         let each = [self.cols(), self.rows];
@@ -143,7 +143,7 @@ impl FlowQkvDims {
 
     fn transfers(&self) -> Vec<Transfer> {
         let (d, group, token) = (self.of.head_dim, self.of.group(), self.of.token());
-        // Of the iteration's first head of a column, `rows` rows a head.
+        // Offset of the iteration's first head of a column, with `rows` rows a head.
         let of_heads = |rows: u64| {
             let of_round = Affine::of(Var::Grid(1), int(self.heads * rows * d));
             of_round.plus(Var::Index(1), int(self.col_heads * rows * d))
@@ -200,8 +200,9 @@ impl FlowQkvDims {
         ]
     }
 
-    /// Tasks and walk over the keys of a column's heads in an iteration: of a pass's own, where heads are neighbours, one walk; in a cache they are further
-    /// apart than a descriptor's stride reaches, so each block of a head is a task.
+    /// Tasks and walk over the keys of a column's heads in an iteration. In a pass's own keys heads are neighbours, and
+    /// it is one walk. In a cache they are farther apart than a descriptor's stride reaches, so each block of a head is
+    /// a task.
     fn keys(&self, first: Affine) -> (Vec<Affine>, Pattern) {
         let (d, row) = (int(self.of.head_dim), int(self.of.key_stride()));
         let rows = int(self.keys_l2);
@@ -293,7 +294,7 @@ impl Mapping for FlowQkv {
         })
     }
 
-    /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
+    /// Inputs with a position from the seed. For one seed in two, a window's rows begin before the sequence.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = FlowQkvDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (reach_unit(p.core.tile_kv), p.core.at_elements());

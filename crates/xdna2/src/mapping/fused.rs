@@ -1,6 +1,6 @@
-//! Shapes of kernels that compute several products of one input in a launch: q, k and v of a block,
-//! its gate and up projections, the parts of an LM head. One configuration of the array serves all,
-//! where a launch each would load the cores anew.
+//! Shapes of kernels that compute several products of one input in a launch: q, k and v of a block, its gate and up
+//! projections, the parts of an LM head. One configuration of the array serves all; separate launches would load the
+//! cores anew.
 
 use super::{DIM_MAX, NamedNumbers, Shape, ShapeError};
 

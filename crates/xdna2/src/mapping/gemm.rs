@@ -159,7 +159,7 @@ impl Gemm {
         }
     }
 
-    /// Sums are kept apart from the block that is sent.
+    /// Whether sums are kept separate from the block that is sent.
     fn keeps_sums(&self) -> bool {
         self.c_element() == Element::Bf16
     }

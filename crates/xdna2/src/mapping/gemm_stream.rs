@@ -1,22 +1,21 @@
 //! GEMMs of one A, of bf16 or of 8-bit integers, on up to 8 × 4 cores without a pause, the prefill projection of mode fast.
 //!
-//! What it adds to [`gemm`](super::gemm), whose drained GEMM it otherwise is (f32 sums, one cast in
-//! the cores, C gathered in L2):
+//! It is the drained GEMM of [`gemm`](super::gemm) (f32 sums, one cast in the cores, C gathered in L2) with these
+//! additions:
 //!
 //! - Tasks of the next tile are queued behind those of this one, so that reading and computing go on
 //!   while C leaves.
 //! - Several products of one A, `[m, k] · [k, n0]`, `[k, n1]`, …, are one launch: the array is
 //!   configured once.
-//! - Columns of the array may take N instead of M (`n_over_cols`): each column then reads weights of
-//!   its own, eight streams where there were four, which a short prompt needs, as it is bound by
-//!   them.
+//! - Columns of the array may take N instead of M (`n_over_cols`): each column then reads separate weights, eight
+//!   streams where there were four. A short prompt needs them, as it is bound by weights.
 //! - A may stay in L2 for all of N (`hold_a`).
 //!
 //! C leaves a memory tile core by core, and the shim's tasks put the tiles in place: nothing orders one
 //! block of C after another here, so a drain that alternates between cores could not wait for them.
 //!
-//! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt` and in that of integers, whose
-//! sums leave the cores as they are, in 32 bits.
+//! B is `[k, n]`, or `[n, k]` as checkpoints store it in the mapping named `-bt` and in that of integers, whose sums
+//! leave the cores unchanged, in 32 bits.
 
 mod launch;
 mod tiling;
@@ -58,7 +57,7 @@ pub(super) const BT: GemmStream = GemmStream {
     of: &operands::BF16,
 };
 
-/// Of 8-bit integers, B as `[n, k]`.
+/// GEMMs of 8-bit integers, B as `[n, k]`.
 pub(super) const I8: GemmStream = GemmStream {
     name: super::GEMM_I8,
     summary: "C0 = A B0, C1 = A B1, ..., int8 in, exact int32 out, Bt[N,K]; MxKxN0+N1+...",
@@ -81,8 +80,8 @@ pub(super) const TILING: [&str; 11] = [
     "drain_chunks",
 ];
 
-/// Descriptors of a memory tile for sending held blocks of A: of the 24 that a channel reaches, others
-/// need four (half of two inputs in ping-pong and of four cores' tiles).
+/// Descriptors of a memory tile for sending held blocks of A. A channel reaches 24, of which others need four (half of
+/// two inputs in ping-pong and of four cores' tiles).
 const HELD_DESCRIPTORS: u64 = 20;
 
 /// Shape and tiling as plain numbers.
@@ -169,8 +168,8 @@ impl GemmStreamDims {
         self.n.iter().map(|n| n / self.n_step()).sum()
     }
 
-    /// Blocks of A on a memory tile. Of a held block each sending takes a descriptor, unless it is the
-    /// only one: where those do not suffice, the next block comes when this one is done with.
+    /// Blocks of A on a memory tile. Each sending of a held block takes a descriptor, unless the block is the only one.
+    /// If descriptors do not suffice, the next block comes when this one is done with.
     fn a_copies(&self) -> u64 {
         let descriptors = self.l2_copies * self.n_tiles();
         if self.hold_a && (self.m == self.m_step() || descriptors > HELD_DESCRIPTORS) {

@@ -128,9 +128,8 @@ impl GemvDims {
         checks.l1(self.l1_bytes(), machine)
     }
 
-    /// The iterations of a launch become a repeat count and one dimension of a shim descriptor, so
-    /// their number must be a product of what both hold: 151936 rows of 1024 fit no tile
-    /// (`GEMV_bf16.md`).
+    /// The iterations of a launch become a repeat count and one dimension of a shim descriptor, so their number must be
+    /// a product of numbers that both can hold. 151936 rows of 1024 fit no tile (`GEMV_bf16.md`).
     fn check_iterations(&self, machine: &Machine) -> Result<(), BuildError> {
         let n = self.m / (self.cols * self.tile_m);
         let repeats = u64::from(machine.repeat_max) + 1;

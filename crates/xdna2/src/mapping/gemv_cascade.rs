@@ -1,12 +1,12 @@
-//! bf16 GEMV whose partial sums pass between cores: the rows of a column share the inner dimension, and each adds
-//! its part of a sum to what comes down the cascade from the row above.
+//! bf16 GEMV whose partial sums pass between cores. The rows of a column share the inner dimension, and each adds its
+//! part of a sum to the one that comes down the cascade from the row above.
 //!
 //! A launch iteration computes `cols · tile_m` rows of W, as [`Gemv`](super::gemv)'s does. A column's memory
 //! tile deals the panel `[tile_m, K]` to its `rows` cores by columns, `K / rows` each; the vector's
 //! parts come from a shim a row. Row 0 rounds the sum to bf16 and sends it out.
 //!
-//! It is built to show what a cascade buys a product that waits for memory: nothing
-//! (docs/ceiling.md). It multiplies the cores by `rows`, and no byte of W comes sooner.
+//! It is built to show the gain of a cascade for a product that waits for memory: none (docs/ceiling.md). It multiplies
+//! the cores by `rows`, and no byte of W comes sooner.
 
 use super::data::{Random, bf16_bytes};
 use super::gemv::{LANES, product};
@@ -186,7 +186,7 @@ impl GemvCascadeDims {
         ]
     }
 
-    /// What a core does: its part, then what comes from above, then on.
+    /// Program of a core: its part, then the sum from above, then on.
     fn body(&self) -> Vec<Op> {
         let n = [self.tile_m];
         let add = |to: Operand| call("add_f32", &n, &[PART, block(3), to]);

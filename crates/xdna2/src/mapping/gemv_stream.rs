@@ -36,14 +36,14 @@ pub(super) struct GemvStream {
     of: &'static Operands,
 }
 
-/// Of bf16.
+/// GEMVs of bf16.
 pub(super) const BF16: GemvStream = GemvStream {
     name: "gemv-stream",
     summary: "y0 = W0 x, y1 = W1 x, ..., bf16, W from DDR to the cores; M0+M1+...xK",
     of: &operands::BF16,
 };
 
-/// Of 8-bit integers.
+/// GEMVs of 8-bit integers.
 pub(super) const I8: GemvStream = GemvStream {
     name: super::GEMV_I8,
     summary: "y0 = W0 x, y1 = W1 x, ..., int8 in, exact int32 out; M0+M1+...xK",

@@ -8,11 +8,11 @@
 //! Tasks of the next megatile are queued behind those of this one, so nothing waits for C. Several products of one A
 //! are one launch.
 //!
-//! M need only be a multiple of `e_y·m`: what remains after whole megatiles is computed by a second
-//! launch on the columns it needs, so a short prompt is padded by less than `e_y·m` rows.
+//! M need only be a multiple of `e_y·m`. The rest after whole megatiles is computed by a second launch on the columns
+//! it needs, so a short prompt is padded by less than `e_y·m` rows.
 //!
-//! B is `[k, n]`, or, where a launch before writes it for this one ([`Layout::Panels`]), `[n / 8][k][8]`: the
-//! order in which cores take it, so that DDR is read in runs of `16 · tile_k_l2` bytes.
+//! B is `[k, n]`. If a launch before writes it for this one ([`Layout::Panels`]), it is `[n / 8][k][8]`, the order in
+//! which cores take it, so that DDR is read in runs of `16 · tile_k_l2` bytes.
 
 mod launch;
 mod tiling;
@@ -36,7 +36,7 @@ pub(super) struct Megatile;
 /// The product's kernel object.
 const MATMUL: &str = "matmul_bf16_f32.flm";
 
-/// How B lies in DDR.
+/// Layout of B in DDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// `[k, n]`.

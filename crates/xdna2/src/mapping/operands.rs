@@ -1,15 +1,15 @@
-//! What streamed products multiply: element types, and the tile kernels that go with them.
+//! Operands of streamed products: element types, and the tile kernels that go with them.
 
 use millrace_npu::Element;
 
 /// Types and tile kernels of a product.
 #[derive(Debug)]
 pub(super) struct Operands {
-    /// Of A and B, of weights and vectors.
+    /// Type of A and B, of weights and vectors.
     pub(super) element: Element,
-    /// Of results as they leave the cores.
+    /// Type of results as they leave the cores.
     pub(super) result: Element,
-    /// Of sums in a core.
+    /// Type of sums in a core.
     pub(super) sums: Element,
     /// `C += A · B`.
     pub(super) matmul: &'static str,
@@ -51,7 +51,7 @@ pub(super) const I8: Operands = Operands {
     element: Element::I8,
     result: Element::I32,
     sums: Element::I32,
-    // B comes as checkpoints have it.
+    // B has the layout of checkpoints.
     matmul: "matmul_bt_i8_i32",
     matmul_bt: "matmul_bt_i8_i32",
     zero: "zero_i32",

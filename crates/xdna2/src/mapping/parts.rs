@@ -333,7 +333,7 @@ impl Checks {
         })
     }
 
-    /// A core's buffers must fit L1 beside the stack.
+    /// A core's buffers must fit L1 together with the stack.
     pub(super) fn l1(self, bytes: u64, machine: &Machine) -> Result<(), BuildError> {
         let limit = machine.core.data_bytes - machine.stack_bytes;
         self.ensure(bytes <= limit, Rule::L1, || {
@@ -383,7 +383,7 @@ pub(super) fn divisors(n: u64) -> Vec<u64> {
     low
 }
 
-/// The largest divisor of `n` that is at most `limit` and a multiple of `of`; 0 where there is none.
+/// The largest divisor of `n` that is at most `limit` and a multiple of `of`; 0 if there is none.
 pub(super) fn largest_divisor(n: u64, limit: u64, of: u64) -> u64 {
     (1..=limit / of)
         .rev()

@@ -1,44 +1,44 @@
 //! Attention of many new tokens over a cache of keys and values: a later pass of a prompt.
 //!
-//! Slots are those of [`cached_attention`](super::cached_attention): K and V head-major `[n_kv_heads,
-//! max_tokens, head_dim]`, of which the first `n_keys` rows are read, and in the slot `at` the position of
-//! the first token, known when the program runs, and behind it the first row that counts.
+//! Slots are those of [`cached_attention`](super::cached_attention): K and V head-major
+//! `[n_kv_heads, max_tokens, head_dim]`, of which the first `n_keys` rows are read. The slot `at` holds the position of
+//! the first token, known when the program runs, and after it the first row that counts.
 //!
 //! # On the array
-//! What a decode step spreads are the keys; here it is the tokens. `heads` key-value heads are treated at
-//! once, each on a rectangle of `spread · rows` cores. Every core has a tile of `tile_tokens` tokens of its
-//! own, the heads of the group as rows of it, and all of them take the same keys and values, broadcast from one memory
-//! tile, to the end: nothing is joined. A key is read from DDR once for `spread · rows · tile_tokens` tokens. With
-//! queries on columns alone, as flash attention has them, a core would need a second state and half the tile.
+//! A decode step spreads the keys; this spreads the tokens. `heads` key-value heads are treated at once, each on a
+//! rectangle of `spread · rows` cores. Every core has a separate tile of `tile_tokens` tokens, with the heads of the
+//! group as rows of it. All of them take the same keys and values, broadcast from one memory tile, to the end: nothing
+//! is joined. A key is read from DDR once for `spread · rows · tile_tokens` tokens. With queries on columns alone, as
+//! in flash attention, a core would need a second state and half the tile.
 //!
 //! Queries and position come first, on the channels of keys and values: each core finds its own among all. Results
 //! leave by the memory tile of the core's column, `y_rows` rows at a time where L1 has no room for a whole tile's.
 //!
 //! # Windows
-//! With a window the rows read are not the cache from its beginning, but those that the pass reaches ([`before`]): its
-//! first token lies `window − 1` to `window + tile_kv − 2` rows after the first, where the host put them. An iteration
+//! With a window the rows read are not the cache from its beginning, but those that the pass reaches ([`before`]). Its
+//! first token is `window − 1` to `window + tile_kv − 2` rows after the first, where the host put them. An iteration
 //! then reads the rows that its own tokens reach and no others, so that work grows with the window and not with the
 //! context.
 //!
 //! # A prompt's first pass
 //! With `own` the keys are those of the pass, `[n_tokens, n_kv_heads, head_dim]` as projections leave them. As the pass
-//! begins at position 0, an iteration reads the keys up to its own last token and no more, and a core skips tiles that
-//! none of its tokens sees. With a window, iterations that have left the pass's first keys behind are a launch of their own on the same
-//! configuration, and read what the window reaches.
+//! begins at position 0, an iteration reads the keys only up to its own last token, and a core skips tiles that none of
+//! its tokens sees. With a window, iterations that have left the pass's first keys behind are a separate launch on the
+//! same configuration, and read only the window's reach.
 //!
 //! # Without a mask
 //! With `full` every token sees all keys of the pass, as those of an image do in a vision encoder (the Gemma 3 paper's FlowQKV-NCA).
-//! That is a first pass in which every iteration reads all keys and whose tokens stand behind them: the slot `at` holds
-//! the number of keys. Cores are those of a first pass but for constants.
+//! That is a first pass in which every iteration reads all keys, and whose tokens come after them: the slot `at` holds
+//! the number of keys. Cores are those of a first pass except for constants.
 //!
 //! # With an image
-//! With `image` the pass's rows of one image see each other whatever their order: the slot `at` holds where it begins and ends. An
+//! With `image` the pass's rows of one image see each other in any order: the slot `at` holds where it begins and ends. An
 //! iteration reads all keys of the pass; cores are those of a later pass.
 //!
 //! # Bits
 //! A query takes the tiles of keys in their order, and one that it does not see leaves its state as it is. As rows that
-//! a pass reaches begin at a whole tile of the sequence, a result depends on `tile_kv` and nothing else: not on
-//! `n_keys`, `n_queries`, where the pass begins, nor on who computes it.
+//! a pass reaches begin at a whole tile of the sequence, a result depends only on `tile_kv`. It does not depend on
+//! `n_keys`, `n_queries`, the pass's beginning, or the core that computes it.
 
 mod core_tile;
 mod cores;
@@ -124,7 +124,7 @@ impl PromptAttentionDims {
         ]
     }
 
-    /// A tile of keys beside one of values, sent in 8 × 8 blocks; results of a column's cores, one after the other.
+    /// A tile of keys and one of values, sent in 8 × 8 blocks; results of a column's cores, one after the other.
     fn stages(&self, head: u64) -> [Stage; 2] {
         let base = head as usize * BUNDLES;
         let (bf16, tile) = (Element::Bf16, self.core.tile_kv * self.of.head_dim);
@@ -161,7 +161,7 @@ impl PromptAttentionDims {
         let base = head as usize * BUNDLES;
         let (d, group) = (self.of.head_dim, self.of.group());
         let token = self.of.token();
-        // Of the iteration's head with that number, `rows` rows a head.
+        // Offset of the iteration's head with that number, with `rows` rows a head.
         let of_head = |rows: u64| {
             let own = Affine::new(int(head * rows * d));
             own.plus(Var::Grid(1), int(self.heads * rows * d))
@@ -301,7 +301,7 @@ impl Mapping for PromptAttention {
         })
     }
 
-    /// With a position from the seed. A window's rows begin before the sequence for one seed in two.
+    /// Inputs with a position from the seed. For one seed in two, a window's rows begin before the sequence.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let p = PromptAttentionDims::new(shape, &shape::default(shape, &Machine::npu2()));
         let at = (p.core.tile_kv, p.core.at_elements());

@@ -1,9 +1,9 @@
-//! Weights as Q4NX blocks: how they lie in slots, and the mappings that read them.
+//! Weights as Q4NX blocks: their layout in slots, and the mappings that read them.
 //!
-//! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A
-//! matrix `[n, k]` lies as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads
-//! one stretch of memory: u is 2, or 1 where an odd number of row blocks comes to the matrix or to one
-//! that shares its launch. Columns beyond k are blocks' zeros.
+//! A block is 32 rows by 256 columns in 5,120 bytes (Gemma paper §3.1.1; `millrace_quant`'s `q4nx`). A matrix `[n, k]`
+//! is stored as `[n / 32·u][⌈k / 256⌉][u][5120]`, so that a column of the array with u cores reads one stretch of
+//! memory. Here u is 2, or 1 where an odd number of row blocks comes to the matrix or to one that shares its launch.
+//! Columns beyond k are zeros of the blocks.
 
 pub(crate) mod dqp;
 mod expand;
@@ -24,7 +24,7 @@ pub(crate) const COLS: u64 = 256;
 /// Columns with one scale.
 pub(crate) const GROUP: u64 = 32;
 
-/// Row blocks that lie side by side in matrices of so many rows.
+/// Row blocks that are side by side in matrices of so many rows.
 pub(crate) fn unit(rows: &[u64]) -> u64 {
     let pairs = rows.iter().all(|n| n.is_multiple_of(2 * ROWS));
     if pairs { 2 } else { 1 }
@@ -47,8 +47,8 @@ struct Share {
     each: u64,
 }
 
-/// Who takes what of products with so many groups: of every product as many groups for each column as there
-/// are for all, then what is left over, dealt on from column to column.
+/// Shares of columns in products with so many groups. Every column gets the same number of groups of each product; the
+/// remaining groups are dealt on from column to column.
 fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
     let mut shares = Vec::new();
     for (part, &n) in groups.iter().enumerate() {
@@ -79,11 +79,11 @@ fn shares(groups: &[u64], n_cols: u64) -> Vec<Share> {
     shares
 }
 
-/// The same number of groups for each column, those left over in one stretch with the column's others of the product:
-/// fewer tasks to write.
+/// The same number of groups for each column. Remaining groups are in one stretch with the column's others of the
+/// product: fewer tasks to write.
 fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
-    // The column that the next group left over goes to.
+    // The column of the next remaining group.
     let mut next = 0;
     for (part, &n) in groups.iter().enumerate() {
         let (left, mut first) = (n % n_cols, 0);
@@ -108,7 +108,7 @@ fn stretches(groups: &[u64], n_cols: u64) -> Vec<Share> {
 }
 
 impl Share {
-    /// Whether a column with so many groups is one more of it.
+    /// Whether a column with so many groups continues this share.
     fn goes_on(&self, col: u64, each: u64) -> bool {
         self.cols.0 + self.cols.1 == col && self.each == each
     }
@@ -134,7 +134,7 @@ fn random_blocks(random: &mut Random, [n, k]: [u64; 2]) -> Vec<u8> {
     bytes
 }
 
-/// What a block holds of a row and a group: scale, offset, levels.
+/// A block's content for a row and a group: scale, offset, levels.
 struct BlockGroup {
     scale: f32,
     offset: f32,
@@ -175,7 +175,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// `W · x` as the fused kernel has it: levels times x in f32, rounded to bf16 for each group.
+    /// `W · x` as the fused kernel computes it: levels times x in f32, rounded to bf16 for each group.
     fn product(&self, n: usize, x: &[f32]) -> Vec<f32> {
         in_parallel(n, |row| {
             let mut y = 0.0_f32;
@@ -214,7 +214,7 @@ impl<'a> Matrix<'a> {
 mod tests {
     use super::*;
 
-    /// Every group goes to one column, and a column has as many as its cores count on: of all groups dealt in turn.
+    /// Every group goes to one column, and a column has the number that its cores expect of all groups dealt in turn.
     #[test]
     fn columns_have_every_group_once() {
         for groups in [

@@ -1,10 +1,10 @@
 //! Row-wise kernels on one row of cores: norms and rotary embedding, as in MLIR-AIR's Llama-3.2-1B example.
 //!
-//! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their
-//! parameters to all cores once; rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …)
-//! and streams a table row with every row. Three streams a core exhaust the shims at 8 cores. With
-//! `l2_copies` above 0 the memory tiles deal a norm's rows to the cores of their column and join what
-//! comes back, so that all 32 cores work. A rotation reads as much table as rows: DDR limits it on 8.
+//! Rows stream DDR to L1 and back. Norms give a column consecutive rows and broadcast their parameters to all cores
+//! once. Rotation interleaves rows (core `t` takes rows `t`, `t + cores`, …) and streams a table row with every row.
+//! Three streams a core exhaust the shims at 8 cores. With `l2_copies` above 0 the memory tiles deal a norm's rows to
+//! the cores of their column and join the results, so that all 32 cores work. A rotation reads as much table as rows:
+//! DDR limits it on 8.
 
 mod mapping;
 mod reference;
@@ -21,7 +21,7 @@ use millrace_xdna2_machine::program::{
 };
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// What is done with a row.
+/// Function of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Function {
     RmsNorm,
@@ -227,8 +227,8 @@ impl Rowwise {
         launch
     }
 
-    /// One core that reads a single stream: its scales, which it copies, then its rows. A launch that stands
-    /// beside others leaves a shim channel to them.
+    /// One core that reads a single stream: its scales, which it copies, then its rows. A launch that is placed with
+    /// others leaves a shim channel to them.
     fn launch_of_one_stream(&self, p: &RowwiseDims, machine: &Machine) -> Launch {
         let mut launch = launch(self.name, &[0, 1, 2], &[], GridOrder::Sequential);
         self.add_stream(&mut launch, p, machine, ("x", 0, true));
@@ -383,7 +383,7 @@ impl Rowwise {
     }
 }
 
-/// Elements of a block between memory tile and core: 8 KB, of which four fit L1 beside parameters.
+/// Elements of a block between memory tile and core: 8 KB, of which four fit L1 along with parameters.
 const BLOCK_ELEMENTS: u64 = 4096;
 
 /// Tilings of a norm through memory tiles that are estimated to beat `default`, the fastest first; of

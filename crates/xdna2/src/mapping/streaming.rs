@@ -1,6 +1,5 @@
-//! Launches in which each core streams blocks through one kernel, DDR to L1 and back: straight from the
-//! shims, or through the memory tiles, which deal a column's blocks to its cores and join what comes
-//! back.
+//! Launches in which each core streams blocks through one kernel, DDR to L1 and back. Blocks come straight from the
+//! shims, or through the memory tiles, which deal a column's blocks to its cores and join the results.
 
 use super::parts::{
     at, block, call, constant, core, deep, end, free, g, get, herd, i, int, largest_divisor,
@@ -200,7 +199,7 @@ pub(super) fn estimate_ns(
     core_ns.max(read_ns).max(total_ns) + profile.dispatch.estimated_load_ns(n_cores, n_cores)
 }
 
-/// Estimates closer than that count as equal: the estimate is no better.
+/// Estimates closer than that count as equal: the estimate is not more exact.
 const EQUAL: f64 = 0.98;
 
 /// Those of `tilings` that are estimated to be clearly faster than `than`, the fastest first.

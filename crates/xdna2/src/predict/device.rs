@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Launches without name and arguments, on which no time depends, with their times.
 type LaunchTimes = Arc<Mutex<Vec<(Launch, LaunchTiming)>>>;
 
-/// What was simulated for a machine under a profile, by both in words: predictions of one process with
-/// other features share most of their launches.
+/// Simulated launches by machine and profile, both as text: predictions of one process with other features share most
+/// of their launches.
 static KNOWN: Mutex<Vec<(String, LaunchTimes)>> = Mutex::new(Vec::new());
 
 /// Machines and profiles that are remembered.
@@ -29,7 +29,8 @@ pub struct Timer<'a> {
     known: LaunchTimes,
 }
 
-/// The array's peak in what a program multiplies, operations a second, and its name: a program with sums in 32-bit integers multiplies bytes.
+/// The array's peak for the products of a program, in operations a second, and its name: a program with sums in 32-bit
+/// integers multiplies bytes.
 pub(crate) fn peak(machine: &Machine, program: &Program) -> (f64, &'static str) {
     match program
         .slots
@@ -46,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Timer<'a> {
-    /// A timer that knows what others of this process found out for that machine and profile.
+    /// A timer that shares the results of others in this process for that machine and profile.
     pub fn new(machine: &'a Machine, profile: &'a Profile) -> Timer<'a> {
         let key = format!("{machine:?} {profile:?}");
         let mut all = lock(&KNOWN);
@@ -78,7 +79,7 @@ impl<'a> Timer<'a> {
         self.profile
     }
 
-    /// Simulates what is not known yet of these programs, on all processors.
+    /// Simulates the unknown launches of these programs, on all processors.
     ///
     /// # Errors
     /// See [`TimingError`].
@@ -145,7 +146,7 @@ impl<'a> Timer<'a> {
         Ok(timing)
     }
 
-    /// What one call of a program costs; `calls` is left at 0.
+    /// Cost of one call of a program; `calls` is left at 0.
     ///
     /// # Errors
     /// See [`TimingError`].
@@ -175,7 +176,7 @@ impl<'a> Timer<'a> {
         })
     }
 
-    /// What comes before each launch of a program and is not hidden by the work of others.
+    /// Time before each launch of a program that the work of others does not hide.
     fn loads_ns(&self, program: &Program) -> Result<Vec<f64>, TimingError> {
         let works_ns = program.launches.iter().map(|l| Ok(self.launch(l)?.ns));
         let works_ns: Vec<f64> = works_ns.collect::<Result<_, TimingError>>()?;
@@ -183,8 +184,8 @@ impl<'a> Timer<'a> {
         Ok(timing::exposed_loads_ns(&program.launches, &works_ns, on)?)
     }
 
-    /// All launches of a program as a part of a longer one, at work and loading their cores, without a dispatch: a
-    /// single launch by itself would find them loaded.
+    /// Time of all launches of a program as a part of a longer one, at work and loading their cores, without a
+    /// dispatch. A single launch would find its cores loaded.
     ///
     /// # Errors
     /// See [`TimingError`].
@@ -309,7 +310,7 @@ fn shape_text(logical: &PlannedLaunch) -> String {
     sizes.join("x")
 }
 
-/// The launch without what no time depends on.
+/// The launch without the parts that no time depends on.
 fn plain(launch: &Launch) -> Launch {
     Launch {
         name: String::new(),

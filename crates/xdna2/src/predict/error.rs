@@ -1,4 +1,4 @@
-//! How far whole models are off: what stands beside the total of a pass.
+//! Errors of whole models, which are printed next to the total of a pass.
 
 use millrace_plan::predict::ModelError;
 use millrace_xdna2_machine::profile::ErrorScope;

@@ -1,4 +1,4 @@
-//! The host's part: steps between calls, and moving what crosses.
+//! The host's part: steps between calls, and moving values across.
 
 use crate::lower::{Call, Features, HostStep, Phase};
 use millrace_plan::predict::{CallNs, Crossing, HostWork};
@@ -88,7 +88,7 @@ impl Host<'_> {
         }
     }
 
-    /// At the rate of a copy; free where the profile has none.
+    /// Time of a copy at the profile's rate; zero if the profile has none.
     fn copy_ns(&self, bytes: u64) -> f64 {
         let rate = self.profile.host.write_gb_per_s;
         if rate > 0.0 { bytes as f64 / rate } else { 0.0 }

@@ -24,16 +24,16 @@ use std::time::Instant;
 
 pub(super) struct Xdna2Bench;
 
-/// What came of computing a kernel.
+/// Result of computing a kernel.
 #[derive(Serialize)]
 struct KernelResult {
-    /// Time on this computer, which says nothing about the NPU.
+    /// Time on this computer, which is unrelated to the NPU's.
     host_s: f64,
-    /// What executed it.
+    /// The simulator that executed it.
     simulator: &'static str,
     /// Elements of the outputs.
     n_elements: u64,
-    /// Of those, how many are not the reference's bytes.
+    /// How many of them differ from the reference's bytes.
     n_unequal: u64,
     /// `exact`, or the tolerance.
     tolerance: String,
@@ -47,14 +47,14 @@ struct KernelResult {
     snr_db: Option<f64>,
 }
 
-/// What a program without a reference computed.
+/// Result of a program without a reference.
 #[derive(Serialize)]
 struct Run {
-    /// Time on this computer, which says nothing about the NPU.
+    /// Time on this computer, which is unrelated to the NPU's.
     host_s: f64,
-    /// What executed it.
+    /// The simulator that executed it.
     simulator: &'static str,
-    /// Where the inputs that no file gave come from.
+    /// Seed of the inputs that no file gave.
     seed: u64,
     outputs: Vec<SlotOutput>,
     #[serde(skip)]
@@ -69,7 +69,7 @@ struct BenchKernel {
     tiling: Tiling,
 }
 
-/// What is looked at, ready to be verified.
+/// A kernel or program, ready to be verified.
 struct KernelCase {
     kernel: Option<BenchKernel>,
     program: Program,
@@ -79,7 +79,7 @@ struct KernelCase {
     simulator: ArraySimulator,
 }
 
-/// What an execution moved, by what executed it.
+/// Traffic of an execution, in the unit of its simulator.
 #[derive(Default)]
 struct Traffic {
     ddr_bytes: Option<u64>,
@@ -215,12 +215,12 @@ fn predict(
     Some((timing.total_ns, longest.bottleneck.resource.clone()))
 }
 
-/// Grid points of a program beyond which its words are not counted: each has tasks of its own, so that streams have
+/// Grid points of a program beyond which its words are not counted: each point has separate tasks, so that streams have
 /// hundreds of MiB.
 const MAX_POINTS: u64 = 1 << 14;
 
 impl KernelCase {
-    /// What the program's words take, or why they are not known.
+    /// Counts of the program's words, or why they are not known.
     fn words(&self) -> Result<WordCounts, String> {
         let points = self.program.launches.iter();
         let points: Option<u64> = points.map(|launch| launch.n_grid_points()).sum();
@@ -368,7 +368,7 @@ impl KernelCase {
         Ok(computed)
     }
 
-    /// Runs a program of somebody's own.
+    /// Runs a user's own program.
     fn run(&self, request: &KernelRequest, cpu: &Cpu) -> Result<Run, BenchError> {
         let KernelSubject::Program {
             inputs, outputs, ..

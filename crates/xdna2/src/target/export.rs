@@ -43,7 +43,7 @@ impl Exporter for Xdna2Exporter {
     }
 }
 
-/// What a pass is, in words.
+/// Title of a pass.
 fn title(kind: &PassKind) -> String {
     let keys = match kind.attention {
         AttentionOn::Cached { n_keys, .. } => format!(", {n_keys} keys"),
@@ -68,7 +68,7 @@ fn called(plan: &Plan) -> Vec<usize> {
     order
 }
 
-/// A pass of the model: what it takes, and its programs.
+/// A pass of the model: its title, and its programs.
 struct Pass {
     title: String,
     programs: Vec<ExportedProgram>,
@@ -99,7 +99,7 @@ struct ExportedLaunch {
 #[derive(Default)]
 struct DesignPackage {
     passes: Vec<Pass>,
-    /// Files by text without the title, which names the first program that has it.
+    /// Files by text without the title, which names the first program with that text.
     designs: BTreeMap<String, String>,
     files: Vec<SourceFile>,
     kernels: BTreeMap<String, KernelFunction>,

@@ -1,5 +1,5 @@
-//! Mode int8: every product is a program of its own, of 8-bit integers with sums in 32 bits; everything else is the
-//! host's.
+//! Mode int8: every product is a separate program, of 8-bit integers with sums in 32 bits. Everything else is left to
+//! the host.
 //!
 //! Weights are quantised once, when they are loaded: 8 bits with a scale a row (output channel), k rotated. Activations are,
 //! for each call, with a scale a token. The host rescales the exact sums.
@@ -70,8 +70,8 @@ impl Int8 {
         Ok(made)
     }
 
-    /// The fastest tiling that builds and is accepted. What is chosen depends on the built-in profile alone, as in
-    /// all modes.
+    /// The fastest tiling that builds and is accepted. The choice depends on the built-in profile alone, as in all
+    /// modes.
     fn make(&self, dims: Dims) -> Result<Int8Program, String> {
         let machine = Xdna2::machine(&self.base);
         let (kernel, shape) = problem(dims.padded());
@@ -255,7 +255,7 @@ impl Explain for Int8 {
         self.base.occupied(planned, physical)
     }
 
-    /// Of the padded problem: that is what was built.
+    /// Facts of the padded problem, which was built.
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
         let get = |name| launch.shape.get(name);
         let n = get("n0").or(get("m0")).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The modes: what `--mode` calls them, and the features of their plans.
+//! The modes: their names in `--mode`, and the features of their plans.
 
 use crate::lower::{Features, Mode};
 use millrace_plan::Choice;
@@ -20,11 +20,11 @@ pub const MLIR_AIR_FIRST: &str = "mlir-air-first";
 pub(super) struct ModeRow {
     /// Its name.
     pub(super) name: &'static str,
-    /// What an earlier release called it. It is accepted, and who says it is told the name.
+    /// Its name in an earlier release. It is accepted, and the user is told the new name.
     pub(super) former_name: Option<&'static str>,
-    /// What it means, in a line.
+    /// Its meaning, in a line.
     summary: &'static str,
-    /// What its plans have; of mode int8, which has none, those of the planner beneath it.
+    /// Features of its plans. Mode int8 has none; its row has those of the planner beneath it.
     pub(super) features: fn() -> Features,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn find(name: Option<&str>) -> Option<&'static ModeRow> {
     }
 }
 
-/// What the command line lists.
+/// Choices that the command line lists.
 pub(super) fn choices() -> Vec<Choice> {
     let choice = |row: &ModeRow| Choice::new(row.name, row.summary);
     TABLE.iter().map(choice).collect()

@@ -10,8 +10,8 @@ fn is_four_bit(dtype: DType) -> bool {
     (4.0..=5.0).contains(&dtype.bits_per_element())
 }
 
-/// 4-bit blocks where more than half of the numbers in products' matrices are such; otherwise nothing is decided. Mode fast
-/// would expand them to bf16, which is four times what each token reads.
+/// 4-bit blocks if more than half of the numbers in products' matrices are in such; otherwise no decision. Mode fast
+/// would expand them to bf16, four times the bytes that each token reads.
 pub(super) fn mode(graph: &Graph) -> Option<ModeChoice> {
     let mut matrices: Vec<WeightId> = Vec::new();
     for node in &graph.nodes {

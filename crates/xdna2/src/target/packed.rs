@@ -1,6 +1,6 @@
 //! Weights of checkpoints as the blocks of 4 bits that slots hold ([`crate::mapping::q4nx`]).
 //!
-//! A group of 32 columns has a scale and an offset in bf16, `w = scale·q + offset`. What becomes of a format:
+//! A group of 32 columns has a scale and an offset in bf16, `w = scale·q + offset`. Conversion of each format:
 //!
 //! | checkpoint | levels | scale and offset |
 //! |---|---|---|
@@ -11,8 +11,9 @@
 //! | Q4_K | kept | d·sc and −dmin·m, each rounded to bf16 |
 //! | all others | searched for, as `quantize` does | searched for |
 //!
-//! Rounding a scale changes a weight by 2⁻⁹ of it at most, rounding an offset by 2⁻⁹ of that; a test measures both
-//! and what is searched for against the format's budget. Columns beyond a matrix and rows that only fill a slot are zero.
+//! Rounding a scale changes a weight by 2⁻⁹ of it at most, rounding an offset by 2⁻⁹ of that. A test measures both, and
+//! the error of the search, against the format's budget. Columns beyond a matrix and rows that only fill a slot are
+//! zero.
 
 use crate::mapping::q4nx::{BYTES, COLS, ROWS};
 use half::{bf16, f16};
@@ -29,7 +30,7 @@ const GROUP: usize = 32;
 const OFFSETS: usize = 512;
 const LEVELS: usize = 1024;
 
-/// What becomes of a format's numbers, in words.
+/// Description of a format's conversion.
 pub(super) fn becomes(dtype: DType) -> &'static str {
     match dtype {
         DType::Q4nx => "kept in 4 bits, exactly",
@@ -50,7 +51,7 @@ struct PackedGroup {
 /// Writes a weight into its slot, `unit` row blocks side by side.
 ///
 /// # Errors
-/// A slot of another size, bytes that are no such matrix.
+/// A slot of another size, bytes that are not such a matrix.
 pub(super) fn fill(
     cpu: &Cpu,
     unit: u64,
@@ -156,7 +157,7 @@ struct PackedRows<'a> {
 }
 
 impl PackedRows<'_> {
-    /// The checkpoint's row that is a row of the block; `None` beyond the matrix.
+    /// The checkpoint's row for a row of the block; `None` beyond the matrix.
     fn source(&self, row: usize) -> Option<usize> {
         let layout = WeightLayout::Own {
             id: WeightArrangement(0),

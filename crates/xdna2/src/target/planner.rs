@@ -34,7 +34,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What tells this compiler from others: the crate's version and a hash of its sources.
+/// Identity of this compiler: the crate's version and a hash of its sources.
 const COMPILER: &str = env!("MILLRACE_XDNA2_COMPILER");
 
 /// Makes plans for a machine with a set of features.
@@ -55,8 +55,8 @@ impl fmt::Debug for Xdna2 {
 }
 
 impl Xdna2 {
-    /// A planner for that machine. The profile is what virtual devices and predictions take their times
-    /// from; no plan depends on it.
+    /// A planner for that machine. Virtual devices and predictions take their times from the profile; no plan depends
+    /// on it.
     pub fn new(machine: Machine, profile: Profile, features: Features) -> Xdna2 {
         Xdna2 {
             machine,
@@ -74,7 +74,7 @@ impl Xdna2 {
         Xdna2 { host, ..self }
     }
 
-    /// The same with another simulator behind its virtual devices.
+    /// The same with another simulator for its virtual devices.
     #[must_use]
     pub fn with_simulator(self, simulator: ArraySimulator) -> Xdna2 {
         Xdna2 { simulator, ..self }
@@ -95,7 +95,7 @@ impl Xdna2 {
         virtual_device(self.machine.clone(), self.profile.clone(), cpu)
     }
 
-    /// Keys that the plan of the token behind `first` others is made for, if the array attends.
+    /// Number of keys of the plan for the token after `first` others, if the array attends.
     fn keys_of_a_token(&self, first: u64) -> u64 {
         let n_keys = first.saturating_add(1);
         if self.features.has(Feature::ResidentAttention) {
@@ -124,7 +124,7 @@ impl Xdna2 {
                 return Some(AttentionOn::Cached { n_keys, max_tokens });
             }
         }
-        // Lowering ranks by this profile too: what a plan is does not depend on the times it is given.
+        // Lowering ranks by this profile too: a plan does not depend on the times it is given.
         let profile = Profile::builtin(Profile::DEFAULT)?;
         let wins = graph.nodes.iter().any(|node| match &node.op {
             Op::Attention(a) => {
@@ -195,9 +195,10 @@ impl Lowering for Xdna2 {
         }
     }
 
-    /// Flash attention sees the keys of its own chunk, so it is the first one's; later ones have a plan for each
-    /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`]; where
-    /// attention is among the projections, one for each [`token_bucket`], on pairs of cores for each [`prompt_bucket`].
+    /// Flash attention sees the keys of its own chunk, so it serves the first chunk; later chunks have a plan for each
+    /// [`prompt_bucket`]. In decode there is one plan as long as the host attends, then one for each [`key_bucket`].
+    /// There is one for each [`token_bucket`] if attention is among the projections, and one for each [`prompt_bucket`]
+    /// on pairs of cores.
     fn kind(&self, graph: &Graph, phase: Phase, chunk: Chunk, cache_rows: u64) -> PassKind {
         let over_cache = || self.over_cache(graph, chunk, cache_rows);
         let attention = match (phase, chunk.first) {
@@ -315,7 +316,7 @@ impl Explain for Xdna2 {
         self.simulator.execution(planned, &self.machine)
     }
 
-    /// The launch by itself, as its mapping builds it, against the machine's memories.
+    /// Facts of the launch alone, as its mapping builds it, against the machine's memories.
     fn kernel(&self, launch: &PlannedLaunch) -> KernelFacts {
         let Some(mapping) = mapping::find(&launch.kernel) else {
             return KernelFacts::default();

@@ -39,7 +39,7 @@ impl Prober for Xdna2Probe {
     }
 }
 
-/// An NPU that this computer has, told from what opening its node gave.
+/// An NPU of this computer, from the result of opening its node.
 pub(super) fn hardware<N: AmdxdnaNode>(
     opened: Result<(String, N, DriverVersion), NodeFault>,
 ) -> Vec<Hardware> {
@@ -68,7 +68,7 @@ pub(super) fn hardware<N: AmdxdnaNode>(
     }]
 }
 
-/// Why no model runs on an NPU2 that is there.
+/// Why no model runs on an NPU2 of this computer.
 const NO_CORE_CODE: &str = "models need code for the cores, which no compiler here makes; \
      `millrace probe --device xdna2` tries the rest of the array";
 
@@ -121,14 +121,14 @@ fn on_board(
     steps
 }
 
-/// The report with a profile of what was found, if all programs ran.
+/// The report with a profile of the measured constants, if all programs ran.
 fn with_profile(
     mut steps: ProbeSteps,
     (machine, profile): &(Machine, Profile),
     place: &str,
 ) -> ProbeReport {
     if let Some(constants) = steps.constants() {
-        // A file starts from a profile that everybody has.
+        // A file starts from a built-in profile.
         let base = Profile::builtin(&profile.name).or_else(|| Profile::builtin(Profile::DEFAULT));
         let base = base.unwrap_or_default();
         let probed = (machine.clone(), constants.applied(&base));
@@ -156,7 +156,7 @@ mod tests {
         (Machine::npu2(), profile)
     }
 
-    /// The board under constants that no profile has: what is probed predicts it.
+    /// The board under constants that no profile has: the probed profile predicts it.
     #[test]
     fn a_probed_profile_predicts_the_device_that_was_probed() {
         let (machine, mut device) = model();
@@ -182,7 +182,7 @@ mod tests {
         close(probed.shim.port_gb_per_s, 7.5, 2.0);
         close(probed.ddr.read_gb_per_s, 38.0, 2.0);
         close(probed.ddr.total_gb_per_s, 46.0, 2.0);
-        // Programs of the probe, and kernels that it knows nothing of.
+        // Programs of the probe, and kernels that it does not measure.
         let stated = probed.errors.of(ErrorScope::Kernel);
         assert!(stated > 0.0 && stated < 3.0, "{stated}");
         let times = |model| on_board(model, None, "").taken().to_vec();
@@ -200,7 +200,7 @@ mod tests {
             let program = mapping.build(&shape, &tiling, &device.0).unwrap();
             let ns = |of: &Profile| timing::predict(&program, &device.0, of).unwrap().total_ns;
             close(ns(&probed.1), ns(&device.1), stated.max(1.0));
-            // The profile that it starts from says something else.
+            // The profile that it starts from predicts something else.
             assert!((ns(&model().1) / ns(&device.1) - 1.0).abs() > 0.1, "{name}");
         }
     }
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(told(NPU2, Some(NodeFault::NoNode)), None);
     }
 
-    /// Without a node the report says what to do, and measures nothing.
+    /// Without a node the report gives advice, and measures nothing.
     #[test]
     fn a_computer_without_a_node_is_told_what_to_do() {
         if std::path::Path::new("/dev/accel").exists() {

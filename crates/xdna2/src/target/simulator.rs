@@ -1,4 +1,4 @@
-//! What executes programs on a virtual NPU2.
+//! Executors of programs on a virtual NPU2.
 
 use crate::lower::program_of;
 use millrace_plan::PlannedProgram;
@@ -6,10 +6,10 @@ use millrace_xdna2_machine::Machine;
 use millrace_xdna2_silicon::WordsError;
 use millrace_xdna2_silicon::device::program_words;
 
-/// What executes programs on a virtual NPU2. Times and bytes are the same.
+/// Executor of programs on a virtual NPU2. Times and bytes are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ArraySimulator {
-    /// Tile programs are.
+    /// Tile programs are executed.
     #[default]
     Tiles,
     /// They are lowered to words, which the board executes behind the driver's kernel in software.
@@ -28,7 +28,7 @@ impl ArraySimulator {
         }
     }
 
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub fn summary(self) -> &'static str {
         match self {
             ArraySimulator::Tiles => "tile programs as they are",

@@ -4,7 +4,7 @@ use millrace_plan::{Disassembler, Disassembly, DisassemblyLine, FieldValue};
 use millrace_xdna2_words::listing::{ListingLine, listing};
 use millrace_xdna2_words::txn::{decode, words_of_file};
 
-/// Reads what firmware reads.
+/// Disassembler of firmware's streams.
 pub(super) struct Xdna2Words;
 
 impl Disassembler for Xdna2Words {

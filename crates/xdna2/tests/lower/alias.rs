@@ -1,4 +1,4 @@
-//! Buffers of plans: what each slot finds when its call runs, in random plans and real ones.
+//! Buffers of plans: the content that each slot finds when its call runs, in random plans and real ones.
 
 use crate::lower::{MODES, graph};
 use millrace_graph::{Add, Graph, Node, Op, Value, ValueId, WeightId};
@@ -12,7 +12,7 @@ use millrace_xdna2_machine::Machine;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What a buffer holds, symbolically.
+/// Content of a buffer, as a symbol.
 #[derive(Clone, Debug, PartialEq)]
 enum Tag {
     Nothing,
@@ -20,8 +20,8 @@ enum Tag {
     Bound(Binding),
 }
 
-/// Runs a plan on names instead of numbers: every slot must find what it is bound to, every host step
-/// the rows that it computes with.
+/// Runs a plan on names instead of numbers. Every slot must find the value that it is bound to, and every host step the
+/// rows that it computes with.
 struct Run<'a> {
     plan: &'a Plan,
     graph: &'a Graph,
@@ -52,7 +52,7 @@ fn simulate(plan: &Plan, graph: &Graph, buffers: &Buffers) -> Result<(), String>
             }
         }
     }
-    // Those of one token, however many rows there are.
+    // The logits of one token, for any number of rows.
     run.has(graph.logits, HostRows::Last, "the caller")
 }
 
@@ -228,7 +228,7 @@ fn random_plan(random: &mut Random) -> (Plan, Graph) {
                     v: inputs[0],
                 },
             }));
-            // A cache is no value.
+            // A cache is not a value.
             if let Some(Step::Host(HostStep::AppendKv { .. })) = plan.steps.last() {
                 let node = host(&mut graph, Vec::new(), output);
                 plan.steps.push(Step::Host(HostStep::Embed { node }));

@@ -1,4 +1,4 @@
-//! Attention over the cache: where it runs, why, and on what.
+//! Attention over the cache: its place, the reason, and its rows.
 
 use crate::lower::{graph, graph_from, llama_1b, program};
 use millrace_format::Source;
@@ -21,7 +21,7 @@ fn decode(graph: &Graph, n_keys: u64, max_tokens: u64) -> Plan {
     lower::decode(graph, &Machine::npu2(), &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Of every attention node: whether it is on the array, and why.
+/// For every attention node: whether it is on the array, and why.
 fn attention<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(bool, &'p str)> {
     let attends = |node: usize| matches!(graph.nodes[node].op, Op::Attention(_));
     let placed = plan.placement.iter().filter(|p| attends(p.node));
@@ -52,7 +52,7 @@ fn the_array_attends_where_it_is_faster_and_says_so() {
     assert_eq!(long.steps.iter().filter(appended).count(), 16);
     let attends = |step: &&Step| matches!(step, Step::Host(HostStep::Attention { .. }));
     assert_eq!(long.steps.iter().filter(attends).count(), 0);
-    // A dispatch takes longer than a copy of what few keys have.
+    // A dispatch takes longer than a copy of few keys.
     let short = decode(&graph, 512, 8192);
     for (on_array, reason) in attention(&graph, &short) {
         assert!(!on_array && reason.contains("faster here"), "{reason}");
@@ -118,7 +118,7 @@ fn a_later_chunk_of_a_prompt_sees_the_cache() {
             "{reason}"
         );
     }
-    // A bucket holds its own tokens at least; a cache that is too small is the host's.
+    // A bucket holds at least its own tokens; a cache that is too small is left to the host.
     assert!(
         attention(&graph, &lower(512, 64, 8192))[0]
             .1
@@ -158,8 +158,8 @@ fn every_geometry_has_times_and_programs() {
     }
 }
 
-/// As the Gemma 3 paper has it: in every layer a pair of cores for each key-value head, four on two columns; of a layer with a window the rows that
-/// it reaches, in a ring of its own, however long the context.
+/// As in the Gemma 3 paper: in every layer a pair of cores for each key-value head, four on two columns. A layer with a
+/// window has the rows that it reaches, in a separate ring, for any length of context.
 #[test]
 fn mode_fastflowlm_attends_on_pairs_of_cores() {
     let machine = Machine::npu2();
@@ -229,8 +229,8 @@ fn mode_fastflowlm_attends_on_pairs_of_cores() {
     }
 }
 
-/// With a window a later pass reads what it reaches, which the host puts beside the pass: a program that is the same
-/// wherever in a context the pass begins.
+/// With a window, a later pass reads only its reach, which the host puts together with the pass. The program is the
+/// same wherever in a context the pass begins.
 #[test]
 fn a_local_layer_reads_what_its_window_reaches() {
     // Five local layers, a global one and another.
@@ -272,7 +272,7 @@ fn a_local_layer_reads_what_its_window_reaches() {
     }
 }
 
-/// Of a local layer a device holds what a pass reaches of it, however long the context is: no buffer of its keys and
+/// A device holds only the reach of a pass of a local layer, for any length of context. No buffer of its keys and
 /// values grows beyond the window, the pass and a tile.
 #[test]
 fn a_window_bounds_what_a_device_holds_of_a_layer() {

@@ -1,4 +1,4 @@
-//! What crosses between host and device in a pass, and registers that layers share.
+//! Values that cross between host and device in a pass, and registers that layers share.
 
 use crate::lower::{graph, llama_1b};
 use millrace_graph::Graph;
@@ -21,9 +21,9 @@ fn crossing(plan: &Plan, graph: &Graph, n_real: u64) -> Vec<(String, u64, u64)> 
         .collect()
 }
 
-/// In MLIR-AIR's Llama-3.2-1B example q, k and v cross to the host and back for attention, 192 MB each way in a pass; what
-/// attention gives does so for the second half of the block, 128 MB each way; 640 MB together. Of
-/// the first program only slot 0 is written, and its outputs are read.
+/// In MLIR-AIR's Llama-3.2-1B example q, k and v cross to the host and back for attention, 192 MB each way in a pass.
+/// Attention's result does so for the second half of the block, 128 MB each way; 640 MB together. Only slot 0 of the
+/// first program is written, and its outputs are read.
 #[test]
 fn a_prefill_of_the_example_moves_what_its_authors_count() {
     let graph = llama_1b();
@@ -52,7 +52,7 @@ fn a_prefill_of_the_example_moves_what_its_authors_count() {
     assert_eq!(brokered, 2 * (192 + 128) * MIB);
 }
 
-/// A token's calls there: what is written and read is kilobytes.
+/// A token's calls there: writes and reads are kilobytes.
 #[test]
 fn a_token_of_the_example_moves_kilobytes() {
     let graph = llama_1b();

@@ -1,4 +1,4 @@
-//! Gated delta nets in plans: on the array where a mode asks for it or the model of times says so, else the host's with its reason.
+//! Gated delta nets in plans: on the array if a mode asks for it or the timing model finds it faster, else on the host with the reason.
 
 use millrace_format::Checkpoint;
 use millrace_graph::{Graph, Op};
@@ -29,7 +29,7 @@ fn delta_nodes(graph: &Graph) -> Vec<usize> {
     nets.map(|(number, _)| number).collect()
 }
 
-/// Where the op is, and why.
+/// Place of the op, and the reason.
 fn placed(plan: &Plan, node: usize) -> (bool, &str) {
     let placement = plan.placement.iter().find(|p| p.node == node).unwrap();
     let is_device = matches!(placement.place, NodePlace::Device(_));

@@ -109,7 +109,7 @@ fn linear(n: usize, k: usize) -> Graph {
     }
 }
 
-/// `[m, k] · [n, k]ᵀ` as the plan computes it on the virtual array: results, and both operands as it multiplies them.
+/// `[m, k] · [n, k]ᵀ` as the plan computes it on the virtual array: results, and both operands as multiplied.
 fn product([m, n, k]: [usize; 3], x: &[f32], w: &[f32]) -> [Vec<f32>; 3] {
     let planner = planner();
     let kind = match m {

@@ -1,5 +1,5 @@
-//! Lowering: the six programs of MLIR-AIR's Llama-3.2-1B example, other models, and stitched programs that
-//! compute what their kernels do.
+//! Lowering: the six programs of MLIR-AIR's Llama-3.2-1B example, other models, and stitched programs with the results
+//! of their kernels.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod alias;
@@ -30,8 +30,7 @@ use std::path::Path;
 
 const MODES: [Mode; 2] = [Mode::MlirAir, Mode::Fast];
 
-/// A mode's options with a program for every half of a block and a launch for every projection, as
-/// the example has them.
+/// A mode's options with a program for every half of a block and a launch for every projection, as in the example.
 fn plain(mode: Mode, n_tokens: u64) -> LowerOptions {
     let features = Features::of(mode)
         .without(Feature::MergedBlocks)
@@ -97,7 +96,7 @@ fn arg_maps(plan: &Plan, name: &str) -> Vec<Vec<usize>> {
     launches.iter().map(|l| l.slots.clone()).collect()
 }
 
-/// Labels and reasons of what the host computes.
+/// Labels and reasons of the ops on the host.
 fn on_host<'p>(graph: &Graph, plan: &'p Plan) -> Vec<(&'static str, &'p str)> {
     let host = plan.placement.iter().filter(|p| p.place == NodePlace::Host);
     host.map(|p| (graph.nodes[p.node].label, p.reason.as_str()))
@@ -298,7 +297,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
         ..options
     };
     assert!(reason(&graph, asked, "attn").contains("asked for"));
-    // 67 tokens are no whole number of tiles.
+    // 67 tokens are not a whole number of tiles.
     let odd = plain(Mode::Fast, 67);
     assert!(reason(&graph, odd, "attn_q").contains("gemm-drain-bt: divides"));
     assert!(reason(&graph, odd, "attn").contains("flash-attention: divides"));
@@ -333,7 +332,7 @@ fn what_a_mapping_refuses_is_the_hosts_with_the_rule() {
 fn every_geometry_lowers_to_programs_the_verifier_accepts() {
     let machine = Machine::npu2();
     for (i, geometry) in ModelGeometry::all().enumerate() {
-        // One of the two forms in turn, unless both are asked for.
+        // One of the two forms in turn, unless both are requested.
         for source in sample::part([Source::Gguf, Source::HuggingFace], 2, i) {
             let graph = graph_from(geometry.name(), Some(2), source);
             let plans = [
@@ -357,7 +356,7 @@ fn every_geometry_lowers_to_programs_the_verifier_accepts() {
                     assert_eq!(call.bindings.len(), slots);
                 }
                 let host = on_host(&graph, &plan).len();
-                // Of a mixture all between the router's scores and the experts' sum is the host's.
+                // In a mixture, everything between the router's scores and the experts' sum is on the host.
                 let is_mixture = graph.nodes.iter().any(|n| matches!(n.op, Op::Route(_)));
                 let most = graph.nodes.len() * if is_mixture { 3 } else { 1 } / 3;
                 assert!(host < most, "{}: {host}", geometry.name());

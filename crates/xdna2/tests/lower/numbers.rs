@@ -1,4 +1,4 @@
-//! Stitched programs compute what their kernels do, one after the other.
+//! Stitched programs give the results of their kernels, one after the other.
 
 use crate::lower::{MODES, decode, graph, prefill};
 use millrace_kernels::{Cpu, CpuOptions};

@@ -75,15 +75,16 @@ fn prompt_and_token_share_weights() {
     let token = plan_of(&graph, Features::of(Mode::Int4));
     assert_eq!(layouts(&prompt), layouts(&token));
     assert_eq!(layouts(&token).len(), 2 * 7 + 1);
-    // A window of 512 keys is no reason for the host.
+    // A window of 512 keys does not move attention to the host.
     for mode in [Mode::Int4, Mode::Fast] {
         let long = prefill(&graph, LowerOptions::new(mode, 1024));
         assert!(on_host(&graph, &long).iter().all(|h| h.0 != "attn"));
     }
 }
 
-/// Mode fastflowlm expands a layer's weights to DDR before every product of a prompt and attends as the paper does, and nothing else changes: blocks, and so
-/// their buffers, are those of mode int4; a token's plan and the head are the same.
+/// Mode fastflowlm expands a layer's weights to DDR before every product of a prompt and attends as the paper does.
+/// Nothing else changes: blocks, and so their buffers, are those of mode int4; a token's plan and the head are the
+/// same.
 #[test]
 fn the_papers_prompts_expand_weights_first() {
     let machine = Machine::npu2();
@@ -125,7 +126,7 @@ fn the_papers_prompts_expand_weights_first() {
     }
 }
 
-/// Mode int4 expands in DDR where that is faster: its products take no longer than with one way for all, short prompts
+/// Mode int4 expands in DDR where that is faster. Its products take no longer than with one way for all. Short prompts
 /// have the one, long ones of a narrow model the other.
 #[test]
 fn each_projection_expands_where_that_is_faster() {
@@ -164,7 +165,7 @@ fn each_projection_expands_where_that_is_faster() {
         let (faster, n_expanded) = products(q4nx, n_tokens);
         assert_eq!(none, 0);
         assert!(all > 0);
-        // What launches before and after leave loaded is not known when one is chosen.
+        // The cores that launches before and after leave loaded are not known when one is chosen.
         let least = fused.min(expanded);
         assert!(
             faster < 1.01 * least,
@@ -177,8 +178,8 @@ fn each_projection_expands_where_that_is_faster() {
     }
 }
 
-/// Heads of 128 and 256 attend over a first pass's own keys on cores with tokens of their own, local and global layers on one
-/// configuration of the array; narrower ones keep the cascade.
+/// Heads of 128 and 256 attend over a first pass's own keys on cores with separate tokens, local and global layers on
+/// one configuration of the array. Narrower ones keep the cascade.
 #[test]
 fn first_passes_of_wide_heads_have_cores_with_tokens() {
     let kernels = |name: &str, n_layers: usize, n_tokens: u64| {
@@ -260,7 +261,7 @@ fn the_papers_prompts_have_keys_of_their_own() {
                     .map(|p| program_of(p).unwrap().launches[0].clone())
                     .collect();
                 let same = resident::representatives(&launches);
-                // Over a cache what is read is another walk with a window and without.
+                // Over a cache, the walk with a window differs from the one without.
                 assert!(
                     attention == cached || same.iter().all(|&first| first == 0),
                     "{name}"
@@ -272,7 +273,7 @@ fn the_papers_prompts_have_keys_of_their_own() {
     }
 }
 
-/// A configuration of the array for all launches of a program, and what it saves.
+/// All launches of a program share one configuration of the array; the time that this saves.
 #[test]
 fn a_tokens_kernels_stand_side_by_side() {
     let (machine, profile) = (Machine::npu2(), Profile::builtin(Profile::DEFAULT).unwrap());
@@ -304,7 +305,7 @@ fn a_tokens_kernels_stand_side_by_side() {
             let products = (0..launches.len()).filter(|&at| launches[at].herds[0].cols > 1);
             let kinds: BTreeSet<usize> = products.map(|at| same[at]).collect();
             assert!(kinds.len() <= 1, "{name}: {kinds:?}");
-            // They are where no other kernel is, which the verifier holds.
+            // They are where no other kernel is, as the verifier checks.
             let mut moved = program_of(planned).unwrap().clone();
             if let Some(launch) = moved.launches.iter_mut().find(|l| l.herds[0].cols == 1) {
                 (launch.herds[0].col, launch.herds[0].row) = (0, 0);

@@ -1,4 +1,4 @@
-//! A token whose attention is on the cores of its projections: few programs, and when it is not.
+//! A token whose attention is on the cores of its projections: few programs, and the cases where it is not.
 
 use crate::lower::{graph, llama_1b};
 use millrace_graph::{Graph, Op, RmsNorm};
@@ -27,7 +27,7 @@ fn attends_on_host(plan: &Plan) -> usize {
     plan.steps.iter().filter(attends).count()
 }
 
-/// Where the head is, and why.
+/// Place of the head, and the reason.
 fn head<'p>(graph: &Graph, plan: &'p Plan) -> (&'p Placement, &'p PlannedProgram) {
     let is_head = |p: &&Placement| graph.logits == Some(graph.nodes[p.node].output);
     let placement = plan.placement.iter().find(is_head).expect("a head");
@@ -64,7 +64,7 @@ fn a_token_is_one_program() {
             panic!("{name}: two launches")
         };
         assert_eq!([&*norm.name, &*head.name], ["output_norm", "lm_head"]);
-        // Of the norm nobody outside knows; logits are the host's.
+        // The norm's result stays inside; logits are for the host.
         let role = |slot: usize| planned.slots()[slot].role;
         assert_eq!(
             norm.results().iter().map(|&s| role(s)).collect::<Vec<_>>(),
@@ -83,8 +83,8 @@ fn a_token_is_one_program() {
     }
 }
 
-/// A last norm unlike those of the layers wants a core and a channel to itself. Gemma's layers leave none: the head then
-/// is a program of its own, the layers keep all columns, and the placement says why.
+/// A last norm unlike those of the layers needs a separate core and channel. Gemma's layers leave none: the head then
+/// is a separate program, the layers keep all columns, and the placement says why.
 #[test]
 fn a_head_that_does_not_fit_is_a_program_of_its_own() {
     for (name, fits) in [("gemma-3-1b", false), ("llama-3.2-1b", true)] {
@@ -118,7 +118,7 @@ fn a_head_that_does_not_fit_is_a_program_of_its_own() {
     }
 }
 
-/// The host appends what the call gives out behind it, and the call reads the cache of before.
+/// The host appends the call's output after the call, and the call reads the earlier cache.
 #[test]
 fn the_host_appends_behind_the_call() {
     let graph = llama_1b();
@@ -169,13 +169,13 @@ fn where_cores_cannot_the_host_or_another_program_attends() {
         let plan = plan(&llama, q4nx.without(needed), short);
         assert_eq!(attends_on_host(&plan), 16, "{needed}");
     }
-    // More keys than cores have room for: a program of its own.
+    // More keys than cores have room for: a separate program.
     let long = plan(&llama, q4nx, (32_768, rows(&llama, 32_768)));
     assert_eq!(attends_on_host(&long), 0);
     assert!(long.programs.iter().any(|p| p.name() == "cached_attn"));
 }
 
-/// Of a layer with a window a device has the rows that it reaches, and a token reads no others.
+/// A device has only the rows that a layer with a window reaches, and a token reads no others.
 #[test]
 fn a_window_is_a_ring() {
     let gemma = graph("gemma-3-4b", Some(7));
@@ -219,7 +219,7 @@ fn every_op_has_a_place_and_a_reason() {
             let planned = &plan.programs[device.program];
             let launch = &planned.launches[device.launches.start];
             assert_eq!(launch.kernel, "token-attention");
-            // Its cores, and the one that joins what they have.
+            // Its cores, and the one that joins their states.
             assert_eq!(launch.physical.len(), 2);
             assert!(
                 placement.reason.contains("neighbour"),

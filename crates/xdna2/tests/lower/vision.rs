@@ -1,4 +1,4 @@
-//! Vision encoders: the programs of blocks, what their slots hold, and what they are predicted to take.
+//! Vision encoders: the programs of blocks, the contents of their slots, and their predicted times.
 
 use millrace_npu::Role;
 use millrace_plan::{Lowering, Planner, VisionMatrix, VisionPlan, VisionShape, VisionSlot};
@@ -129,7 +129,7 @@ fn a_image_takes_what_its_programs_take() {
     let block = cost(2).total_ns() - one.total_ns();
     assert!((all.total_ns() - one.total_ns() - 26.0 * block).abs() < 1e-3 * all.total_ns());
     assert!(all.products_ns + all.attention_ns < all.work_ns);
-    // 3.39 TFLOP of products and 2.09 of attention, below the array's peak and not far below what its kernels reach.
+    // 3.39 TFLOP of products and 2.09 of attention, below the array's peak and not far below its kernels' rates.
     let tflops = |flops: f64, ns: f64| flops / ns * 1e9;
     let products = tflops(3.39, all.products_ns);
     let attention = tflops(2.09, all.attention_ns);

@@ -23,7 +23,7 @@ fn with_vocab(graph: &Graph, vocab: usize) -> Graph {
     graph
 }
 
-/// Small ones, what is near multiples of powers of two, and real ones.
+/// Small sizes, sizes near multiples of powers of two, and real ones.
 fn sample() -> Vec<usize> {
     let mut sizes: Vec<usize> = (1..=20).collect();
     for (unit, most) in [(64, 640), (512, 3072), (1024, 9000)] {

@@ -1,4 +1,4 @@
-//! Products through block floating point equal their reference, and lose what they should.
+//! Products through block floating point equal their reference, and have the expected loss.
 
 use crate::mappings::{build, case};
 use millrace_kernels::{Cpu, CpuOptions};

@@ -65,7 +65,7 @@ fn every_grouping_of_one_token() {
     }
 }
 
-/// Two cores for each key-value head, in a column of its own.
+/// Two cores for each key-value head, in a separate column.
 #[test]
 fn pairs_of_cores() {
     for (shape, heads) in [

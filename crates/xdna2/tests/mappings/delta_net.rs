@@ -81,8 +81,8 @@ fn states_cross_once_each_way() {
     }
 }
 
-/// Sixteen heads of 128 × 128 are bound by DDR, not by the cores: at best 2 MiB of states at the rate that reading and writing
-/// attain together, and less than twice that, as the first blocks come before anything goes back.
+/// Sixteen heads of 128 × 128 are bound by DDR, not by the cores. The time is at least that of 2 MiB of states at the
+/// joint rate of reading and writing. It is less than twice that, as the first blocks come before anything goes back.
 #[test]
 fn bytes_of_states_bound_it() {
     let machine = Machine::npu2();

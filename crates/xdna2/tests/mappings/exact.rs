@@ -10,7 +10,7 @@ fn gemm_on_every_output_path() {
     for name in GEMMS {
         check(name, "128x96x128", "tile_k_l2=32");
         check(name, "64x64x192", "");
-        // The least there is, one core.
+        // The smallest case, one core.
         check(name, "8x8x8", "");
         // Odd numbers of tiles in every dimension, odd herds.
         check(
@@ -302,7 +302,7 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
     let (mapping, long, _) = case("flash-attention", &shape(512), "");
     let (_, shape, tiling) = case("flash-attention", &shape(length), tiling);
     let program = build(mapping, &shape, &tiling, &Machine::npu2());
-    // The prompt, followed by whatever comes in the longest plan.
+    // The prompt, followed by any rows in the longest plan.
     let mut slots = mapping.inputs(&long, 7);
     for (slot, row) in slots.iter_mut().zip([Q_ROW, KV_ROW, KV_ROW, Q_ROW]) {
         slot.truncate(length * row);
@@ -313,8 +313,7 @@ fn first_rows(length: usize, tiling: &str, n: usize) -> Vec<u8> {
     slots.swap_remove(3)
 }
 
-/// Plans of any length give the same bits, whatever their tiles of queries are, and
-/// whether masked tiles are skipped or computed.
+/// Plans of any length give the same bits, for any tiles of queries, and whether masked tiles are skipped or computed.
 #[test]
 fn attention_bits_do_not_depend_on_length() {
     for n in [24, 64, 128] {

@@ -54,7 +54,7 @@ fn other_kernels_of_llama_3_2_1b_and_gemma_3_4b() {
         "causal_skip=1",
     );
     fits("flash-attention", "2048 8q/4kv d256 causal", "");
-    // As mode fast lays them out.
+    // Tilings of mode fast.
     let even = "causal_skip=1,streamed=1,top_first=1";
     for (shape, columns) in [
         (llama, "unroll=2,heads=4,q_tiles=1"),

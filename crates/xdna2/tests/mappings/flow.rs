@@ -1,5 +1,5 @@
-//! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's attention, one configuration for all
-//! variants, rings, and what bounds them.
+//! The Gemma 3 paper's FlowQKV and FlowKV: every grouping and mask, the bits of the other mapping of a prompt's
+//! attention, one configuration for all variants, rings, and their bounds.
 
 use crate::mappings::{build, case, check, find, fits, refused};
 use millrace_kernels::{Cpu, CpuOptions};
@@ -79,14 +79,14 @@ fn every_grouping() {
     }
 }
 
-/// Rows that so many tokens reach: in whole pairs of tiles.
+/// Number of rows that so many tokens reach: in whole pairs of tiles.
 fn reached(new: u64, heads: &str, window: u64) -> u64 {
     let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
     let unit = 2 * tiling["tile_kv"];
     new + (window + unit - 2).next_multiple_of(unit)
 }
 
-/// Four chunks of Gemma3-4B on two columns each, two adjacent cores a head of keys, whose keys and values come on a DMA channel each.
+/// Four chunks of Gemma3-4B on two columns each, with two adjacent cores a head of keys. Keys and values come on a DMA channel each.
 #[test]
 fn it_lies_as_the_paper_says() {
     let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/4kv d256 own", "");
@@ -111,7 +111,7 @@ fn it_lies_as_the_paper_says() {
     assert!(report.program_bytes < 16 * 1024, "{}", report.program_bytes);
 }
 
-/// Whoever computes it, a query takes the same tiles of keys in the same order.
+/// A query takes the same tiles of keys in the same order, on any core.
 #[test]
 fn its_bits_are_those_of_broadcast_keys() {
     let machine = Machine::npu2();
@@ -152,7 +152,7 @@ fn three_variants_are_one_configuration() {
             let differ = own.iter().zip(&other).filter(|(a, b)| a != b).count();
             assert_eq!(differ, 2 * n_bodies, "{heads}");
         }
-        // With other heads it is another one.
+        // Other heads have another one.
         let (mapping, shape, tiling) = case(NAME, "2048x2048 8q/8kv d128 own", "");
         let other = build(mapping, &shape, &tiling, &machine).launches.remove(0);
         assert_eq!(resident::representatives(&[all[0].clone(), other]), [0, 1]);
@@ -172,7 +172,7 @@ fn each_chunk_sweeps_for_itself() {
         let swept = moved_bytes(&program, &[1, 2]);
         let once = 2 * (1 + l / super_chunk) * l * n_kv_heads * d;
         assert_eq!(swept, once * tiling["chunks"], "{heads}");
-        // Of the keys that a chunk sees, no more than those of its super-chunk are read in vain.
+        // The keys that a chunk reads in vain are at most those of its super-chunk.
         let seen = 2 * (1 + l / tokens) * l * n_kv_heads * d;
         assert!(swept < seen + seen / 16, "{heads}: {swept} {seen}");
     }
@@ -295,8 +295,8 @@ mod pairs {
         assert_eq!(resident::representatives(&both), [0, 0]);
     }
 
-    /// A ring holds what a cache of all rows holds of the last keys: a token sees the same of both, wherever it went round. Sums are taken in the order of
-    /// rows, so results agree as far as that lets them.
+    /// A ring holds the last keys of a cache of all rows: a token sees the same in both, wherever the ring wraps. Sums
+    /// are taken in the order of rows, so results agree only up to that order.
     #[test]
     fn a_ring_is_the_end_of_a_cache() {
         const ROW: usize = 2 * 64;
@@ -344,7 +344,7 @@ mod pairs {
                     "{position}: {found} {expected}"
                 );
             }
-            // A key that is seen moves it, one that is not does not: the row after the last seen one.
+            // A visible key changes it, an invisible one does not: the row after the last seen one.
             let mut changed = short.clone();
             changed[1][position % RING * ROW + 1] ^= 0x40;
             assert!(run(&text, &changed) != found, "{position}");

@@ -65,7 +65,7 @@ fn execute(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, slots: &mut [V
     simulate::run(&program, slots, &SimulateOptions::new(&cpu)).unwrap();
 }
 
-/// Runs a program on the mapping's inputs; what differs from the reference, if anything.
+/// Runs a program on the mapping's inputs; returns the difference from the reference, if any.
 fn run(mapping: &dyn Mapping, shape: &Shape, tiling: &Tiling, program: &Program) -> Option<String> {
     let mut slots = mapping.inputs(shape, 7);
     let expected = mapping.reference(shape, tiling, &slots);

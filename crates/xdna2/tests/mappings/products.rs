@@ -1,9 +1,9 @@
-//! Products whose weights lie as checkpoints store them, and several of them in one launch.
+//! Products whose weights are laid out as checkpoints store them, and several of them in one launch.
 
 use crate::mappings::{case, check, execute, find, refused};
 use millrace_xdna2::mapping::Rule;
 
-/// With equal tiling, B given as `[n, k]` changes no bit, at the edges of f32 neither.
+/// With equal tiling, B as `[n, k]` changes no bit, even at the edges of f32.
 #[test]
 fn gemm_of_the_transpose_gives_the_same_bits() {
     for (name, of_transpose) in [
@@ -119,7 +119,8 @@ fn gemm_streams_several_products() {
     }
 }
 
-/// Sums of integers are exact whatever the tiling: those of the largest bytes, and of K beyond what f32 holds.
+/// Sums of integers are exact in every tiling: those of the largest bytes, and for K beyond the integers that f32
+/// holds.
 #[test]
 fn products_of_integers_are_exact() {
     check("gemv-i8", "64x128", "");
@@ -156,7 +157,7 @@ fn products_of_integers_are_exact() {
         let n_rows = slots[0].len() / 4096;
         slots[0].fill(i8::MIN.cast_unsigned());
         slots[1].fill(i8::MIN.cast_unsigned());
-        // One product that f32 would lose beside 4,095 of 2^14.
+        // One product that f32 would lose next to 4,095 of 2^14.
         slots[1][0] = 1_i8.cast_unsigned();
         execute(mapping, &shape, &tiling, &mut slots);
         let sums = slots[2]

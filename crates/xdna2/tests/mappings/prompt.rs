@@ -96,7 +96,7 @@ fn every_grouping() {
     }
 }
 
-/// Rows that so many tokens range, and the keys of a tile.
+/// Number of rows that so many tokens reach, and the keys of a tile.
 fn reached(new: u64, heads: &str, window: u64) -> u64 {
     let (_, _, tiling) = case(NAME, &format!("{new}x8192 {heads}"), "");
     new + (window + tiling["tile_kv"] - 2).next_multiple_of(tiling["tile_kv"])
@@ -120,7 +120,7 @@ fn windows_are_those_of_the_whole_cache() {
         for first in [0, 3, window as usize - 1, 200, MAX - new as usize] {
             slots[3] = bytes(&millrace_plan::position_slot(first as u32, 64));
             let expected = mapping.reference(&whole, &tiling, &slots).swap_remove(0).1;
-            // The rows that are reached, and nothing that others could take for numbers of theirs.
+            // Only the rows that are reached, and zeros outside the cache.
             let start = range.start(first);
             let rows = |cache: &[u8]| -> Vec<u8> {
                 let row = |head: usize, row: i64| match usize::try_from(start + row) {
@@ -146,7 +146,8 @@ fn windows_are_those_of_the_whole_cache() {
     }
 }
 
-/// The number of keys read, that of queries at once, who has them, and where a pass begins change no bit.
+/// The number of keys read, the number of queries at once, the core that has them, and the beginning of a pass change
+/// no bit.
 #[test]
 fn bits_do_not_depend_on_lengths() {
     const ROW: usize = 2 * 4 * 64;
@@ -207,7 +208,7 @@ fn a_first_pass_has_the_bits_of_later_ones() {
             .swap_remove(0)
             .1;
         assert!(first == expected, "{window}");
-        // Half the keys are another's: the rows before it stay, those behind it do not.
+        // Half the keys are another's: the rows before stay, those after do not.
         let mut other = slots.clone();
         other[1][64 * 2 * D..]
             .iter_mut()
@@ -219,8 +220,8 @@ fn a_first_pass_has_the_bits_of_later_ones() {
     }
 }
 
-/// With a window and without, a first pass is one configuration of the array, of which cores read two constants when they
-/// run (the Gemma 3 paper's FlowQKV and FlowQKV-SWA): nothing is loaded between a global and a local layer.
+/// With a window and without, a first pass is one configuration of the array; cores read two of its constants when they
+/// run (the Gemma 3 paper's FlowQKV and FlowQKV-SWA). Nothing is loaded between a global and a local layer.
 #[test]
 fn a_window_is_two_constants_of_the_same_cores() {
     let machine = Machine::npu2();
@@ -229,7 +230,7 @@ fn a_window_is_two_constants_of_the_same_cores() {
             let shape = format!("2048x2048 {heads}{window} own");
             let (mapping, shape, tiling) = case(NAME, &shape, "");
             let launches = build(mapping, &shape, &tiling, &machine).launches;
-            // What has left the first keys behind is a launch of the same configuration.
+            // Tokens that have left the first keys behind are a launch of the same configuration.
             assert_eq!(launches.len(), if window.is_empty() { 1 } else { 2 });
             assert!(
                 resident::representatives(&launches)
@@ -244,15 +245,15 @@ fn a_window_is_two_constants_of_the_same_cores() {
         let differ = of(0).iter().zip(of(1)).filter(|(a, b)| **a != *b).count();
         let n_bodies = if heads.starts_with('8') { 2 } else { 1 };
         assert_eq!(differ, 2 * n_bodies);
-        // Over a cache what an iteration reads of it is another walk: another program.
+        // Over a cache, an iteration reads it in another walk: another program.
         let (mapping, shape, tiling) = case(NAME, &format!("2048x4096 {heads}"), "");
         let cached = build(mapping, &shape, &tiling, &machine).launches.remove(0);
         assert_eq!(resident::representatives(&[all[0].clone(), cached]), [0, 1]);
     }
 }
 
-/// Nor is anything loaded for a pass without a mask: the cores of the paper's FlowQKV-NCA are FlowQKV's but for how often
-/// they loop and what they compare.
+/// Nor is anything loaded for a pass without a mask: the cores of the paper's FlowQKV-NCA are FlowQKV's, except for
+/// loop counts and the values that they compare.
 #[test]
 fn no_mask_is_two_constants_of_the_same_cores() {
     let machine = Machine::npu2();
@@ -283,12 +284,12 @@ fn without_a_mask_all_tokens_see_what_the_last_does() {
     let seen = run(&full, &full_tiling, &slots);
     assert!(seen[127 * ROW..] == masked[127 * ROW..]);
     assert!(seen[..ROW] != masked[..ROW]);
-    // A key that comes after it moves the first token's result.
+    // A later key changes the first token's result.
     slots[1][100 * 2 * 2 * 64] ^= 0x80;
     assert!(run(&full, &full_tiling, &slots)[..ROW] != seen[..ROW]);
 }
 
-/// Rows of an image see each other, and nobody else sees what comes later: by changing one key.
+/// Rows of an image see each other, and no other row sees later ones: tested by changing one key.
 #[test]
 fn an_image_sees_itself_and_nobody_else_ahead() {
     const ROW: usize = 2 * 4 * 64;
@@ -339,8 +340,8 @@ fn what_cannot_be_built_is_refused_by_name() {
     }
 }
 
-/// What bounds a pass is the stream of keys into cores of wide heads, and the cores themselves with narrow ones: not DDR,
-/// which brings a key once for a hundred tokens and more.
+/// A pass is bound by the stream of keys into cores with wide heads, and by the cores themselves with narrow ones. It
+/// is not bound by DDR, which brings a key once for a hundred tokens and more.
 #[test]
 fn a_pass_is_bound_by_cores_and_their_streams() {
     let machine = Machine::npu2();
@@ -350,7 +351,7 @@ fn a_pass_is_bound_by_cores_and_their_streams() {
         ("2048x16384 8q/4kv d256", 6.5),
         ("2048x4096 32q/8kv d64", 3.0),
         ("2048x4608 24q/8kv d128", 4.5),
-        // Of what an iteration reads, cores see the window; and queries come past every core.
+        // Cores see only the window of an iteration's keys; and queries come past every core.
         ("2048x2576 4q/1kv d256 window 512", 3.0),
         ("2048x3088 8q/4kv d256 window 1024", 4.0),
     ] {
@@ -373,7 +374,7 @@ fn a_pass_is_bound_by_cores_and_their_streams() {
     }
 }
 
-/// Of wide heads flash attention computes scores anew for every part of the values.
+/// For wide heads, flash attention computes scores anew for every part of the values.
 #[test]
 fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
     let machine = Machine::npu2();
@@ -404,7 +405,7 @@ fn a_first_pass_of_wide_heads_is_faster_than_flash_attention() {
     }
 }
 
-/// Nor does the mapping for a token do any number of them faster.
+/// Nor does the mapping for a token process any number of them faster.
 #[test]
 fn many_tokens_are_no_slower_than_by_the_mapping_for_one() {
     let machine = Machine::npu2();

@@ -8,13 +8,13 @@ use millrace_xdna2_machine::program::Transfer;
 #[test]
 fn fused_dqp() {
     check("fused-dqp", "64x256", "");
-    // Odd numbers of row blocks lie one by one, columns beyond a block are padding.
+    // Odd numbers of row blocks are stored one by one, columns beyond a block are padding.
     check("fused-dqp", "32x32", "");
     check("fused-dqp", "96x160", "");
     check("fused-dqp", "224x640", "cols=7");
     check("fused-dqp", "512+128+128x1152", "");
     check("fused-dqp", "128+64x2560", "cols=1");
-    // Pieces of the vector that are no power of two.
+    // Pieces of the vector that are not powers of two.
     check("fused-dqp", "1024x1376", "");
     // A configuration that longer products share: the vector padded to theirs, in pieces that divide both.
     check("fused-dqp", "128+64x640", "cols=3,total=2560,piece=128");
@@ -22,7 +22,7 @@ fn fused_dqp() {
     check("fused-dqp", "320+192x512", "cols=5,total=768,piece=32");
 }
 
-/// A norm on one core that has its scales in the stream of its rows.
+/// A norm on one core that gets its scales in the stream of its rows.
 #[test]
 fn scales_before_rows() {
     let tiling = |cols: u64, tile_rows: u64| {
@@ -83,14 +83,14 @@ fn gemm_with_weights_for_each_core() {
     );
 }
 
-/// Weights expanded to DDR by a launch of their own, then multiplied.
+/// Weights expanded to DDR by a separate launch, then multiplied.
 #[test]
 fn gemm_of_expanded_weights() {
     check("gemm-q4nx-ddr", "8x64x32", "");
-    // Blocks that lie side by side, a last block of which half is padding, matrices dealt to the columns unevenly.
+    // Blocks that are side by side, a last block of which half is padding, matrices dealt to the columns unevenly.
     check("gemm-q4nx-ddr", "32x640x576+192", "");
     check("gemm-q4nx-ddr", "16x1152x128", "expand_cols=2");
-    // An odd number of row blocks lies one by one; slices narrower than a scale's columns are whole all the same.
+    // An odd number of row blocks is stored one by one; slices narrower than a scale's columns are whole all the same.
     check("gemm-q4nx-ddr", "8x288x352", "expand_cols=7");
     check("gemm-q4nx-ddr", "256x512x512", "");
     // So wide that a slice is half a block.
@@ -125,7 +125,7 @@ fn megatiles_of_expanded_weights() {
     }
 }
 
-/// Panels `[n / 8][k][8]` lie between the launches, and DDR takes and gives them in long runs.
+/// Panels `[n / 8][k][8]` are between the launches, and DDR takes and gives them in long runs.
 #[test]
 fn expanded_weights_are_panels() {
     let machine = Machine::npu2();
@@ -143,13 +143,13 @@ fn expanded_weights_are_panels() {
         };
         runs.push(transfers.map(run).min().unwrap());
     }
-    // Of a slice of 128 columns, and of a block of k.
+    // Runs of a slice of 128 columns, and of a block of k.
     let of_block = 8 * tiling["tile_k_l2"] as i64;
     assert_eq!(runs, [8 * 128, of_block]);
     assert!(of_block >= 8 * 128);
 }
 
-/// What the product reads is what the launch before it wrote, and that is what the blocks hold: a product of other
+/// The product reads the output of the launch before it, and that is the content of the blocks. A product of other
 /// expanded weights, or from other blocks, is wrong, and so is one without the launch before it.
 #[test]
 fn expanded_weights_are_those_of_the_blocks() {

@@ -1,4 +1,4 @@
-//! What is refused and by which name, what is listed, other machines.
+//! Refusals and their names, listed tilings, other machines.
 
 use crate::mappings::{build, find, refused, run};
 use millrace_xdna2::mapping::{Rule, TABLE};
@@ -8,7 +8,7 @@ use millrace_xdna2_machine::Machine;
 fn what_the_array_cannot_hold_is_refused_by_name() {
     let square = "2048x2048x2048";
     for (name, shape, overrides, rule) in [
-        // N is no whole number of 4 · tile_n: silently wrong in the published builder.
+        // N is not a whole number of 4 · tile_n: silently wrong in the published builder.
         ("gemm-f32", square, "tile_n=96", Rule::Divides),
         ("gemm-f32", "2047x2048x2048", "", Rule::Divides),
         ("gemm-f32", square, "tile_n=256", Rule::L1),
@@ -219,7 +219,7 @@ fn absurd_tilings_are_refused() {
             for value in [0, u64::MAX / 3, u64::MAX] {
                 let wrong = tiling.clone().with(name, value);
                 let built = mapping.build(&shape, &wrong, &machine);
-                // One flag takes any number but 1 as "no"; others are 0 or 1.
+                // One flag treats any number except 1 as "no"; others are 0 or 1.
                 let flag = [
                     "n_over_cols",
                     "n_over_rows",

@@ -64,13 +64,13 @@ fn any_position() {
     let windowed = |n: u32| run_at(&format!("{shape} window {n}"), (500, 0));
     assert!(windowed(501) == run_at(shape, (500, 0)));
     assert!(windowed(500) != run_at(shape, (500, 0)));
-    // Far behind the first lap of a ring.
+    // Far beyond the first lap of a ring.
     let ring = |n: u32| format!("1x640 8q/2kv d64 of 640 window {n}");
     assert!(run_at(&ring(600), (7_000, 0)) != run_at(&ring(500), (7_000, 0)));
     assert!(run_at(&ring(600), (7_000, 6_900)) != run_at(&ring(600), (7_000, 0)));
     // Rows of no key yet, and then of all.
     assert!(run_at(&ring(641), (640, 0)) == run_at("1x640 8q/2kv d64", (640, 0)));
-    // A token that sees nothing but itself gives its value.
+    // A token that sees only itself gives its value.
     run_at(&format!("{shape} window 1"), (500, 0));
 }
 
@@ -95,8 +95,8 @@ fn what_cores_cannot_do_is_refused() {
     }
 }
 
-/// What makes it cost no loading: with the same sizes a projection's cores are the same as attention's but for
-/// constants, and all launches stand side by side.
+/// The reason that it costs no loading: with the same sizes a projection's cores are the same as attention's except for
+/// constants, and all launches are side by side.
 #[test]
 fn a_projection_has_the_same_cores() {
     let machine = Machine::npu2();

@@ -51,9 +51,9 @@ fn attention_streams_keys_for_every_iteration() {
     }
 }
 
-/// The Gemma 3 paper's equation 13: of L keys a sweep for every chunk of Lc queries reads those up to the chunk's last,
-/// 2 bytes · (1 + L / Lc) · L elements of keys and of values together for each of a head's. With a window a sweep reads what that
-/// reaches, and a cache is read whole.
+/// The Gemma 3 paper's equation 13. A sweep of L keys for every chunk of Lc queries reads those up to the chunk's last:
+/// 2 bytes · (1 + L / Lc) · L elements of keys and of values together for each of a head's. With a window a sweep reads
+/// only the window's reach, and a cache is read whole.
 #[test]
 fn a_first_pass_sweeps_its_keys_as_equation_13_says() {
     let (l, h) = (2048, 256);

@@ -1,4 +1,4 @@
-//! What passes cost: the example's counts, sums of parts, agreement with the timing of whole programs.
+//! Costs of passes: the example's counts, sums of parts, agreement with the timing of whole programs.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_format::Source;
@@ -58,7 +58,7 @@ fn mode_fast() -> Features {
     Features::of(Mode::Fast)
 }
 
-/// What MLIR-AIR's Llama-3.2-1B example says of a prompt of 2,048 tokens.
+/// Figures of MLIR-AIR's Llama-3.2-1B example for a prompt of 2,048 tokens.
 #[test]
 fn the_published_stack_has_its_counts() {
     let graph = graph("llama-3.2-1b");
@@ -135,7 +135,7 @@ fn a_single_row_saves_what_was_published() {
         )
     };
     let all = of(Features::NONE);
-    // The last norm is a program of its own, as a block's program ends with its block.
+    // The last norm is a separate program, as a block's program ends with its block.
     assert_eq!(programs(&all), ("lm_head_gemm".to_owned(), 8, 50));
 }
 
@@ -226,7 +226,7 @@ fn sums_are_those_of_their_parts() {
     }
 }
 
-/// A launch is simulated once, whatever its name; the sum is what timing says of the program.
+/// A launch is simulated once, under any name; the sum is the program's predicted time.
 #[test]
 fn programs_take_what_timing_says() {
     let (small, box_2026) = (graph("llama-tiny"), Box2026::new());
@@ -333,8 +333,8 @@ fn a_billion_weights_fit_a_gigabyte() {
     assert!(bf16.total_bytes > 2 * memory.total_bytes, "{bf16:?}");
 }
 
-/// Programs of resident launches load their cores where another program ran before, and then no more: a token that is
-/// one program follows itself.
+/// Programs of resident launches load their cores only after another program ran: a token that is one program follows
+/// itself.
 #[test]
 fn a_token_loads_cores_where_programs_change() {
     let graph = graph("gemma-tiny");

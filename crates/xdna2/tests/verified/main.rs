@@ -1,5 +1,5 @@
-//! Every mapping's program beside the machine: the verifier accepts what mappings offer, results do
-//! not depend on threads, block floating point changes what multiplies and nothing else.
+//! Every mapping's program on the machine: the verifier accepts all offered tilings, results do not depend on threads,
+//! block floating point changes only the products.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod mutated;
@@ -202,8 +202,7 @@ fn every_mapping_is_accepted() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// What joins and splits on memory tiles: a tiling that a mapping offers is one that silicon has
-/// descriptors and locks for.
+/// Joins and splits on memory tiles: silicon has descriptors and locks for every tiling that a mapping offers.
 #[test]
 fn offered_tilings_are_accepted() {
     let machine = Machine::npu2();

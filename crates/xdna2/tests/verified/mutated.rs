@@ -1,11 +1,11 @@
-//! Whatever is changed in a program's text, nothing panics, and what is then accepted runs.
+//! For any change to a program's text, nothing panics, and an accepted program runs.
 
 use super::programs;
 use millrace_xdna2_machine::program::{Program, text};
 use millrace_xdna2_machine::{Machine, simulate, verify};
 use std::path::Path;
 
-/// The programs of the verifier's own tests: one that is accepted or rejected each.
+/// The programs of the verifier's own tests, each accepted or rejected.
 fn fixtures(folder: &str) -> Vec<(String, Program)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdna2-machine/tests");
     let mut fixtures: Vec<_> = std::fs::read_dir(tests.join(folder))
@@ -40,7 +40,7 @@ fn seeds() -> Vec<String> {
     seeds
 }
 
-/// Where the words and numbers of a text are.
+/// Positions of the words and numbers of a text.
 fn tokens(text: &str) -> Vec<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -107,8 +107,8 @@ fn mutate(text: &str, pick: u64, how: u64) -> String {
     format!("{}{new}{}", &text[..start], &text[end..])
 }
 
-/// Runs an accepted program on zeros, if its slots are small; no fault may come but the simulator's
-/// own limit of work.
+/// Runs an accepted program on zeros, if its slots are small. The only allowed fault is the simulator's own limit of
+/// work.
 fn runs(program: &Program, cpu: &millrace_kernels::Cpu) -> Result<(), String> {
     let bytes: Option<u64> = program.slots.iter().map(|s| s.size_bytes()).sum();
     if bytes.is_none_or(|b| b > 16 << 20) {
@@ -162,6 +162,6 @@ fn whatever_is_changed_nothing_panics_and_what_is_accepted_runs() {
     if let Err(error) = result {
         panic!("{error}");
     }
-    // The test says something only if a fair part of the changes is harmless.
+    // The test is meaningful only if a fair part of the changes is harmless.
     assert!(accepted.get() > 100, "{} accepted", accepted.get());
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 const MOST_LANES: u64 = 4096;
 
 impl CoreCompiler<'_> {
-    /// As [`CoreCompiler::compute_into`], in a slot of its own, which it gives.
+    /// As [`CoreCompiler::compute_into`], but into a new slot, which it returns.
     pub(super) fn computed(
         &mut self,
         name: &str,
@@ -144,7 +144,7 @@ impl CoreCompiler<'_> {
         }
     }
 
-    /// What moves elements of vectors.
+    /// Compiles ops that move elements of vectors.
     fn lanes(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let elements = |of: Option<&Type>| match of {
             Some(Type::Vector(shape, _)) => {
@@ -155,7 +155,7 @@ impl CoreCompiler<'_> {
         };
         let first = self.operand(op, 0)?;
         match op.name.as_str() {
-            // Elements lie in a row whatever the shape.
+            // Elements are contiguous in every shape.
             "vector.shape_cast" => {
                 if elements(op.types.first()).is_none()
                     || elements(op.types.first()) != elements(op.types.last())

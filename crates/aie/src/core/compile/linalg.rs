@@ -8,19 +8,19 @@ use crate::core::code::{Instruction as I, Term};
 use crate::core::value::{CoreValue, Number};
 use crate::syntax::{AffineExpression, Attribute, MemRefType, Op, SyntaxError, Type, loop_name};
 
-/// What an op does with an element of each operand.
+/// Step of an op for an element of each operand.
 enum ElementStep<'o> {
     /// Ops of its body.
     Body(&'o Op),
-    /// The input as it is.
+    /// The input unchanged.
     Copy,
-    /// Two inputs, by whole numbers or such with a point.
+    /// An op on two inputs, by its names for integers and for floats.
     Two(&'static str, &'static str),
-    /// The product of two inputs, added to what is there.
+    /// The product of two inputs, added to the present value.
     MultiplyAdd,
 }
 
-/// Which element of an operand belongs to a point of the loops: an expression a dimension.
+/// Map from a point of the loops to an operand's element: an expression a dimension.
 type ElementMap = Vec<AffineExpression>;
 
 fn plain(loops: &[usize]) -> ElementMap {
@@ -80,7 +80,7 @@ impl CoreCompiler<'_> {
             .try_for_each(|of| self.close_loop(of))
     }
 
-    /// Begins a loop; gives its index and where its test stands.
+    /// Begins a loop; returns its index and the position of its test.
     fn open_loop(&mut self, number: usize, size: u64) -> Result<(usize, usize), SyntaxError> {
         let (index, end) = (self.bind(&loop_name(number)), self.slot());
         self.push(I::Constant(index, CoreValue::Integer(0)))?;
@@ -101,7 +101,7 @@ impl CoreCompiler<'_> {
         Ok(())
     }
 
-    /// What is done at a point of the loops.
+    /// Compiles the step at a point of the loops.
     fn element(
         &mut self,
         op: &Op,
@@ -167,7 +167,7 @@ impl CoreCompiler<'_> {
         }
     }
 
-    /// A body's ops; gives what its last yields.
+    /// Compiles a body's ops; returns the values that its last op yields.
     fn body(&mut self, op: &Op, values: &[usize]) -> Result<Vec<usize>, SyntaxError> {
         let [block] = &op.region(0)?.blocks[..] else {
             return Err(op.error("its body is one block"));
@@ -217,7 +217,7 @@ fn maps(op: &Op) -> Result<Vec<ElementMap>, SyntaxError> {
     maps.ok_or_else(|| op.error("`indexing_maps` has what is no map"))
 }
 
-/// How far each loop goes: as far as the dimension that it alone counts.
+/// Size of each loop: that of the dimension that it alone indexes.
 fn sizes(op: &Op, maps: &[ElementMap]) -> Result<Vec<u64>, SyntaxError> {
     let n = match op.get("iterator_types") {
         Some(Attribute::Array(all)) => all.len(),
@@ -266,7 +266,7 @@ fn sizes(op: &Op, maps: &[ElementMap]) -> Result<Vec<u64>, SyntaxError> {
     Ok(sizes)
 }
 
-/// Loops of an op without maps of its own.
+/// Number of loops of an op that has no maps.
 fn loops_of(op: &Op) -> usize {
     if op.name == "linalg.matmul" { 3 } else { 0 }
 }

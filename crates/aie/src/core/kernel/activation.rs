@@ -1,6 +1,6 @@
 //! Norms and activations in double precision.
 
-/// What norms add to a mean of squares.
+/// Term that norms add to a mean of squares.
 const EPSILON: f64 = 1e-5;
 
 pub(super) fn softmax(of: &[f64]) -> Vec<f64> {

@@ -13,8 +13,7 @@ pub(super) fn shape(a: &MemoryView, b: &MemoryView, c: &MemoryView) -> Result<[u
     Ok([m as usize, k as usize, n as usize])
 }
 
-/// A·B added to C. `place` gives the position of an element of a matrix by which it is (0 A, 1 B, 2 C), its
-/// row and its column.
+/// A·B added to C. `place` returns the position of an element from its matrix (0 A, 1 B, 2 C), its row and its column.
 fn matmul(
     arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,
@@ -89,7 +88,7 @@ pub(super) fn blocks(
     Ok([r, s, t])
 }
 
-/// Matrices as the vector kernels have them: blocks in row order, rows of a block behind one another.
+/// Matrices in the layout of the vector kernels: blocks in row order, rows of a block one after another.
 pub(super) fn matmul_blocks(
     arguments: &[&CoreValue],
     memories: &mut Memories<'_, '_, '_>,

@@ -7,7 +7,7 @@ use millrace_xdna2_words::board::CoreView;
 /// Bytes of a value in the cascade.
 const BYTES: usize = 64;
 
-/// What of the cascade a core waits for.
+/// State of the cascade that a core waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CascadeWait {
     /// That the next core takes the last value.
@@ -17,7 +17,7 @@ pub(crate) enum CascadeWait {
 }
 
 impl CascadeWait {
-    /// In words.
+    /// Description.
     pub(crate) fn name(self) -> &'static str {
         match self {
             CascadeWait::Room => "waits for room in the cascade",

@@ -1,4 +1,4 @@
-//! What instructions take, for models of time.
+//! Cycles of instructions, for models of time.
 
 use super::State;
 use crate::core::code::Instruction as I;
@@ -13,14 +13,14 @@ const VECTOR_BYTES: i64 = 64;
 const PRODUCTS: &str = "matmul_bf16_f32.peano";
 
 impl State {
-    /// Clock cycles of an instruction: one, but for kernels. What only names things takes none.
+    /// Clock cycles of an instruction: one, except for kernels. Instructions that only name things take none.
     pub(super) fn cycles(&self, instruction: &I, profile: &Profile) -> u64 {
         match instruction {
             I::Call(kernel, from) => self.kernel_cycles(kernel, from, profile),
             I::CallTile(function, from) => self.tile_cycles(function, from, profile),
             I::Constant(..) | I::Copy(..) | I::Object(..) | I::Allocate(..) | I::End => 0,
             I::View(..) | I::Reshape(..) | I::Dimension(..) => 0,
-            // Locks have a constant of their own.
+            // Locks have a separate constant.
             I::Acquire(..) | I::Release(..) => 0,
             I::AcquireObjects(..) | I::ReleaseObjects(..) => 0,
             _ => 1,
@@ -46,7 +46,7 @@ impl State {
             .map(|view| view.n_elements().saturating_mul(view.number.bytes() as i64));
         let moves = bytes.fold(0i64, i64::saturating_add) / VECTOR_BYTES;
         let macs = match &views[..] {
-            // Of matrices m x k, k x n and m x n it is the root of the product of their sizes.
+            // For matrices m x k, k x n and m x n it is the root of the product of their sizes.
             [a, b, c] if kernel.is_product() => {
                 let sizes = [a, b, c].map(|view| view.n_elements() as f64);
                 sizes.iter().product::<f64>().sqrt()

@@ -1,4 +1,4 @@
-//! What is made of vectors.
+//! Vectors made of values, and values taken from vectors.
 
 use super::State;
 use crate::core::arithmetic::compute;
@@ -6,7 +6,7 @@ use crate::core::code::Instruction as I;
 use crate::core::value::{CoreValue, Number};
 
 impl State {
-    /// What makes vectors and takes them apart; `false` if it is none of that.
+    /// Executes instructions that make vectors and take them apart; `false` for any other.
     pub(super) fn vector(&mut self, of: &I) -> Result<bool, String> {
         match of {
             I::Splat(to, from, n) => {

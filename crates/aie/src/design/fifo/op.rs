@@ -1,4 +1,4 @@
-//! An object FIFO as its op has it.
+//! An object FIFO as in its op.
 
 use crate::design::Design;
 use crate::design::descriptor::{elements, pairs};
@@ -9,7 +9,7 @@ use millrace_xdna2_words::tile::TileKind;
 /// Bytes of an object, at most: those of a memory tile.
 const MOST_OBJECT_BYTES: u64 = 512 << 10;
 
-/// An object FIFO as it stands in the text.
+/// An object FIFO as in the text.
 pub(in crate::design) struct FifoOp<'o> {
     pub(in crate::design) op: &'o Op,
     pub(in crate::design) name: &'o str,
@@ -26,7 +26,7 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) initial: Vec<Vec<u8>>,
     /// How often each object is sent.
     pub(in crate::design) repeat: u64,
-    /// The tile whose memory a shared pool is to lie in, where the design says.
+    /// The tile whose memory holds a shared pool, if the design says.
     pub(super) delegate: Option<Tile>,
     /// Whether its ends wait for one another.
     pub(super) is_synchronized: bool,
@@ -34,7 +34,7 @@ pub(in crate::design) struct FifoOp<'o> {
     pub(super) iterations: Option<u64>,
 }
 
-/// What its op may say.
+/// Attributes that its op may have.
 const KNOWN: [&str; 14] = [
     "sym_name",
     "dimensionsToStream",
@@ -52,7 +52,7 @@ const KNOWN: [&str; 14] = [
     "via_shared_mem",
 ];
 
-/// The type of an object; attributes that change what a FIFO does are refused.
+/// The type of an object. Attributes that change the behaviour of a FIFO are refused.
 fn object(op: &Op) -> Result<&MemRefType, SyntaxError> {
     op.only(&KNOWN)?;
     if op.flag("plio") {
@@ -160,7 +160,7 @@ impl FifoOp<'_> {
         self.of.bytes().unwrap_or(0)
     }
 
-    /// Bytes of an object in its producer's memory: what padding adds on the way is none of them.
+    /// Bytes of an object in its producer's memory, without padding that is added on the way.
     pub(in crate::design) fn bytes_in_memory(&self) -> u64 {
         let unpadded = elements(&self.to_stream, &[]).filter(|_| !self.padding.is_empty());
         let bytes = unpadded.and_then(|n| n.checked_mul(self.of.element_bytes()));

@@ -7,14 +7,14 @@ use crate::syntax::{Location, Op, SyntaxError, Type};
 /// A word of the host's scratchpad.
 #[derive(Clone, Debug)]
 pub(crate) struct ScratchpadWord {
-    /// The name by which the host gives it.
+    /// The name that the host uses for it.
     pub(crate) name: String,
-    /// What it holds; `None` if nobody said.
+    /// Its content; `None` if no one gave it.
     pub(crate) bits: Option<u32>,
 }
 
 impl Design {
-    /// The host's scratchpad; zeros where nobody said what it holds, and nothing uses it.
+    /// The host's scratchpad; zeros for words without a given content, which nothing uses.
     pub(crate) fn scratchpad_words(&self) -> Vec<u32> {
         let words = self.scratchpad.iter();
         words.map(|word| word.bits.unwrap_or(0)).collect()
@@ -42,7 +42,7 @@ impl Design {
     }
 }
 
-/// The words that a host gives, of parameters that a text declares and of others by their numbers.
+/// Words from the host's numbers: of parameters that a text declares, and of others by their index.
 pub(in crate::design) fn words(
     outside: &[&Op],
     options: &ReadOptions,

@@ -1,4 +1,4 @@
-//! Where streams go by the routes of a text.
+//! Destinations of streams by the routes of a text.
 
 use super::{Switch, Switches};
 use crate::design::{Design, Flow};
@@ -8,7 +8,7 @@ use millrace_xdna2_words::router::TilePort;
 use millrace_xdna2_words::tile::Direction;
 use std::collections::BTreeSet;
 
-/// Tiles that a way may pass before it is called a ring.
+/// Tiles that a way may pass before it counts as a ring.
 const MOST_HOPS: usize = 256;
 
 /// Flows that the design has must end where the routes lead; a design without flows has those of the routes.
@@ -49,7 +49,7 @@ pub(super) fn compare(design: &mut Design, switches: &Switches) -> Result<(), Sy
     unasked(design, switches)
 }
 
-/// Refuses routes from a DMA channel that no flow asks for: the text says two things.
+/// Refuses routes from a DMA channel that no flow names: the text contradicts itself.
 fn unasked(design: &Design, switches: &Switches) -> Result<(), SyntaxError> {
     for route in switches.flows() {
         let is_asked = design.flows.iter().any(|flow| {
@@ -70,7 +70,7 @@ fn unasked(design: &Design, switches: &Switches) -> Result<(), SyntaxError> {
 }
 
 impl Switches {
-    /// The ports by which what enters somewhere leaves the array's switches.
+    /// The ports by which words that enter at `from` leave the array's switches.
     fn ends(&self, from: TilePort, id: Option<u8>) -> Result<BTreeSet<TilePort>, String> {
         let mut ends = BTreeSet::new();
         self.follow(from, id, MOST_HOPS, &mut ends)?;
@@ -118,7 +118,7 @@ impl Switches {
                 let circuit = switch.circuits.iter().any(|row| row.0 == port);
                 for packet in packets.chain(circuit.then_some(None)) {
                     let from = TilePort { tile, port };
-                    // A way that leads nowhere is told by who sends words there.
+                    // A way that leads nowhere is reported by the sender of its words.
                     let to = self.ends(from, packet).unwrap_or_default();
                     let what = match packet {
                         Some(id) => format!("the packets {id}"),
@@ -140,7 +140,7 @@ impl Switches {
 }
 
 impl Switch {
-    /// The masters that what enters a slave leaves by. Packets pass circuits as all words do.
+    /// The masters by which words that enter a slave leave. Packets pass circuits as all words do.
     fn leads(&self, slave: SwitchPort, id: Option<u8>) -> Vec<SwitchPort> {
         let circuits = self.circuits.iter().filter(|row| row.0 == slave);
         let mut masters: Vec<SwitchPort> = circuits.map(|row| row.1).collect();

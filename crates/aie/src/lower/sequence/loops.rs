@@ -9,7 +9,7 @@ use crate::syntax::{Attribute, Op, Region, SyntaxError};
 const MOST_OPS: usize = 1 << 16;
 
 impl Sequence<'_> {
-    /// Reads ops in their order; gives the values of a `scf.yield` at their end.
+    /// Reads ops in their order; returns the values of a `scf.yield` at their end.
     pub(super) fn ops(
         &mut self,
         ops: &[Op],
@@ -94,7 +94,7 @@ impl Sequence<'_> {
         self.carry(op, op.results.iter().map(String::as_str), &values, tasks)
     }
 
-    /// Names get the values of others, all at once.
+    /// Assigns values to names, all at once.
     fn carry<'n>(
         &mut self,
         op: &Op,
@@ -128,7 +128,7 @@ impl Sequence<'_> {
         self.carry(op, op.results.iter().map(String::as_str), &given, tasks)
     }
 
-    /// Remembers a number that follows from others; `false` if the op gives none.
+    /// Records a number that follows from others; `false` if the op defines none.
     fn number(&mut self, op: &Op) -> Result<bool, SyntaxError> {
         let two = |of: fn(i64, i64) -> Option<i64>| -> Result<i64, SyntaxError> {
             let (a, b) = (self.value(op, 0)?, self.value(op, 1)?);

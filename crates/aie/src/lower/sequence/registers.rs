@@ -54,8 +54,8 @@ impl Sequence<'_> {
         );
     }
 
-    /// A configuration that is loaded before all else: this device's, which stands in front of the sequence anyway, or
-    /// one that has nothing.
+    /// A configuration that is loaded before all else. It is this device's, which precedes the sequence anyway, or an
+    /// empty one.
     pub(super) fn load(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let design = self.design;
         let is_known = op.text("device_ref").is_ok_and(|name| {
@@ -88,14 +88,14 @@ impl Sequence<'_> {
         let operation = TxnOperation::CreateScratchpad {
             usage,
             size_bytes,
-            // Where the host's lies, its loader says.
+            // The loader sets the address of the host's scratchpad.
             address: 0,
         };
         self.raw(op, operation);
         Ok(())
     }
 
-    /// Adds what follows from a word of the scratchpad to an address in two registers.
+    /// Adds a value derived from a word of the scratchpad to an address in two registers.
     pub(super) fn update(&mut self, op: &Op) -> Result<(), SyntaxError> {
         op.only(&[
             "state_table_idx",
@@ -240,7 +240,7 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// Zeros in a tile's memory: so many words from a byte on.
+    /// Writes zeros to a tile's memory: so many words from a byte on.
     pub(super) fn clear(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let tile = self.design.tile(op, op.operand(0)?)?;
         let (byte, n_words): (u32, u32) = (op.number("address")?, op.number("n_words")?);
@@ -308,7 +308,7 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// An op whose values stand in round brackets, as texts of 2026 have them, with those as attributes.
+    /// An op whose values are in round brackets, as in texts of 2026, with the values as attributes.
     fn spelt_out(&self, op: &Op, names: &[&str]) -> Result<Op, SyntaxError> {
         let mut plain = op.clone();
         let Some(Attribute::Array(items)) = op.get("items") else {
@@ -325,7 +325,7 @@ impl Sequence<'_> {
         Ok(plain)
     }
 
-    /// A descriptor field by field: numbers as the register has them.
+    /// A descriptor field by field, with numbers in the register's encoding.
     pub(super) fn write_descriptor(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let fields = WRITE_DESCRIPTOR.iter().map(|row| row.0);
         let known: Vec<&str> = fields
@@ -382,7 +382,7 @@ impl Sequence<'_> {
             data: record.words(),
         };
         self.raw(op, operation);
-        // Texts of 2024 name the argument beside the address.
+        // Texts of 2024 name the argument in addition to the address.
         if op.get("ddr_id").is_some() && kind == TileKind::Shim {
             let argument: u32 = op.number("ddr_id")?;
             let operation = TxnOperation::Patch {

@@ -81,7 +81,7 @@ impl MlirParser<'_> {
         self.typed_numeral().map(|(value, _)| value)
     }
 
-    /// A number, and its type if one stands there.
+    /// A number, and its type if present.
     pub(in crate::syntax) fn typed_numeral(
         &mut self,
     ) -> Result<(Attribute, Option<Type>), SyntaxError> {
@@ -111,7 +111,7 @@ impl MlirParser<'_> {
         Ok((value, None))
     }
 
-    /// `dense<…> : type`; without a type, whoever uses it knows it.
+    /// `dense<…> : type`. If the type is absent, the user of the attribute knows it.
     fn dense(&mut self) -> Result<Attribute, SyntaxError> {
         let at = self.take().at;
         self.expect("<")?;

@@ -1,4 +1,4 @@
-//! Whole models: passes as the sum of their products and what the host does beside them.
+//! Whole models: a pass is the sum of its products and of the host's work.
 
 use super::product_ns;
 use super::rows::{RknnFigure, RowSubject};

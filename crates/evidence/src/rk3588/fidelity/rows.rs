@@ -4,7 +4,7 @@ use millrace_rk3588::matmul::MatmulKind;
 use millrace_rk3588::tiling::Matmul;
 use serde::{Serialize, Serializer};
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowSubject {
@@ -37,7 +37,7 @@ pub struct RknnFigure {
     pub source: String,
     /// The profile of its stack; empty for estimates, which have none.
     pub profile: String,
-    /// What it is about.
+    /// Its subject.
     pub what: RowSubject,
     /// The model's geometry; empty for products.
     pub geometry: String,
@@ -72,7 +72,7 @@ pub fn measurements() -> Vec<RknnFigure> {
     text.lines().skip(1).filter_map(read).collect()
 }
 
-/// One row; the last field may be quoted. `None` for a line that is no row.
+/// One row; the last field may be quoted. `None` for any other line.
 fn read(line: &str) -> Option<RknnFigure> {
     let fields: Vec<&str> = line.splitn(14, ',').collect();
     let [
@@ -128,7 +128,7 @@ fn read(line: &str) -> Option<RknnFigure> {
     })
 }
 
-/// What a reader should know of a row's prediction.
+/// Remark on a row's prediction, for the reader.
 pub(super) fn remark(id: &str) -> Option<&'static str> {
     Some(match id {
         "G01" => {

@@ -1,9 +1,9 @@
-//! Reading the measurements, and which mapping, shape, tiling and profile stands for each.
+//! Reads the measurements, and selects the mapping, shape, tiling and profile of each.
 
 use super::{Measurement, ReportKind};
 use millrace_xdna2::mapping::LeastWork;
 
-/// What to build for a measurement.
+/// The program to build for a measurement.
 pub(super) struct FidelityCase {
     pub(super) group: &'static str,
     pub(super) mapping: &'static str,
@@ -13,8 +13,8 @@ pub(super) struct FidelityCase {
     pub(super) profile: &'static str,
 }
 
-/// Measurements from CSV text: a heading, then a row a line; quoted fields may hold commas. Lines
-/// that are no measurement are skipped.
+/// Measurements from CSV text: a heading, then a row a line; quoted fields may hold commas. Lines without a measurement
+/// are skipped.
 pub(super) fn read(text: &str) -> Vec<Measurement> {
     text.lines().skip(1).filter_map(measured).collect()
 }
@@ -70,7 +70,7 @@ fn fields(line: &str) -> Vec<String> {
     fields
 }
 
-/// Which report a measurement belongs to: every one to one of the two.
+/// The report that a measurement belongs to: each belongs to one of the two.
 pub(super) fn kind(measured: &Measurement) -> ReportKind {
     match measured.phase.as_str() {
         "gemm" | "kernel" => ReportKind::Kernels,
@@ -90,7 +90,7 @@ pub(super) fn in_unit(measured: &Measurement, work: &LeastWork, ns: f64) -> Resu
     }
 }
 
-/// What to build for a measurement, or why nothing can be.
+/// The program to build for a measurement, or why none can be built.
 pub(super) fn case(measured: &Measurement) -> Result<FidelityCase, String> {
     if measured.notes.contains("inherited") {
         return Err("inherited from another shape by its source, not measured".into());
@@ -115,7 +115,7 @@ pub(super) fn case(measured: &Measurement) -> Result<FidelityCase, String> {
 
 const AIR: &str = "air-strix-2026";
 
-/// Of the registry's compiler-generated GEMMs.
+/// Source of the registry's compiler-generated GEMMs.
 const REGISTRY: &str = "air-strix-registry-2026";
 
 fn new(group: &'static str, mapping: &'static str, shape: &str, tiling: String) -> FidelityCase {

@@ -1,9 +1,9 @@
 //! Leave-out evaluation: constants fitted on some models and kernel families, errors on the others.
 //!
-//! The shipped profiles were fitted on the rows that they name, with all others in view. This module
-//! asks what that is worth: it fits the same constants anew, by a deterministic search, once on all
-//! rows and once on all but those of one kernel family or one model, and compares the errors on
-//! those rows. The closer the two, the less a prediction owes to having seen its row.
+//! The shipped profiles were fitted on the rows that they name, with all others in view. This module tests the worth of
+//! that. It fits the same constants anew, by a deterministic search: once on all rows, and once without those of one
+//! kernel family or one model. It then compares the errors on those rows. The closer the two, the less a prediction
+//! owes to having seen its row.
 //!
 //! Constants that only the rows left out depend on (a family's own kernel objects) cannot be fitted
 //! without them and keep the profile's values.
@@ -27,7 +27,7 @@ use std::fmt;
 /// Rows that were left out together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeftOut {
-    /// What the constants were fitted for: kernels, or a group of rows of whole models.
+    /// Target of the fit: kernels, or a group of rows of whole models.
     pub fitted: String,
     /// The kernel family or the model that was left out.
     pub left_out: String,
@@ -39,11 +39,11 @@ pub struct LeftOut {
     pub leave_out: ErrorSizes,
     /// Whether the second median is at most one and a half times the first.
     pub pass: bool,
-    /// Where it is not: the mechanism that we think is missing.
+    /// If it does not pass: the mechanism that is probably missing.
     pub missing: Option<&'static str>,
 }
 
-/// Sizes of errors over some rows, in percent of what was measured.
+/// Sizes of errors over some rows, in percent of the measured values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ErrorSizes {
     /// Median of |error|.
@@ -55,7 +55,7 @@ pub struct ErrorSizes {
 }
 
 impl ErrorSizes {
-    /// Of predictions over measurements.
+    /// Sizes of errors from ratios of prediction to measurement.
     fn of(ratios: &[f64]) -> ErrorSizes {
         let mut sizes: Vec<f64> = ratios.iter().map(|r| (r - 1.0).abs() * 100.0).collect();
         sizes.sort_by(f64::total_cmp);
@@ -88,7 +88,7 @@ pub struct LeaveOut {
 }
 
 impl LeaveOut {
-    /// Whether every family generalises, or what it lacks is named.
+    /// Whether every family generalises, or the mechanism that it lacks is named.
     pub fn pass(&self) -> bool {
         let fine = |one: &LeftOut| one.pass || one.missing.is_some();
         !self.left_out.is_empty() && self.left_out.iter().all(fine)
@@ -98,7 +98,7 @@ impl LeaveOut {
 /// Allowed ratio of the two errors.
 const RATIO: f64 = 1.5;
 
-/// Largest |ln(predicted / measured)| that counts: a few rows that no form meets must not pull.
+/// Largest |ln(predicted / measured)| that counts: a few rows that no form fits must not dominate.
 const CAP: f64 = 0.3;
 
 /// Evaluates kernels and whole models.
@@ -120,7 +120,7 @@ fn missing(fitted: &str, left_out: &str) -> Option<&'static str> {
         .map(|found| found.2)
 }
 
-/// What was fitted, what was left out, what is missing.
+/// For each fit and each part left out, the missing mechanism.
 const MISSING: &[(&str, &str, &str)] = &[
     ("kernels", "GEMM direct", ISSUE_ORDER),
     ("kernels", "GEMM fused-cast and f32", CORE_BOUND),
@@ -229,7 +229,7 @@ impl Kernels {
             .collect();
         let row = |measured: &Measurement| {
             let case = cases::case(measured).ok()?;
-            // The paper's megatiles are three rows of a profile of their own.
+            // The paper's megatiles are three rows with a separate profile.
             let admitted = case.profile != "paper-kraken" && admits(case.group);
             let built = admitted.then(|| build(&case, &machine).ok()).flatten()?;
             let mut objects = BTreeSet::new();
@@ -284,7 +284,7 @@ impl Kernels {
         Some(predicted / row.measured.value)
     }
 
-    /// The fitted constants of kernels as the profile has them.
+    /// The profile's values of the fitted constants of kernels.
     fn start(&self) -> Option<Point> {
         let mut profiles = self.profiles.iter();
         let registry = profiles.find(|p| p.name == "air-strix-registry-2026")?;

@@ -1,5 +1,5 @@
-//! The stitched programs that mode mlir-air runs, timed: what MLIR-AIR's Llama-3.2-1B example and the profile beside it
-//! measured is predicted from these and nothing else.
+//! Times of the stitched programs that mode mlir-air runs. Measurements of MLIR-AIR's Llama-3.2-1B example and of the
+//! profile that accompanies it are predicted from these alone.
 
 use super::stack::StackProgram;
 use millrace_format::Source;
@@ -17,8 +17,8 @@ pub(super) struct ModelRunTimes {
 }
 
 impl ModelRunTimes {
-    /// Lowers a model of that name for prompts of that length, and times its programs. One block says
-    /// it all: every block runs the same programs.
+    /// Lowers a model of that name for prompts of that length, and times its programs. One block is enough: every block
+    /// runs the same programs.
     pub(super) fn new(
         model: &str,
         length: u64,

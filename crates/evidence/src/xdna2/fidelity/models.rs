@@ -1,4 +1,4 @@
-//! Rows of whole models: which software, model and length each measures, and what predicts it.
+//! Rows of whole models: the software, model and length that each measures, and its prediction.
 
 mod case;
 use case::case;
@@ -23,7 +23,7 @@ pub(super) const AIR_KRACKAN: &str = "fused decode, MLIR-AIR on Krackan";
 pub(super) const AIR_STRIX: &str = "fused decode, MLIR-AIR on Strix";
 pub(super) const AIR_Q4_0: &str = "fused decode of Q4_0 by bundle count";
 
-/// What to predict.
+/// Quantity to predict.
 #[derive(Clone, Copy, Debug)]
 enum PredictionKind {
     /// A token of fused decode.
@@ -58,7 +58,7 @@ struct PredictionCase {
     model: &'static Geometry,
     /// Tokens of the prompt.
     length: u64,
-    /// Of the bf16 stack.
+    /// The build of the bf16 stack.
     build: Build,
     what: PredictionKind,
 }
@@ -187,7 +187,7 @@ fn outlier(id: &str) -> Option<&'static str> {
     })
 }
 
-/// Why a row says nothing of the time of an NPU.
+/// Why a row does not measure an NPU.
 fn no_npu(measured: &Measurement) -> Option<&'static str> {
     let baseline = ["iGPU (baseline", "CPU (baseline"];
     if measured.phase == "power" {
@@ -237,7 +237,7 @@ impl RowPredictor<'_> {
     }
 }
 
-/// Programs of a call that hold a product with weights that were 4-bit.
+/// Programs of a call that contain a product with weights that were 4-bit.
 const BF16_OF_4_BIT: &[&str] = &["qwen25_3b_q4", "gemma3_4b_q4nx", "llama31_8b_q4nx"];
 
 /// Why a row of a model has no prediction.

@@ -1,7 +1,6 @@
-//! The stitched bf16 stack of MLIR-AIR's Llama-3.2-1B example and its successor, with the host's
-//! part. There are two [`Build`]s of it: the example's own programs are those that mode mlir-air lowers
-//! to; of the later one each launch is simulated on its own, and a program is the call plus its
-//! launches plus loading their cores.
+//! The stitched bf16 stack of MLIR-AIR's Llama-3.2-1B example and its successor, with the host's part. There are two
+//! [`Build`]s of it. The example's own programs are those that mode mlir-air lowers to. Each launch of the later build
+//! is simulated alone, and a program is the call plus its launches plus loading their cores.
 
 use super::lowered::ModelRunTimes;
 use crate::xdna2::geometry::{Extra, Geometry};
@@ -21,7 +20,7 @@ pub(super) enum StackProgram {
     LmHead,
     RmsGemvRope,
     OGemvFfn,
-    /// What stood for the head of a prompt before: GEMMs of all rows. In no plan.
+    /// Former head of a prompt: GEMMs of all rows. In no plan.
     LmHeadOfAllRows,
 }
 
@@ -61,7 +60,7 @@ pub(super) enum Build {
     Registry,
 }
 
-/// What ran.
+/// A run to predict.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackWork {
     pub(super) build: Build,
@@ -75,7 +74,7 @@ pub(super) struct StackWork {
 /// A kernel and its shape.
 type StackKernel = (&'static str, String);
 
-/// What was computed, or why it could not be.
+/// Results computed so far, or why they could not be computed.
 type Memo<K, V> = RefCell<HashMap<K, Result<V, String>>>;
 
 /// A simulated kernel: time of its launches, their herds, and the bytes of configuration and kernel objects of each.
@@ -98,8 +97,8 @@ pub(super) struct Stack<'a> {
 /// Rows of a partition of the LM head.
 const HEAD_ROWS: u64 = 16_384;
 
-/// Products of this many multiply-accumulates and more keep f32 sums and cast them in a launch of
-/// their own; smaller ones drain in bf16 (mlir-air's `method auto`).
+/// Products of at least this many multiply-accumulates keep f32 sums and cast them in a separate launch. Smaller ones
+/// drain in bf16 (mlir-air's `method auto`).
 const FUSED_CAST_MACS: u64 = 4_000_000_000;
 
 impl<'a> Stack<'a> {
@@ -229,7 +228,7 @@ impl<'a> Stack<'a> {
         kernel
     }
 
-    /// In the tiling that the stack has, where it is not the mapping's own.
+    /// Simulates a kernel, in the stack's tiling if that differs from the mapping's own.
     fn simulate(&self, phase: Phase, (name, shape): &StackKernel) -> Result<KernelTimes, String> {
         let mapping = mapping::find(name).ok_or("no such mapping")?;
         let shape = mapping.parse_shape(shape).map_err(|e| e.to_string())?;
@@ -253,8 +252,8 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// The host's work between the calls of a layer of a prompt. Where the feed-forward is no program of
-/// its own, gate, up and their product cross the host's buffers too.
+/// The host's work between the calls of a layer of a prompt. If the feed-forward has no program, gate, up and their
+/// product cross the host's buffers too.
 fn between_ns(work: &StackWork) -> f64 {
     let (g, host) = (work.model, &work.host);
     let layer_ns = host.prompt_layer_ns(work.length, g.d_ff);
@@ -265,14 +264,13 @@ fn between_ns(work: &StackWork) -> f64 {
     layer_ns + crossing_bytes as f64 / host.write_gb_per_s
 }
 
-/// Whether the stack makes one program of what follows attention.
+/// Whether the stack joins everything after attention into one program.
 fn is_joined(g: &Geometry) -> bool {
     g.d_model < 2560 && g.d_ff.is_multiple_of(512)
 }
 
-/// Programs of a layer of a token. Of models whose feed-forward is no whole number of 512 or whose
-/// width is 2,560 and more, mlir-air's stack leaves what follows attention in four programs (the README
-/// of its `llms`, "ELF/layer").
+/// Programs of a layer of a token. mlir-air's stack leaves the part after attention in four programs if the
+/// feed-forward is not a multiple of 512 or the width is 2,560 and more (the README of its `llms`, "ELF/layer").
 fn token_calls(g: &Geometry) -> u64 {
     if is_joined(g) { 2 } else { 5 }
 }
@@ -296,7 +294,7 @@ fn parts(g: &Geometry, length: u64, program: StackProgram) -> Vec<StackKernel> {
         }
         StackProgram::FlashAttention => {
             let (h, kv, hd) = (g.n_heads, g.n_kv_heads, g.head_dim);
-            // Heads of 64 stay in a token's row; for those of 128 the host brings each head together.
+            // Heads of 64 stay in a token's row; those of 128 are gathered by the host, head by head.
             let layout = if hd == 64 { " seq-first" } else { "" };
             vec![(
                 "flash-attention",
@@ -331,7 +329,7 @@ fn parts(g: &Geometry, length: u64, program: StackProgram) -> Vec<StackKernel> {
     }
 }
 
-/// What happens to Q, K and V between their projections and attention.
+/// Kernels for Q, K and V between their projections and attention.
 fn heads(g: &Geometry, length: u64) -> Vec<StackKernel> {
     let (q_rows, kv_rows) = (length * g.n_heads, length * g.n_kv_heads);
     let rope = |rows: u64| ("rope", format!("{rows}x{}", g.head_dim));

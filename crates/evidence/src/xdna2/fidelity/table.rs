@@ -56,7 +56,7 @@ fn bound_text(bound: GroupBound) -> String {
     parts.join(", ")
 }
 
-/// A published value as short as it was printed.
+/// A published value with as few digits as in print.
 fn value(value: f64) -> String {
     match value {
         v if v >= 1000.0 => format!("{v:.0}"),

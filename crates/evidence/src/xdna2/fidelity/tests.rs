@@ -60,8 +60,7 @@ fn models_attain_their_bounds() {
     assert!(report.pass());
 }
 
-/// What is asked of mode mlir-air: a prompt and a token within 10 %, each program within 20 %, from the
-/// programs that run.
+/// Bounds of mode mlir-air: a prompt and a token within 10 %, each program within 20 %, from the programs that run.
 #[test]
 fn the_published_stack_is_predicted_from_its_lowered_programs() {
     let report = report(ReportKind::Models);
@@ -227,7 +226,7 @@ fn reasons_say_what_a_row_is() {
     }
 }
 
-/// What profiles state is what the report finds, within a tenth of a percent.
+/// The report's errors are those that profiles state, within a tenth of a percent.
 #[test]
 fn stated_errors_are_those_of_the_report() {
     let reports = [ReportKind::Kernels, ReportKind::Models].map(report);

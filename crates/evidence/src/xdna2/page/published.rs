@@ -1,4 +1,4 @@
-//! Published figures of Llama-3.2-1B beside mode mlir-air, and what of them is a test.
+//! Published figures of Llama-3.2-1B compared with mode mlir-air, and which of them are tests.
 
 use super::prompt;
 use crate::xdna2::fidelity::Measurement;
@@ -15,7 +15,7 @@ pub(super) struct Modes<'p> {
     pub(super) fitted: Vec<&'p str>,
 }
 
-/// Rows that are sums over fitted ones among others.
+/// Rows that are sums with fitted rows among the terms.
 const HOLD_FITTED: [&str; 6] = ["N0135", "N0136", "N0154", "N0166", "N0174", "N0186"];
 
 impl Modes<'_> {
@@ -38,7 +38,7 @@ impl Modes<'_> {
         }
     }
 
-    /// `| what | published | row | mlir-air | error | fast |`.
+    /// Writes a row `| what | published | row | mlir-air | error | fast |`.
     fn row(
         &self,
         out: &mut String,
@@ -115,15 +115,15 @@ pub(super) fn totals(out: &mut String, modes: &Modes<'_>) {
     );
 }
 
-/// A part of a pass that published rows give, and that constants were fitted on: what it is, the rows
-/// with how often they count, what is predicted of it in milliseconds.
+/// A part of a pass that published rows give, and that constants were fitted on: its name, the rows with how often they
+/// count, and its prediction in milliseconds.
 type FittedPart = (
     &'static str,
     &'static [(&'static str, f64)],
     fn(&Prediction) -> f64,
 );
 
-/// Of N0171, 16 times 1.1 ms, N0167 is a sum.
+/// N0167 is a sum: of N0171, 16 times 1.1 ms.
 const OF_A_PROMPT: [FittedPart; 4] = [
     ("the host's steps", &[("N0167", 1.0), ("N0168", 1.0)], |p| {
         prompt(p, |t| t.host_ns) / 1e6
@@ -145,7 +145,7 @@ const OF_A_TOKEN: [FittedPart; 1] = [("the host's steps", &[("N0185", 1.0)], |p|
     p.token.totals.host_ns / 1e6
 })];
 
-/// A published total and what is predicted of it, in milliseconds.
+/// A published total and its prediction, in milliseconds.
 struct FittedTotal {
     title: &'static str,
     id: &'static str,
@@ -189,8 +189,8 @@ pub(super) fn left(out: &mut String, modes: &Modes<'_>) {
     );
 }
 
-/// A total without its parts that constants were fitted on; what is predicted of those that are the host's and the
-/// buffers'.
+/// Writes a total without its parts that constants were fitted on. Returns the predicted time of those parts that are
+/// the host's and the buffers'.
 fn total_left(out: &mut String, modes: &Modes<'_>, total: &FittedTotal) -> f64 {
     let FittedTotal {
         title,
@@ -243,7 +243,7 @@ fn total_left(out: &mut String, modes: &Modes<'_>, total: &FittedTotal) -> f64 {
     by_definition
 }
 
-/// What the guide says of the feed-forward block.
+/// Writes the guide's figures of the feed-forward block.
 pub(super) fn feed_forward(out: &mut String, modes: &Modes<'_>) {
     let p = &modes.mlir_air;
     let parts = p.prefill.iter().flat_map(|pass| &pass.parts);
@@ -332,8 +332,8 @@ pub(super) fn programs(out: &mut String, modes: &Modes<'_>) {
     out.push('\n');
 }
 
-/// A launch of the published stack: program, launch, its tiling, where that stands. The builders are
-/// those of mlir-air's `programming_examples/llama32_1b` at commit 4216fa49.
+/// A launch of the published stack: program, launch, its tiling, and the tiling's source. The builders are those of
+/// mlir-air's `programming_examples/llama32_1b` at commit 4216fa49.
 const TILES: [(&str, &str, &str, &str); 14] = [
     ("rms_gemms_rope", "attn_norm", "8 × 1 cores", "guide"),
     (
@@ -396,7 +396,7 @@ const TILES: [(&str, &str, &str, &str); 14] = [
     ),
 ];
 
-/// Published tiles beside those of the plans.
+/// Writes published tiles next to those of the plans.
 pub(super) fn tiles(out: &mut String, modes: &Modes<'_>) {
     out.push_str(
         "## Tiles\n\nWhere those of the published stack are known; of products m, k (a memory tile's and a core's) and \
@@ -433,7 +433,7 @@ pub(super) fn tiles(out: &mut String, modes: &Modes<'_>) {
     out.push('\n');
 }
 
-/// A tiling without what every kernel has.
+/// A tiling without the parameters that every kernel has.
 fn short(tiling: &str) -> String {
     let kept = tiling.split(',').filter(|part| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));

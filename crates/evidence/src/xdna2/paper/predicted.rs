@@ -1,4 +1,4 @@
-//! Prompts and tokens of lowered plans, and where their time goes.
+//! Prompts and tokens of lowered plans, and the parts of their time.
 
 use super::rows::{MODE, PaperMetric, Series};
 use millrace_format::Source;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// A time and what it is made of.
+/// A time and its parts.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Cost {
     pub(super) ns: f64,
@@ -32,13 +32,13 @@ pub(super) struct Cost {
     pub(super) host_attention_ns: f64,
     /// Its other steps.
     pub(super) host_ns: f64,
-    /// What the published stack takes beside: no part of `ns`, and none of a mode that is not the paper's.
+    /// Extra time of the published stack: not part of `ns`, and zero for a mode that is not the paper's.
     pub(super) stack_ns: f64,
     pub(super) n_dispatches: u64,
 }
 
 impl Cost {
-    /// With the stack's own.
+    /// The time with the stack's extra time.
     pub(super) fn whole_ns(&self) -> f64 {
         self.ns + self.stack_ns
     }
@@ -78,7 +78,7 @@ impl Cost {
 /// Geometry, profile, mode.
 type Key = (&'static str, &'static str, &'static str);
 
-/// Predicts, and keeps graphs, planners and what was predicted.
+/// Predicts, and caches graphs, planners and predictions.
 #[derive(Default)]
 pub(super) struct PaperPredictor {
     graphs: HashMap<&'static str, Graph>,
@@ -87,7 +87,7 @@ pub(super) struct PaperPredictor {
 }
 
 impl PaperPredictor {
-    /// A prompt of so many tokens, or a token behind as many.
+    /// Cost of a prompt of so many tokens, or of a token after as many.
     pub(super) fn cost(
         &mut self,
         series: &Series,
@@ -132,7 +132,7 @@ impl PaperPredictor {
         predict::model(graph, planner, &mut *pricer, work)
     }
 
-    /// What the published stack takes beside its launches, nothing where the mode is not its own; and the model's layers.
+    /// Extra time of the published stack beyond its launches, zero if the mode is not its own; and the number of the model's layers.
     fn stack(&mut self, key: Key) -> Result<(Stack, usize), PredictError> {
         let (graph, planner) = self.of(key)?;
         let is_attention = |node: &&Node| matches!(node.op, Op::Attention(_));
@@ -161,8 +161,8 @@ impl PaperPredictor {
         Ok((graph, planner))
     }
 
-    /// An image and a prompt of so many tokens, its rows among them, to the first token: the vision encoder's programs and a pass
-    /// that knows of the image, as the engine runs it.
+    /// An image and a prompt of so many tokens, its rows among them, to the first token. It runs the vision encoder's
+    /// programs and a pass that includes the image, as the engine does.
     pub(super) fn image(
         &mut self,
         (geometry, profile, mode): Key,
@@ -189,7 +189,7 @@ impl PaperPredictor {
     }
 }
 
-/// What an image takes, to the first token.
+/// Cost of an image, to the first token.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct ImageCost {
     pub(super) encoder: VisionCost,

@@ -1,19 +1,19 @@
-//! Which published rows are compared with which model, profile and pass.
+//! Pairs published rows with their model, profile and pass.
 
 use crate::xdna2::fidelity::{Measurement, length};
 use millrace_xdna2::target::modes::{FASTFLOWLM, INT4};
 use serde::Serialize;
 
-/// The mode that is compared: weights in the paper's blocks, which a prompt's products find expanded in DDR.
+/// The mode that is compared: weights in the paper's blocks, expanded in DDR before a prompt's products.
 pub(super) const MODE: &str = FASTFLOWLM;
 
-/// The mode that others' figures of 4-bit weights stand beside.
+/// The mode that others' figures of 4-bit weights are compared with.
 pub(super) const PACKED: &str = INT4;
 
 /// The paper's box.
 pub(super) const PROFILE: &str = "paper-kraken";
 
-/// The same chip with constants that nobody's whole prompts or tokens were fitted for: what this project's own modes are timed by.
+/// The same chip with constants that were fitted on no whole prompts or tokens. This project's own modes are timed by it.
 pub(super) const OURS: &str = "air-krackan-2026";
 
 /// Table 5's line of prompts on the NPU.
@@ -21,16 +21,16 @@ pub(super) const PREFILL_POWER: &str = "NPU Prefill";
 
 const DECODE_POWER: &str = "NPU Decoding";
 
-/// In the paper's rows, its title.
+/// The paper's title in its rows.
 const PAPER: &str = "Mapping Gemma3 onto an Edge Dataflow Architecture";
 
-/// What of a model a row measures.
+/// Quantity of a model that a row measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PaperMetric {
     /// Time to the first token, in seconds.
     Prompt,
-    /// Tokens a second behind a context.
+    /// Tokens a second after a context.
     Token,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Series {
     pub(super) geometry: &'static str,
     pub(super) what: PaperMetric,
     pub(super) profile: &'static str,
-    /// In the rows' source and hardware, and their type of weights.
+    /// Source, hardware and weight type of the rows.
     source: &'static str,
     hardware: &'static str,
     dtype: &'static str,
@@ -187,7 +187,7 @@ impl PaperMetric {
         }
     }
 
-    /// Tokens a second of such a value.
+    /// Tokens a second for such a value.
     pub(super) fn tokens_per_s(self, value: f64, tokens: u64) -> f64 {
         match self {
             PaperMetric::Prompt => tokens as f64 / value,

@@ -29,7 +29,7 @@ fn value(value: f64) -> String {
     }
 }
 
-/// With a sign; nothing is `+0.0 %`.
+/// A percentage with a sign; zero is `+0.0 %`.
 fn percent(percent: f64) -> String {
     let rounded = (percent * 10.0).round() / 10.0 + 0.0;
     format!("{rounded:+.1} %")
@@ -255,7 +255,7 @@ fn power(f: &mut fmt::Formatter<'_>, power: &[Power]) -> fmt::Result {
     Ok(())
 }
 
-/// What the predicted times of the paper's rows are made of.
+/// Writes the parts of the predicted times of the paper's rows.
 fn where_it_goes(f: &mut fmt::Formatter<'_>, tables: &[Table]) -> fmt::Result {
     writeln!(
         f,

@@ -20,7 +20,7 @@ fn document() -> String {
     fs::read_to_string(path).expect("the document")
 }
 
-/// What stands in the document below the lines that say what made it.
+/// The text of the document after the lines that say how it was made.
 fn quoted(document: &str) -> &str {
     let (head, rest) = document
         .split_once("(../gemma3.md#the-papers-tables-beside-ours).\n\n")
@@ -29,7 +29,7 @@ fn quoted(document: &str) -> &str {
     rest
 }
 
-/// The document is the command's output: of every row in a short build a part, and all of it where asked.
+/// The document is the command's output: a short build compares a part of every row, and all of it on request.
 #[test]
 fn the_document_is_what_the_command_prints() {
     let document = document();
@@ -157,7 +157,7 @@ fn errors_are_counted_over_rows_that_nothing_was_fitted_on() {
     assert!(!Summary::of(&rows[..1]).median_is_missed);
 }
 
-/// As many constants as rows they are fitted on, none of them by the profile of ours; every row that one names is marked.
+/// There are as many constants as rows they are fitted on, and our profile has none of them. Every row that one names is marked.
 #[test]
 fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     let measured = fidelity::measurements();
@@ -180,7 +180,8 @@ fn what_was_fitted_on_the_papers_rows_is_listed_and_marked() {
     assert!(fitted(OURS).iter().all(|row| !own.contains(&row.as_str())));
 }
 
-/// Constants that fit rows exactly: as many equations as unknowns. And without what stands beside it a prompt is off; a token has nothing beside.
+/// Constants fit rows exactly: there are as many equations as unknowns. Without the extra time of the stack a prompt is
+/// off; a token has none.
 #[test]
 fn the_stack_beside_launches_is_the_papers_alone() {
     let mut predictor = PaperPredictor::default();

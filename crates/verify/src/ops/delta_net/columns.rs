@@ -1,4 +1,4 @@
-//! The state of a gated delta net behind a token and what its query reads, with tolerances.
+//! The state of a gated delta net after a token, and the result of its query, with tolerances.
 
 use crate::ops::rule::{LAMBDA, SECOND_ORDER, TINY, U, V};
 use millrace_graph::{DeltaNet, STATE_LANES};
@@ -13,7 +13,7 @@ pub(super) struct DeltaColumns<'a> {
 }
 
 impl DeltaColumns<'_> {
-    /// Adds the head's state behind the token, in the state's order, and its results: exact values and tolerances.
+    /// Adds the head's state after the token, in the state's order, and its results: exact values and tolerances.
     pub(super) fn exact(&self, states: &mut Vec<(f64, f64)>, results: &mut Vec<(f64, f64)>) {
         let (k_dim, v_dim) = (self.net.k_dim, self.net.v_dim);
         let start = states.len();

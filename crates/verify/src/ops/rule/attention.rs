@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 /// Causal attention over keys of the same tokens, or over a cache.
 ///
-/// Of a query with scores s, maximum m, p = exp(scale·(s − m)), L = Σp, M = Σp·∣v∣:
+/// For a query with scores s, maximum m, p = exp(scale·(s − m)), L = Σp, M = Σp·∣v∣:
 ///
 /// - A probability's exponent is off by ε = scale·(u·(∣s∣ + ∣m∣) + 2u·(m − s)): s and m are rounded,
 ///   and so are their difference and the factor scale·log₂e. Rescaling to a later maximum adds
@@ -16,8 +16,8 @@ use std::ops::RangeInclusive;
 ///   rescaling, the rescaled state and the new one: 3u. Probabilities themselves are rounded: u.
 /// - The reciprocal of L and the last product are rounded: 2u.
 ///
-/// Together: (Σp·∣v∣·(eᵋ − 1) + ∣y∣·Σp·(eᵋ − 1) + (3T + 1)·u·(M + ∣y∣·L)) / L + 2u·∣y∣, and what
-/// f32 sums add.
+/// Together: (Σp·∣v∣·(eᵋ − 1) + ∣y∣·Σp·(eᵋ − 1) + (3T + 1)·u·(M + ∣y∣·L)) / L + 2u·∣y∣, and the
+/// error of f32 sums.
 pub(in super::super) struct AttentionRule {
     pub(super) head_dim: usize,
     n_heads: usize,
@@ -32,7 +32,7 @@ pub(in super::super) struct AttentionRule {
     v: Vec<f32>,
     /// Position of the first query; key 0 is at position 0.
     first: usize,
-    /// The first key that is a token's.
+    /// The first key that belongs to a token.
     oldest_key: usize,
     window: Option<usize>,
     /// Elements from a key to the next, and from a head to the next.
@@ -86,7 +86,7 @@ impl AttentionRule {
         })
     }
 
-    /// What converting probabilities and values to blocks of keys changes at most in a column's sum.
+    /// Adds the most that a column's sum can change when probabilities and values are converted to blocks of keys.
     fn add_conversion(
         &self,
         p: &[f64],
@@ -124,7 +124,7 @@ impl AttentionRule {
         rows[at..at + self.head_dim].iter().map(|x| f(*x)).collect()
     }
 
-    /// Scores of a query with some keys, and what each may be off.
+    /// Scores of a query with some keys, and the error of each.
     fn scores(&self, q: &[f32], keys: RangeInclusive<usize>, kv_head: usize) -> Vec<(f64, f64)> {
         let float = LAMBDA * (self.head_dim as f64).sqrt() * V;
         let score = |key: usize| {

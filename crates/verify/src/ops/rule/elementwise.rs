@@ -1,4 +1,4 @@
-//! Norms, rotations and what goes element by element.
+//! Norms, rotations and elementwise ops.
 
 use super::{Exact, LAMBDA, U, V, f};
 

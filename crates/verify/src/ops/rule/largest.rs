@@ -2,7 +2,7 @@
 
 use super::Exact;
 
-/// The element that is farthest out, by its tolerance.
+/// The element with the largest error, by its tolerance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct LargestError {
     pub(in super::super) share: f64,
@@ -16,7 +16,7 @@ pub(in super::super) struct LargestError {
 }
 
 impl LargestError {
-    /// The same for who has value and tolerance as numbers.
+    /// The same for a caller that has value and tolerance as numbers.
     pub(in super::super) fn take_number(
         &mut self,
         (row, col): (usize, usize),
@@ -35,7 +35,7 @@ impl LargestError {
         let Exact { y, tolerance } = exact;
         let error = (found - y).abs();
         let share = match error.is_nan() {
-            // No number is as wrong as can be, unless that is what the op gives.
+            // NaN is the largest possible error, unless the op gives NaN.
             true if y.is_nan() => 0.0,
             true => f64::INFINITY,
             false => error / tolerance,

@@ -6,9 +6,9 @@ use millrace_graph::{Attention, SequenceNode};
 use std::ops::Range;
 
 impl ForwardPass<'_> {
-    /// Where the device multiplies in blocks, the prompt's rows of attention with its two products so: along a head's
-    /// elements, and along the keys, a block of which has the same exponent for a column of V. Probabilities of keys
-    /// that a token does not see are zero.
+    /// Where the device multiplies in blocks, computes the prompt's rows of attention with both products in blocks:
+    /// along a head's elements, and along the keys. A block of keys has the same exponent for a column of V.
+    /// Probabilities of keys that a token does not see are zero.
     pub(super) fn attention(
         &self,
         at: &SequenceNode<'_, f32>,

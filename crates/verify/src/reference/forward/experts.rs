@@ -7,18 +7,18 @@ use millrace_graph::{
 use millrace_runtime::Error;
 use std::collections::{BTreeMap, HashMap};
 
-/// What experts the tokens of a pass take, and which they would.
+/// The experts that the tokens of a pass take, and those that they would choose.
 #[derive(Clone, Debug, Default)]
 pub struct ExpertChoices {
-    /// By node, the experts that tokens take instead of their own choice: `[n_tokens, n_used]`; none for a node that
-    /// is not here.
+    /// By node, the experts that tokens take instead of their own choice: `[n_tokens, n_used]`. A node without an entry
+    /// has none.
     pub given: HashMap<usize, Vec<usize>>,
-    /// By node, what tokens chose themselves: `[n_tokens, n_used]`.
+    /// By node, the tokens' own choices: `[n_tokens, n_used]`.
     pub own: HashMap<usize, Vec<usize>>,
 }
 
 impl ExpertChoices {
-    /// Where tokens take what those of another pass chose themselves.
+    /// Makes tokens take the choices of another pass.
     pub fn like(other: &ExpertChoices) -> ExpertChoices {
         ExpertChoices {
             given: other.own.clone(),
@@ -43,7 +43,7 @@ impl ExpertChoices {
         n_others
     }
 
-    /// Notes what the tokens chose, and has them take what they are given.
+    /// Records the tokens' own choices, and replaces them by the given ones.
     pub(super) fn choose(
         &mut self,
         at: &SequenceNode<'_, f32>,
@@ -95,7 +95,7 @@ impl ForwardPass<'_> {
         Ok(out)
     }
 
-    /// Products of heads with matrices of their own, of the part of each that is read.
+    /// Products of heads, each with its own matrix, of the part of each head that is read.
     pub(super) fn head_linear(
         &self,
         node: usize,

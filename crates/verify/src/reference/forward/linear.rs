@@ -1,4 +1,4 @@
-//! Projections, with what a device does to those of a prompt.
+//! Projections, with a device's numerics for those of a prompt.
 
 use super::{ForwardPass, PassArithmetic};
 use crate::reference::blocks;
@@ -10,7 +10,7 @@ use millrace_kernels::matmul::WeightMatrix;
 use millrace_quant::DType;
 use millrace_runtime::Error;
 
-/// What a device does to a prompt's product beside rounding its operands to bf16.
+/// A device's numerics of a prompt's product beyond rounding its operands to bf16.
 #[derive(Clone, Copy)]
 struct PromptProduct {
     /// Elements of k after which sums are truncated.
@@ -78,7 +78,7 @@ impl ForwardPass<'_> {
         self.products.in_blocks.get(node).copied().unwrap_or(false)
     }
 
-    /// What the device does to the product of a node, where the pass is a prompt's in bf16.
+    /// The device's numerics of a node's product, if the pass is a prompt's in bf16.
     fn prompt_product(&self, node: usize) -> PromptProduct {
         let is_prompts = self.numerics == PassArithmetic::Bf16 && !self.is_behind_norm;
         let every = self.products.truncated_every.get(node).copied().flatten();

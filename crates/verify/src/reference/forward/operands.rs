@@ -36,8 +36,8 @@ impl ForwardPass<'_> {
         self.converted((matrix, bias), x, &of_x, &of_weight)
     }
 
-    /// A token's products where the device rounds to bf16, of each group of columns, the sum of products with
-    /// w less the group's offset, and the sum of x, which the offset multiplies. The head's rows are tokens' all.
+    /// A token's products where the device rounds to bf16. For each group of columns it rounds the sum of products with
+    /// w less the group's offset, and the sum of x, which the offset multiplies. All rows of the head are tokens'.
     pub(super) fn in_groups(
         &self,
         weight: WeightId,

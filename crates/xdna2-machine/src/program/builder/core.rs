@@ -31,11 +31,11 @@ struct CoreBlock {
 pub struct CoreBuilder {
     name: String,
     locals: Vec<(String, Element, Vec<i64>)>,
-    /// Every block ever named, and which of them are held.
+    /// Every block ever named, and whether it is held.
     blocks: Vec<CoreBlock>,
     held: Vec<usize>,
     ops: Vec<Op>,
-    /// Names of channels, which `Op`s hold as positions here until they are resolved.
+    /// Names of channels; until they are resolved, `Op`s hold positions in this list.
     channels: Vec<String>,
     depth: u8,
     problems: Vec<String>,
@@ -111,7 +111,7 @@ impl CoreBuilder {
         }
     }
 
-    /// Runs the body `count` times; it is given the loop's variable.
+    /// Runs the body `count` times; the body gets the loop's variable.
     pub fn for_(&mut self, count: impl Into<Affine>, body: impl FnOnce(&mut CoreBuilder, Affine)) {
         if usize::from(self.depth) == MAX_NESTING {
             self.problems.push("loops are nested too deep".to_owned());
@@ -129,8 +129,8 @@ impl CoreBuilder {
         });
     }
 
-    /// Runs one of two bodies. Each may free or put a block from outside; one that only one of
-    /// them gives back counts as given back.
+    /// Runs one of two bodies. Each may free or put a block from outside. A block that only one of them gives back
+    /// counts as given back.
     pub fn if_else(
         &mut self,
         value: impl Into<Affine>,

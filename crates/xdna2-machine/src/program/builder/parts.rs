@@ -46,13 +46,13 @@ impl ChannelBuilder {
         self
     }
 
-    /// Where blocks come from.
+    /// Sets the source of blocks.
     pub fn from(&mut self, place: Place) -> &mut Self {
         self.ends[0] = Some(place);
         self
     }
 
-    /// Where they go.
+    /// Sets the sink of blocks.
     pub fn to(&mut self, place: Place) -> &mut Self {
         self.ends[1] = Some(place);
         self
@@ -316,7 +316,7 @@ impl TransferBuilder {
         self
     }
 
-    /// Which channel of the bundle, in `i`.
+    /// Index of the channel in the bundle, in `i`.
     pub fn at(&mut self, index: impl IntoIterator<Item = Affine>) -> &mut Self {
         self.index = index.into_iter().collect();
         self

@@ -1,4 +1,4 @@
-//! What `Flat::new` refuses, and the checks that need no expansion.
+//! Errors of `Flat::new`, and the checks that need no expansion.
 
 use super::{Flat, MAX_COPIES, indexed};
 use crate::program::{
@@ -12,19 +12,19 @@ use std::collections::HashSet;
 pub struct FlatError {
     /// The launch's name.
     pub launch: String,
-    /// Which channel, stage, transfer or herd.
+    /// The channel, stage, transfer or herd.
     pub place: String,
-    /// What is wrong.
+    /// The fault.
     pub problem: FlatDefect,
 }
 
-/// What is wrong with a launch.
+/// A fault of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlatDefect {
     /// Two of a kind have the same name.
     #[error("the name is used twice")]
     Twice,
-    /// A reference to something that does not exist: kind, number, how many there are.
+    /// A reference to something that does not exist: kind, index, number of that kind.
     #[error("{0} {1} does not exist: there are {2}")]
     NoSuch(&'static str, usize, usize),
     /// An index outside a bundle.
@@ -49,7 +49,7 @@ pub enum FlatDefect {
     /// A dimension of zero.
     #[error("a dimension is zero in {0:?}")]
     Empty(Vec<u32>),
-    /// A coordinate that is no column or row.
+    /// A coordinate that is not a column or row.
     #[error("{0} is not a column or row")]
     Place(i64),
     /// A span that is empty or beyond any array.
@@ -81,10 +81,10 @@ pub enum FlatDefect {
     /// A channel with several sources.
     #[error("a channel has one source, this one {0}")]
     Sources(usize),
-    /// A channel end that nobody serves; whether it is the sink.
+    /// A channel end that nothing serves.
     #[error("no {user} {} this channel", if *.sink { "takes from" } else { "sends into" })]
     Unused {
-        /// What kind of user it lacks.
+        /// Kind of user that it lacks.
         user: &'static str,
         /// Whether the end is the sink.
         sink: bool,
@@ -152,7 +152,7 @@ pub(super) fn fail<T>(launch: &Launch, place: &str, problem: FlatDefect) -> Resu
     })
 }
 
-/// What [`Flat::ports`](super::Flat) looks ends up in.
+/// Scope in which [`Flat::ports`](super::Flat) looks up ends.
 pub(super) struct PortScope<'a> {
     pub env: Env<'a>,
     pub id: usize,
@@ -265,8 +265,8 @@ pub(super) fn names(launch: &Launch) -> Result<(), FlatError> {
     Ok(())
 }
 
-/// What variables an expression may use: numbers of grid, index and loop dimensions, and whether
-/// `e`, and `x` and `y`, exist.
+/// Variables that an expression may use: numbers of grid, index and loop dimensions, and whether `e`, and `x` and `y`,
+/// exist.
 #[derive(Clone, Copy, Default)]
 struct Vars {
     grid: usize,

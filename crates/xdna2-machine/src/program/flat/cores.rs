@@ -1,4 +1,4 @@
-//! Which channels a core's program uses, as far as that can be told without running it.
+//! Channels that a core's program uses, as far as known without running it.
 
 use super::check::{FlatDefect, FlatError, fail};
 use super::{Flat, FlatCore, Port};
@@ -11,8 +11,8 @@ type Interval = (i64, i64);
 /// Checks every core's program against the channels' ends: a channel that it certainly uses begins
 /// or ends there, and each channel that begins or ends there may be used.
 ///
-/// Indices that depend on loops or the grid are known as intervals only, and a branch that does is
-/// taken to go both ways; what remains undecided is found when the program runs.
+/// Indices that depend on loops or the grid are known as intervals only, and a branch that does is taken to go both
+/// ways. The run of the program decides the rest.
 pub(super) fn check_uses(flat: &Flat<'_>) -> Result<(), FlatError> {
     for core in &flat.cores {
         let mut uses = CoreUses {

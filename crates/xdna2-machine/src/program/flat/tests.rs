@@ -211,7 +211,7 @@ fn what_makes_no_sense_is_refused_by_name() {
 
 #[test]
 fn core_programs_are_checked_against_their_channels() {
-    // The last row's program takes from a column that is not its own.
+    // The last row's program takes from another column.
     let problem = broken(|l| {
         let Op::If { otherwise, .. } = &mut l.herds[0].body[1] else {
             unreachable!()

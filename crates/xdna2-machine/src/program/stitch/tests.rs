@@ -144,7 +144,7 @@ fn role_rules() {
     ];
     let program = stitch("both", &parts, &[]).unwrap();
     assert_eq!(program.slots[1].role, Role::Input);
-    // A buffer that is reused after its content was read ends as what was written last.
+    // A buffer that is reused after its content was read gets the role of its last write.
     let parts = [
         part(&gemm, "a", &["x", "w", "t"]),
         part(&gemm, "b", &["t", "w2", "u"]),

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 /// Reads the text form of a program.
 ///
-/// What comes back has every reference resolved; whether it makes sense is for
-/// [`Flat::new`](crate::program::Flat::new) and the verifier to say.
+/// The result has every reference resolved. [`Flat::new`](crate::program::Flat::new) and the verifier decide whether it
+/// makes sense.
 ///
 /// # Errors
-/// Where the text is not in the grammar, a name is not declared or a number is too large: line,
-/// column, what was expected and found.
+/// The text is not in the grammar, a name is not declared or a number is too large: line, column, expected and found
+/// token.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
     let mut parser = ProgramParser::new(text)?;
     parser.word("xdna2")?;
@@ -134,7 +134,7 @@ impl<'t> ProgramParser<'t> {
         Ok(std::mem::replace(&mut self.token, token))
     }
 
-    /// The error that something else stands here.
+    /// The error for another token than the expected one.
     pub(super) fn expected(&self, what: &str) -> ParseError {
         let found = match self.token {
             Token::Word(text) | Token::Text(text) | Token::Number(text) | Token::Mark(text) => {
@@ -240,7 +240,7 @@ impl<'t> ProgramParser<'t> {
         self.list(("[", "]"), |p| p.number("a size"))
     }
 
-    /// Sizes that may be left out where there are none.
+    /// Sizes, which may be left out if there are none.
     pub(super) fn optional_sizes(&mut self) -> Result<Vec<u32>, ParseError> {
         match self.token {
             Token::Mark("[") => self.sizes(),

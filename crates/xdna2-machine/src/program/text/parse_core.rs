@@ -13,7 +13,7 @@ pub(super) fn block_name(word: &str) -> Option<u8> {
     numbered(word, 'b')
 }
 
-/// The number behind a letter, written without leading zeros.
+/// The number after a letter, written without leading zeros.
 fn numbered(word: &str, letter: char) -> Option<u8> {
     let digits = word.strip_prefix(letter)?;
     let plain = digits == "0" || !digits.starts_with('0');
@@ -89,7 +89,7 @@ impl<'t> ProgramParser<'t> {
         Ok((Some(var), factor))
     }
 
-    /// An index that may be left out where it is empty.
+    /// An index, which may be left out if it is empty.
     pub(super) fn index(&mut self) -> Result<Vec<Affine>, ParseError> {
         match self.token {
             Token::Mark("[") => self.list(("[", "]"), |p| p.affine()),

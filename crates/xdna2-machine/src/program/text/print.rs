@@ -7,7 +7,7 @@ use crate::program::{
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// The text of a program; [`parse`](super::parse) gives the equal program back.
+/// The text of a program; [`parse`](super::parse) restores an equal program.
 pub fn print(program: &Program) -> String {
     let mut printer = Printer {
         out: String::new(),
@@ -51,7 +51,7 @@ impl<'p> Names<'p> {
         Names { names, counts }
     }
 
-    /// Whether the name says which one is meant.
+    /// Whether the name is unambiguous.
     fn is_clear(&self, number: usize) -> bool {
         self.names.get(number).is_some_and(|n| self.counts[n] == 1)
     }
@@ -333,7 +333,7 @@ fn comparison(condition: Condition) -> &'static str {
     }
 }
 
-/// A constant as the shortest decimal that gives the same `f32`; bits where there is none.
+/// A constant as the shortest decimal that reads as the same `f32`; its bits if there is none.
 fn constant(bits: u32) -> String {
     let value = f32::from_bits(bits);
     if value.is_finite() {
@@ -412,7 +412,7 @@ fn optional_list(dims: &[u32]) -> String {
     }
 }
 
-/// A name as it stands in the text.
+/// A name in the spelling of the text.
 fn name(name: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

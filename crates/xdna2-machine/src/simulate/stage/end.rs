@@ -18,8 +18,8 @@ pub(super) struct DmaEnd {
     /// The grid point that `motion` is for; any, where the pattern does not depend on it.
     pub(super) point: Option<u64>,
     pub(super) depends_on_grid: bool,
-    /// Of a drain: for each stage block made into channel blocks that have not all gone, the number
-    /// of blocks sent when it ended.
+    /// For a drain: for each stage block made into channel blocks that have not all gone, the number of blocks sent
+    /// when it ended.
     pub(super) unsettled: VecDeque<u64>,
 }
 
@@ -83,7 +83,7 @@ impl DmaEnd {
     }
 }
 
-/// What motions need of a stage.
+/// Properties of a stage that motions need.
 #[derive(Clone, Copy)]
 pub(super) struct StageGeometry {
     pub(super) number: usize,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// f32 buffers beside bf16 ones: a call on bytes.
+/// A call on bytes, for f32 buffers together with bf16 ones.
 pub(super) fn call_bytes(
     name: &str,
     dims: &[u32],
@@ -12,7 +12,7 @@ pub(super) fn call_bytes(
 ) -> Result<(), String> {
     let kernel = find(name).expect("a kernel");
     let elements: Vec<_> = operands.iter().map(|o| o.0).collect();
-    // Buffers of their own, aligned for f32.
+    // Separate buffers, aligned for f32.
     let words = |bytes: &[u8]| -> Vec<u32> {
         let padded = bytes.chunks(4).map(|c| {
             let mut word = [0; 4];
@@ -73,7 +73,7 @@ fn a_tile_of_queries_leaves_its_block() {
 }
 
 /// Two heads of a group, five tokens at positions 300 …, over two tiles of keys in one state and a
-/// third in another, with a window: beside the formula in f64.
+/// third in another, with a window: compared with the formula in f64.
 #[test]
 fn attention_over_a_cache_by_parts_is_attention() {
     const TQ: usize = 16;

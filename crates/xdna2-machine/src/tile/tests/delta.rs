@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A call's state behind the token and what its query reads.
+/// A call's state after the token and the result of its query.
 fn step(
     dims: [u32; 3],
     row: &[f32],
@@ -63,7 +63,7 @@ fn calls_that_do_not_fit_are_refused() {
     for dims in [[2, 4, 24], [3, 4, 32], [2, 5, 32], [1, 4, 32], [2, 4, 0]] {
         assert!(step(dims, &row, &state, 0).is_err(), "{dims:?}");
     }
-    // Values beyond the head are no numbers: a wrong count shows.
+    // Values beyond the head are NaN: a wrong count shows.
     let (after, _) = step([2, 4, 32], &row, &state, 9).expect("legal");
     assert!(after.iter().all(|x| x.is_nan()));
 }

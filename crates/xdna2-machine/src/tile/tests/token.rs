@@ -29,7 +29,7 @@ const DIMS: [u32; 7] = [
 
 type TokenOperand = (millrace_npu::Element, Vec<u8>);
 
-/// What the cores are given, exact in bf16.
+/// Inputs of the cores, exact in bf16.
 struct TokenProblem {
     query: Vec<f32>,
     new: [Vec<f32>; 2],
@@ -97,7 +97,7 @@ impl TokenProblem {
         state
     }
 
-    /// What comes out, head by head.
+    /// The result, head by head.
     fn found(&self) -> Vec<f32> {
         let dims = [D as u32, GROUP as u32, UNIT as u32];
         let head = |kv_head: usize| -> Vec<f32> {
@@ -131,7 +131,7 @@ impl TokenProblem {
                 let recent = self.window == 0 || key + self.window > self.position;
                 key < self.position && key >= self.oldest && recent
             };
-            // The last keys, one behind the other in a ring.
+            // The last keys, one after the other in a ring.
             let cached = |key: usize, of: usize| {
                 &self.cache[of][(kv_head * N_KEYS + key % N_KEYS) * D..][..D]
             };
@@ -175,7 +175,7 @@ fn problem(position: usize, oldest: usize, window: usize) -> TokenProblem {
     }
 }
 
-/// From a cache without a token, where cores have nothing to give, to a full one.
+/// From an empty cache, where cores have nothing to send, to a full one.
 #[test]
 fn the_parts_of_cores_are_attention() {
     for (position, oldest, window) in [
@@ -213,7 +213,7 @@ fn a_wrong_row_shows() {
     assert!(changed(|p| p.cache[1][(N_KEYS + 99) * D + 63] += 1.0));
     assert!(changed(|p| p.position = 101));
     assert!(!changed(|p| p.cache[0][100 * D] += 1.0));
-    // What nobody sees may be no number at all.
+    // A value that is not seen may be NaN.
     assert!(!changed(|p| p.cache[1][100 * D] = f32::NAN));
 }
 

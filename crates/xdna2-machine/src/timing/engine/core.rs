@@ -14,13 +14,13 @@ enum Wait {
     /// Between grid points.
     #[default]
     Idle,
-    /// For nothing.
+    /// It does not wait.
     No,
-    /// For a full block of a channel.
+    /// It waits for a full block of a channel.
     In(usize),
-    /// For an empty block of a channel.
+    /// It waits for an empty block of a channel.
     Out(usize),
-    /// For a call's end.
+    /// It waits for a call's end.
     Call,
 }
 
@@ -326,7 +326,7 @@ impl TimingEngine<'_, '_> {
         Ok(())
     }
 
-    /// Which of a channel's sinks a core is.
+    /// Index of a core among a channel's sinks.
     fn sink(&self, core: usize, channel: usize) -> Result<usize, TimingError> {
         let here = |port: &Port| matches!(*port, Port::Core { core: c } if c == core);
         self.net.wires[channel]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// What happens.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EventKind {
     /// A block has crossed a wire between tiles.
@@ -17,7 +17,7 @@ pub(super) enum EventKind {
     Read,
 }
 
-/// When it happens; what is scheduled first goes first.
+/// An event with its time; at equal times, the first scheduled goes first.
 pub(super) struct ScheduledEvent {
     pub(super) at: f64,
     pub(super) order: u64,

@@ -1,12 +1,12 @@
-//! What a simulation counts.
+//! Counts of a simulation.
 
 use crate::program::Flat;
 use crate::timing::TraceSpan;
 
-/// What a simulation counted.
+/// Counts of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(in crate::timing) struct SimulationCounts {
-    /// To the last token.
+    /// Time to the last token.
     pub(in crate::timing) ns: f64,
     pub(in crate::timing) cores: Vec<CoreTime>,
     /// Bytes and busy time by channel.

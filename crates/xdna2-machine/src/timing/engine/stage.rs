@@ -34,7 +34,7 @@ pub(super) struct StageState {
     drains: Vec<StageProgress>,
 }
 
-/// Blocks that all of these ends are done with. Ends that move nothing hold nobody up.
+/// Blocks that all of these ends are done with. Ends that move nothing hold no one up.
 fn done(ends: &[StageProgress]) -> u64 {
     let moving = ends.iter().filter(|end| end.of > 0);
     moving.map(|end| end.done).min().unwrap_or(u64::MAX)

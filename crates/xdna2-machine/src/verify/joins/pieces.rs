@@ -1,4 +1,4 @@
-//! Where the fills and drains of a block meet.
+//! Pieces where the fills and drains of a block meet.
 
 use super::super::descriptor::{self, Dma};
 use super::super::flow::{end_blocks, shim_counts, transport_varies};
@@ -9,7 +9,7 @@ use crate::program::{Flat, FlatEnd, FlatStage, GridOrder, Indices, PatternWalk, 
 
 /// The parts of a block that go from a fill to a drain, at a grid point.
 pub(super) struct Pieces {
-    /// Of each end: how many.
+    /// Number of pieces of each end.
     pub(super) fills: Vec<u64>,
     pub(super) drains: Vec<u64>,
     /// Locks are counted for all fills together.
@@ -77,8 +77,8 @@ impl<'p> Cutter<'_, 'p> {
         }
     }
 
-    /// Pieces of an end's stream, each of one owner on the other side. What nobody owns goes with the
-    /// piece before it.
+    /// Pieces of an end's stream, each of one owner on the other side. Elements without an owner belong to the piece
+    /// before them.
     fn cut(
         &self,
         stage: &FlatStage<'p>,
@@ -201,7 +201,7 @@ struct Stretch {
     len: u64,
 }
 
-/// Which end of one side each element of a block belongs to.
+/// The end of one side that each element of a block belongs to.
 struct Owners(Vec<Option<u16>>);
 
 impl Owners {
@@ -209,7 +209,7 @@ impl Owners {
         Owners(vec![None; usize::try_from(n).unwrap_or(0)])
     }
 
-    /// Gives the walk's elements to an end; says whose one of them was, and which.
+    /// Assigns the walk's elements to an end. If an element had an owner already, returns that owner and the element.
     fn mark(&mut self, walk: &PatternWalk, end: usize) -> Option<(usize, u64)> {
         let own = u16::try_from(end).ok();
         for (start, len) in walk.runs() {

@@ -33,10 +33,10 @@ pub(super) struct ChannelClock {
     pub(super) is_in_task: bool,
     pub(super) began: f64,
     pub(super) descriptor: u8,
-    /// Of one that sends: where to, and how long a word is under way.
+    /// For a sender: its targets, and how long a word is under way.
     pub(super) sinks: Vec<ChannelAt>,
     pub(super) latency: f64,
-    /// Of one that receives: words that were sent to it, and those on their way by arrival.
+    /// For a receiver: words that were sent to it, and those on their way by arrival.
     pub(super) sent: u64,
     pub(super) arrivals: VecDeque<(f64, usize)>,
     /// Words that it took, and when the last ones were.
@@ -61,7 +61,7 @@ impl ChannelClock {
         self.taken_before
     }
 
-    /// Takes words from the stream: when the last of them came.
+    /// Takes words from the stream; returns when the last of them came.
     pub(super) fn take(&mut self, mut n_words: usize) -> f64 {
         let mut last = 0.0;
         while n_words > 0 {

@@ -1,25 +1,25 @@
-//! Arbiters of packet switches: who holds them, and until when.
+//! Arbiters of packet switches: their holders, and how long they are held.
 
 use super::super::Board;
 use super::super::route::Route;
 
-/// Words that a receiver keeps behind the last arbiter of a packet's way. Of the eight that a way buffers the
-/// others stand in the arbiter, which no other packet passes meanwhile: on hardware five words that a receiver
-/// does not take let the next packet pass an arbiter that both share, and six hold it for ever.
+/// Words that a receiver keeps after the last arbiter of a packet's way. A way buffers eight words; the others stay in
+/// the arbiter, which no other packet passes meanwhile. On hardware, five words that a receiver does not take let the
+/// next packet pass an arbiter that both share, and six hold it for ever.
 const WORDS_BEHIND_ARBITER: u64 = 5;
 
-/// Who holds an arbiter.
+/// The holder of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::board) struct ArbiterHold {
     actor: usize,
     selection: u8,
-    /// Of a packet that is sent and stands in the arbiter: receivers, each with the number of the packet's last
+    /// For a packet that is sent and still occupies the arbiter: receivers, each with the number of the packet's last
     /// word among all that it takes.
     tail: Option<Vec<((usize, u8), u64)>>,
 }
 
 impl ArbiterHold {
-    /// Whether a packet passes: one of the same sender that leaves by the same masters stands behind the first.
+    /// Whether a packet passes: one of the same sender that leaves by the same masters queues after the first.
     pub(in crate::board) fn lets_pass(&self, actor: usize, selection: u8) -> bool {
         self.actor == actor && (self.tail.is_none() || self.selection == selection)
     }
@@ -29,21 +29,21 @@ impl ArbiterHold {
         self.actor
     }
 
-    /// Whether all of the packet is sent, and its end stands in the arbiter.
+    /// Whether all of the packet is sent, and its end is still in the arbiter.
     pub(in crate::board) fn is_tail(&self) -> bool {
         self.tail.is_some()
     }
 
-    /// Receivers that are to take words before the end of a packet is through.
+    /// Receivers that have to take words before the end of a packet is through.
     pub(in crate::board) fn waits_for(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
         self.tail.iter().flatten().map(|row| row.0)
     }
 }
 
 impl Board<'_> {
-    /// A packet's header comes to the next arbiter of its way, and takes it if it is free; those that it has stay
-    /// its own while it waits. One a turn: packets that need each other's arbiters meet midway. Says whether it
-    /// took one.
+    /// Moves a packet's header to the next arbiter of its way, and takes that if it is free; arbiters that it holds
+    /// stay held while it waits. It takes one a turn: packets that need each other's arbiters meet midway. Returns
+    /// whether it took one.
     pub(super) fn take_arbiter(&mut self, route: &Route, actor: usize, n_held: &mut usize) -> bool {
         let Some(of) = route.arbiters.get(*n_held) else {
             return false;
@@ -89,7 +89,7 @@ impl Board<'_> {
         last > self.tiles[tile].taken[usize::from(channel)] + WORDS_BEHIND_ARBITER
     }
 
-    /// A receiver took words: arbiters whose packets have room behind them now are free.
+    /// Frees arbiters whose packets have room after a receiver took words.
     pub(super) fn free_arbiters(&mut self, tile: usize, channel: u8) {
         if self.arbiters.is_empty() {
             return;

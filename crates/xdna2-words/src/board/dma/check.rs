@@ -1,4 +1,4 @@
-//! What a descriptor may say.
+//! Rules for a descriptor's fields.
 
 use super::super::fault::BoardProblem;
 use crate::field::{Record, WordField};

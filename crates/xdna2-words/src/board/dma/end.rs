@@ -1,4 +1,4 @@
-//! What follows an execution: locks, iterations, tokens; and what a channel waits for.
+//! The end of an execution: locks, iterations, tokens; and the causes of a channel's waits.
 
 use super::super::fault::BoardProblem;
 use super::super::route::Entry;
@@ -11,7 +11,7 @@ use crate::port;
 use crate::tile::Direction;
 
 impl Board<'_> {
-    /// Ends an execution: lock, iteration, what comes next. Gives the next descriptor of the chain.
+    /// Ends an execution: lock, iteration, next descriptor. Returns the next descriptor of the chain.
     pub(in crate::board) fn finish(
         &mut self,
         execution: &Execution,
@@ -116,7 +116,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// What a channel waits for, if it has work.
+    /// Why a channel waits, if it has work.
     pub(in crate::board) fn channel_waiting(
         &self,
         tile: usize,

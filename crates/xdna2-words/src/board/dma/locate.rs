@@ -1,4 +1,4 @@
-//! What a descriptor's numbers name: memories, locks, ways.
+//! Targets of a descriptor's numbers: memories, locks, ways.
 
 use super::super::Board;
 use super::super::fault::BoardProblem;
@@ -40,7 +40,7 @@ impl Board<'_> {
         }
     }
 
-    /// Whether the switch takes what a channel sends for packets.
+    /// Whether the switch treats a channel's words as packets.
     pub(in crate::board) fn takes_packets(&self, at: Tile, channel: u8) -> bool {
         let kind = at.kind();
         let port = port::of_dma(kind, Direction::Mm2s, channel);
@@ -50,7 +50,7 @@ impl Board<'_> {
         record.is_some_and(|of| of.is(WordField::Enable) && of.is(WordField::Packet))
     }
 
-    /// Where a descriptor's first word lies.
+    /// Place of a descriptor's first word.
     pub(in crate::board) fn locate(
         &self,
         at: Tile,
@@ -89,7 +89,7 @@ impl Board<'_> {
             return Err(BoardProblem::Wrong(problem));
         }
         if east == -1 && at.col == 0 && !self.options.strict {
-            // Where a driver puts a design's columns another's memory may be there.
+            // Depending on where a driver puts the columns, another design's memory may be there.
             let problem = format!("the memory tile west of {at}, outside of the design's columns");
             return Err(BoardProblem::Undefined(problem));
         }

@@ -7,7 +7,7 @@ use super::{DmaMemory, Execution};
 use crate::tile::{Direction, Tile, TileKind};
 
 impl Board<'_> {
-    /// Takes the lock, if there is one and it is not taken yet; says whether the descriptor begins with that.
+    /// Takes the lock, if there is one and it is not taken yet; returns whether the descriptor begins with that.
     pub(in crate::board) fn take_lock(
         &mut self,
         execution: &mut Execution,
@@ -39,8 +39,8 @@ impl Board<'_> {
         Ok(true)
     }
 
-    /// A descriptor without a packet whose words enter a switch that takes packets: the first of them is the header, as
-    /// one that a receiver kept and sends on.
+    /// Takes the header of a descriptor without a packet whose words enter a switch that takes packets. The header is
+    /// the first word, like one that a receiver kept and sends on.
     fn take_header(&mut self, execution: &mut Execution, mark: Mark) -> Result<(), BoardProblem> {
         if execution.walk.left < 2 {
             let problem = "a packet that is a header alone".to_owned();
@@ -56,7 +56,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Takes the lock, then moves what can be moved.
+    /// Takes the lock, then moves as many words as it can.
     pub(in crate::board) fn work(
         &mut self,
         execution: &mut Execution,
@@ -87,7 +87,7 @@ impl Board<'_> {
         Ok(went || moved)
     }
 
-    /// Tells that a channel has its lock, and begins.
+    /// Reports that a channel has its lock, and begins.
     fn began(&mut self, execution: &Execution, tile: usize, direction: Direction, number: u8) {
         if let Some((at, lock, value)) = execution.acquire {
             self.event(|board| BoardEvent::Acquired {
@@ -125,7 +125,7 @@ impl Board<'_> {
         let inbox =
             |sink: &(usize, u8, bool)| self.tiles[sink.0].inboxes[usize::from(sink.1)].len();
         let room = route.sinks.iter().map(|sink| STREAM_WORDS - inbox(sink));
-        // A control port takes what comes.
+        // A control port takes every word.
         let controls = (!route.controls.is_empty()).then_some(STREAM_WORDS);
         let mut room = room.chain(controls).min().unwrap_or(0);
         let before = room;
@@ -238,7 +238,7 @@ impl Board<'_> {
                     .copy_from_slice(&value.to_le_bytes());
                 let other = match self.options.strict {
                     true => buffer.marks.write(at, mark, &self.active),
-                    // Designs of others compute in place: a stream's end may lie where its beginning was read.
+                    // Others' designs compute in place: a stream's end may be where its beginning was read.
                     false => buffer.marks.write_behind(at, mark, &self.active),
                 };
                 (RacedWord::Argument(argument, at as u64), other)
@@ -247,7 +247,7 @@ impl Board<'_> {
         self.no_race(other, word)
     }
 
-    /// Refuses a word that somebody else touches at the same time.
+    /// Refuses a word that another actor touches at the same time.
     pub(in crate::board) fn no_race(
         &self,
         other: Option<Mark>,

@@ -10,7 +10,7 @@ use super::{DmaChannel, Execution, Task};
 use crate::field::{Record, WordField};
 use crate::tile::Direction;
 
-/// Where the descriptor's number stands in a header (an assumption: no source says).
+/// Position of the descriptor's number in a header (an assumption: no source says).
 pub(super) const ID_SHIFT: u32 = 5;
 const ID_MASK: u32 = 0x3F;
 
@@ -69,8 +69,8 @@ impl Board<'_> {
         Ok(Some(execution))
     }
 
-    /// Refuses a packet for a channel that receives out of order if its header does not come there, or if it has other
-    /// words than the descriptor that it names.
+    /// Refuses a packet for a channel that receives out of order if its header does not reach it, or if its length
+    /// differs from the descriptor that it names.
     pub(super) fn fits_receivers(
         &self,
         execution: &Execution,
@@ -94,7 +94,7 @@ impl Board<'_> {
             let Some(words) = words.get(usize::from(named(header))) else {
                 continue;
             };
-            // One that nothing has set is a fault when the packet comes there.
+            // An unset descriptor is a fault when the packet arrives.
             let words: Option<Vec<u32>> = words.iter().copied().collect();
             let Some(words) = words else {
                 continue;

@@ -16,7 +16,7 @@ impl Board<'_> {
         let is_strict = self.options.strict;
         let state = &mut self.tiles[tile.index()];
         if !is_strict && found.block.kind == BlockKind::DataMemory {
-            // What nobody wrote is noise, as it is for cores and DMA.
+            // Unwritten words are noise, as they are for cores and DMA.
             state.touch();
         }
         let number = found.number as usize;
@@ -88,7 +88,7 @@ impl Board<'_> {
                 self.push(tile, direction, number as u8, task)?;
             }
             BlockKind::Lock => {
-                // Designs of others give a core at work its start so.
+                // Others' designs signal a core at work in this way.
                 if self.options.strict {
                     self.is_quiet(tile, "a lock is written")?;
                 }
@@ -201,7 +201,7 @@ impl Board<'_> {
         }
     }
 
-    /// Refuses changes of what DMA or a core at work relies on.
+    /// Refuses changes of state that DMA or a core at work relies on.
     fn is_quiet(&self, tile: Tile, what: &str) -> Result<(), BoardProblem> {
         let state = &self.tiles[tile.index()];
         let busy = state
@@ -266,7 +266,7 @@ impl Board<'_> {
                 let problem = "out_of_order of a channel that sends";
                 return Err(BoardProblem::Undefined(problem.to_owned()));
             }
-            // Streams of our own never ask for it.
+            // Our own streams never use it.
             if is_strict {
                 return Err(BoardProblem::Undefined("receiving out of order".to_owned()));
             }
@@ -328,7 +328,7 @@ impl Board<'_> {
         let at = tile.index();
         let wrong = |problem: &str| Err(BoardProblem::Wrong(problem.to_owned()));
         let core = self.tiles[at].core;
-        // Designs of others begin cores anew as they are.
+        // Others' designs restart cores from any state.
         let is_strict = self.options.strict;
         let next = match (enable, reset) {
             (true, true) if is_strict => {
@@ -366,7 +366,7 @@ impl Board<'_> {
     }
 }
 
-/// What can be told of an enabled master from its own word.
+/// Checks of an enabled master that need only its own word.
 fn check_master(
     kind: TileKind,
     master: Option<port::SwitchPort>,

@@ -1,8 +1,8 @@
-//! The scratchpad: words that a host gives a run beside its arguments.
+//! The scratchpad: words that a host gives a run in addition to its arguments.
 //!
 //! Source: mlir-aie's `AIEX.td` (`npu.create_scratchpad`, `npu.update_from_scratchpad`). Firmware copies the host's words
-//! once, and adds what follows from one of them to an address of 48 bits in two registers, whose two lowest bits become
-//! 0 and whose sixteen highest stay.
+//! once, and adds a value derived from one of them to an address of 48 bits in two registers. The address's two lowest
+//! bits become 0, and its sixteen highest stay.
 
 use super::super::Board;
 use super::super::fault::BoardProblem;
@@ -22,17 +22,17 @@ const HIGH: u32 = 0xFFFF;
 pub(in crate::board) struct Scratchpad {
     /// The host's.
     host: Option<Vec<u32>>,
-    /// The firmware's copy, once a stream has asked for it.
+    /// The firmware's copy, once a stream has created it.
     pub(in crate::board) firmware: Option<Vec<u32>>,
 }
 
 impl Board<'_> {
-    /// What the host's scratchpad holds for streams from here on.
+    /// Sets the content of the host's scratchpad for streams from here on.
     pub fn give_scratchpad(&mut self, words: Vec<u32>) {
         self.scratchpad.host = Some(words);
     }
 
-    /// Makes the scratchpad, or adds what follows from a word of it; other operations do nothing here.
+    /// Makes the scratchpad, or adds a value derived from a word of it; other operations do nothing here.
     pub(super) fn use_scratchpad(&mut self, operation: &TxnOperation) -> Result<(), BoardProblem> {
         match *operation {
             TxnOperation::CreateScratchpad {
@@ -76,7 +76,7 @@ impl Board<'_> {
         Ok(())
     }
 
-    /// Adds to the address in a register and the one behind it.
+    /// Adds to the address in a register and the next one.
     fn update_address(
         &mut self,
         entry: u8,
@@ -97,7 +97,7 @@ impl Board<'_> {
             ScratchpadFunction::Add => word.checked_add(number),
             ScratchpadFunction::Subtract => word.checked_sub(number),
         };
-        // Of how many bits they are, and whether they have a sign, no source says.
+        // No source says how many bits they have, and whether they are signed.
         let more = more.ok_or_else(|| {
             let sign = function.sign();
             BoardProblem::Undefined(format!("{word} {sign} {number}, which 32 bits do not hold"))
@@ -110,7 +110,7 @@ impl Board<'_> {
         self.write_register(second, high & !HIGH | (sum >> 32) as u32 & HIGH)
     }
 
-    /// A word as firmware finds it; of descriptors what was written there.
+    /// A word as firmware finds it; for descriptors the written value.
     fn word_at(&mut self, address: u64) -> Result<u32, BoardProblem> {
         let (tile, found) = locate(address)?;
         if found.block.kind != BlockKind::Descriptor {

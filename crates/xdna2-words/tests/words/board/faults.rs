@@ -1,4 +1,4 @@
-//! What the board refuses, and what it says when nothing moves.
+//! Faults that the board refuses, and its messages when nothing moves.
 
 use super::*;
 use millrace_xdna2_words::TxnOperation;
@@ -220,7 +220,7 @@ fn who_waits_for_what_is_told() {
 #[test]
 fn locks_that_keep_nobody_apart_are_a_race() {
     let memory = tile(0, 1);
-    // Fills may be a block ahead of what is free.
+    // Fills may be a block ahead of the free ones.
     let stream = with(memory, BlockKind::Lock, 0, 3);
     let mut n_races = 0;
     for seed in 0..20 {
@@ -280,7 +280,7 @@ fn a_stream_must_leave_the_array_quiet() {
         text.contains(reads) || text.contains("shim (0, 0) MM2S 0 has work"),
         "{text}"
     );
-    // What is written while it is at work.
+    // State that is written while it is in use.
     let memory = tile(0, 1);
     for (kind, number, value, part) in [
         (

@@ -1,4 +1,4 @@
-//! Designs that move bytes as they should.
+//! Correct designs that move bytes.
 
 use super::*;
 
@@ -141,7 +141,7 @@ fn an_iteration_moves_on_with_every_execution() {
     );
 }
 
-/// Two shims send packets of their own ids to one channel of a core, which sends them on.
+/// Two shims send packets, each with its own id, to one channel of a core, which sends them on.
 #[test]
 fn packets_of_two_sources_share_a_port() {
     let mut w = StreamWriter::new(1);

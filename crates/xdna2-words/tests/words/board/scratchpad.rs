@@ -25,7 +25,7 @@ fn create(size_bytes: u32) -> TxnOperation {
     }
 }
 
-/// Whether operations leave two words as they are wanted; what is wrong, if they do not.
+/// Runs operations, and checks that they leave two words as wanted. The error is the board's.
 fn leaves(
     before: [u32; 2],
     host: &[u32],
@@ -41,7 +41,7 @@ fn leaves(
     for operation in operations {
         stream.push(operation.clone());
     }
-    // A poll of what is not there waits for ever.
+    // A poll of another value waits for ever.
     for (i, value) in wanted.into_iter().enumerate() {
         stream.push(TxnOperation::MaskPoll {
             address: u64::from(first) + 4 * i as u64,
@@ -117,7 +117,7 @@ fn what_no_source_says_of_a_scratchpad_is_refused() {
     }
 }
 
-/// A shim's descriptor takes its block from so many bytes behind where its patch put it.
+/// A shim's descriptor takes its block from an address that a word of the host moves beyond the patched one.
 #[test]
 fn a_shims_address_moves_by_a_word_of_the_host() {
     let move_by = |word: u32| {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::lower::Mode;
 
-/// A token sees itself and one key less than the window has: a ring must have its row masked, whatever the numbers.
+/// A token sees itself and one key less than the window has. So a ring must have a masked row, for all numbers.
 #[test]
 fn a_ring_has_more_rows_than_its_window() {
     let features = Features::of(Mode::Int4);

@@ -8,13 +8,13 @@ use millrace_xdna2_machine::timing::{self, TimingError};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 use std::fmt;
 
-/// What a layer's attention over a cache takes, modelled.
+/// Modelled times of a layer's attention over a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionTimes {
     /// Keys read on the array.
     pub n_keys: u64,
-    /// On the array: the program with its dispatch, the host's part of a call, and writing the rows
-    /// that are new to the cache, or all that a window reaches.
+    /// On the array: the program with its dispatch, the host's part of a call, and writing the cache's new rows, or all
+    /// rows within a window's reach.
     pub array_ns: f64,
     /// On the host: every token reads the keys and values that it sees, at the rate that one thread
     /// was seen to copy (`host.write_gb_per_s`), and nothing else.
@@ -22,10 +22,10 @@ pub struct AttentionTimes {
 }
 
 impl AttentionTimes {
-    /// For `n_tokens` tokens, the last of the keys, by such a program.
+    /// Times for `n_tokens` tokens, the last of the keys, by this program.
     ///
     /// # Errors
-    /// What [`timing::predict`] says of the program.
+    /// An error of [`timing::predict`] for the program.
     pub(super) fn of(
         (program, choice): (&Program, &AttentionKernel),
         a: &Attention,
@@ -37,7 +37,7 @@ impl AttentionTimes {
         let row_bytes = (4 * a.n_kv_heads * a.head_dim) as f64;
         let copied_ns = |bytes: f64| bytes / profile.host.write_gb_per_s.max(f64::MIN_POSITIVE);
         let window = a.window.map_or(n_keys, |w| n_keys.min(w as u64)) as f64;
-        // Of a chunk the last token sees all keys and each before it one less.
+        // The last token of a chunk sees all keys, and each token before it one less.
         let before = (n_tokens.saturating_sub(1)) as f64 / 2.0;
         let seen = window.min((n_keys as f64 - before).max(1.0));
         let timing = timing::predict(program, machine, profile)?;
@@ -68,11 +68,11 @@ impl fmt::Display for AttentionTimes {
     }
 }
 
-/// Times of a layer's attention of `n_tokens` new tokens over `n_keys` keys, rounded up to what a plan
+/// Times of a layer's attention of `n_tokens` new tokens over `n_keys` keys, rounded up to the number that a plan
 /// reads, of a cache of `max_tokens`.
 ///
 /// # Errors
-/// Why the array cannot do it, in words.
+/// A description of why the array cannot do it.
 pub fn attention_times(
     a: &Attention,
     n_tokens: u64,

@@ -29,8 +29,8 @@ impl Kernels<'_> {
         built
     }
 
-    /// The first tiling that the mapping builds and the verifier accepts. With none, what is wrong
-    /// with the mapping's own choice.
+    /// The first tiling that the mapping builds and the verifier accepts. If there is none, the fault of the mapping's
+    /// own choice.
     fn build(
         &self,
         name: &'static str,

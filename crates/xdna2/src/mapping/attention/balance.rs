@@ -1,4 +1,4 @@
-//! Tilings that share a causal mask's work evenly, and what they are estimated to take.
+//! Tilings that share a causal mask's work evenly, and their estimated times.
 
 use super::AttentionDims;
 use super::shape::down;

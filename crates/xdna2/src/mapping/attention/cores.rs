@@ -1,4 +1,4 @@
-//! What a core of the cascade does, tile by tile of keys.
+//! Program of a core of the cascade, tile by tile of keys.
 
 use super::{CASCADE, KEYS, VALUES};
 use crate::mapping::attention::shape::AttentionDims;
@@ -50,7 +50,7 @@ impl AttentionDims {
         }
     }
 
-    /// Where the stage has a tile of keys in this round of the deal.
+    /// Runs `then` if the stage has a tile of keys in this round of the deal.
     fn if_dealt(&self, then: Vec<Op>) -> Op {
         let n_tiles = self.n_keys / self.tile_kv;
         Op::If {
@@ -73,7 +73,7 @@ impl AttentionDims {
         repeat(self.heads * self.q_blocks(), body)
     }
 
-    /// Copies the column's tile out of a block that holds it.
+    /// Copies the column's tile out of a block that contains it.
     fn if_own(&self, to: Operand, of: u64) -> Op {
         let (tile, block_q) = (self.tile_q, self.tile_kv);
         let only_if = |value: Affine, condition: Condition, then: Op| Op::If {
@@ -149,10 +149,9 @@ impl AttentionDims {
         body
     }
 
-    /// With causal skipping, only where some key is not beyond every query: tiles of keys begin where
-    /// tiles of queries do, so that is where the first key is not beyond the first query. Blocks are
-    /// taken all the same: their broadcast serves other columns. With a window, only where the last key is
-    /// within that of the first query.
+    /// With causal skipping, runs `then` only if some key is not beyond every query. Tiles of keys begin where tiles of
+    /// queries do, so that holds if the first key is not beyond the first query. Blocks are taken all the same: their
+    /// broadcast serves other columns. With a window, runs it only if the last key is within that of the first query.
     fn unless_masked(&self, then: Vec<Op>) -> Vec<Op> {
         if !self.causal_skip {
             return then;

@@ -86,7 +86,7 @@ fn cascade(
                 let key = (first + i) as u64;
                 key > last_key || (p.window > 0 && last_key - key >= p.window)
             };
-            // A tile that is masked throughout leaves maximum, sum and output as they are.
+            // A fully masked tile leaves maximum, sum and output as they are.
             if (0..tile).all(masked) {
                 continue;
             }

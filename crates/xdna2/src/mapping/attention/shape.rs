@@ -31,7 +31,7 @@ pub(super) struct AttentionDims {
     pub(super) q_tiles: u64,
     /// Stages that tiles of keys are dealt to.
     dealt: u64,
-    /// Those of them that get any: a stage without keys adds nothing and has no cores.
+    /// Number of stages that get keys: a stage without keys adds nothing and has no cores.
     pub(super) stages: u64,
     /// Heads of an iteration with a stream of keys each.
     pub(super) unroll: u64,
@@ -45,7 +45,7 @@ pub(super) struct AttentionDims {
     pub(super) l1_depth: u64,
 }
 
-/// Where heads and rows of a slot lie, in elements.
+/// Positions of heads and rows in a slot, in elements.
 pub(super) struct HeadLayout {
     pub(super) head: u64,
     pub(super) row: u64,
@@ -154,7 +154,7 @@ impl AttentionDims {
         self.n_heads / self.n_kv_heads
     }
 
-    /// Whether an iteration's heads have key-value heads of their own, rather than share one.
+    /// Whether an iteration's heads have separate key-value heads, rather than share one.
     fn spreads_kv(&self) -> bool {
         self.n_kv_heads.is_multiple_of(self.unroll)
     }
@@ -184,12 +184,12 @@ impl AttentionDims {
         }
     }
 
-    /// Of Q and the output.
+    /// Layout of Q and the output.
     pub(super) fn q_layout(&self) -> HeadLayout {
         self.layout(self.n_heads, self.n_queries)
     }
 
-    /// Of K and V.
+    /// Layout of K and V.
     pub(super) fn kv_layout(&self) -> HeadLayout {
         self.layout(self.n_kv_heads, self.n_keys)
     }
@@ -373,8 +373,8 @@ fn busiest(plans: &[AttentionDims]) -> Option<&AttentionDims> {
     plans.iter().find(|p| Some(p.n_cores()) == most)
 }
 
-/// On the most cores, with the numerics that every length has. A length of which those tiles are no
-/// whole number gets smaller ones.
+/// The tiling on the most cores, with the numerics of every length. A length that is not a multiple of those tiles gets
+/// smaller ones.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let best = |n: TileNumerics| busiest(&n.plans(shape, machine)).copied();
     let others = || numerics(shape["head_dim"], shape["n_keys"], machine);

@@ -1,4 +1,4 @@
-//! What a core does: its queries, tile by tile of keys, and the joining of states.
+//! Program of a core: its queries, tile by tile of keys, and the joining of states.
 
 use super::{CASCADE, KV, Y};
 use crate::mapping::cached_attention::shape::CachedAttentionDims;

@@ -15,8 +15,8 @@ struct CachedQueryState {
     o: Vec<f32>,
 }
 
-/// What a query at a position sees of the keys: those up to its own from `oldest` on, and those of its image. With a ring a row has the latest key up
-/// to its own whose position is the row's number modulo so many.
+/// Keys that a query at a position sees: those up to its own from `oldest` on, and those of its image. In a ring, a row
+/// has the latest key up to the query's own whose position is the row's number modulo the number of rows.
 struct VisibleKeys {
     position: u64,
     oldest: u64,
@@ -25,7 +25,7 @@ struct VisibleKeys {
 }
 
 impl VisibleKeys {
-    /// Whether it sees the key of a row, with a window of so many or all (0).
+    /// Whether it sees the key of a row, with a window of so many keys or all (0).
     fn sees(&self, row: u64, window: u64) -> bool {
         let latest = match self.ring {
             Some(n_rows) => {
@@ -45,7 +45,7 @@ impl VisibleKeys {
     }
 }
 
-/// The output slot for the contents of the others; of a cache that is a `ring` of so many rows, or has them in their order.
+/// The output slot from the contents of the others. The cache is a `ring` of so many rows, or has them in their order.
 pub(super) fn run(p: &CachedAttentionDims, ring: Option<u64>, slots: &[Vec<u8>]) -> Vec<u8> {
     let [q, k, v, at] = [0, 1, 2, 3].map(|slot| floats(&slots[slot]));
     let number = |digits: &[f32]| {
@@ -139,7 +139,7 @@ fn part_state(
             false => f32::NEG_INFINITY,
         };
         let scores: Vec<f32> = (first..first + tile).map(score).collect();
-        // Without a key that it sees a tile leaves the state as it is.
+        // A tile without a visible key leaves the state as it is.
         if scores.iter().any(|s| s.is_finite()) {
             let scale = exponent_scale(p.scale());
             update(&mut state, &scores, &v[first * d..][..tile * d], scale);

@@ -290,8 +290,8 @@ fn candidates(shape: &Shape, machine: &Machine) -> Vec<CachedAttentionDims> {
     plans
 }
 
-/// The best candidate by what its bits depend on, the tile of keys, whatever the numbers of queries
-/// and keys are; then as many queries as divide theirs.
+/// The best candidate by the tile of keys, which the bits depend on, for any numbers of queries and keys; then the
+/// number of queries that divides theirs.
 pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
     let plans = candidates(shape, machine);
     let anywhere = |p: &&CachedAttentionDims| {
@@ -326,7 +326,7 @@ pub(super) fn all(shape: &Shape, machine: &Machine) -> Vec<Tiling> {
     tilings
 }
 
-/// What the number of keys that a tiled reads must be a multiple of.
+/// Unit of the number of keys that a tiling reads.
 pub(crate) fn n_keys_unit(shape: &Shape, machine: &Machine) -> u64 {
     let tiling = default(shape, machine);
     let tiled = CachedAttentionDims::new(shape, &tiling);

@@ -10,7 +10,7 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
         .collect()
 }
 
-/// The states behind the token and what its queries read, for rows and states of the slots.
+/// The states after the token and the results of its queries, for rows and states of the slots.
 pub(super) fn run(k_dim: usize, v_dim: usize, slots: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
     let (rows, mut state) = (numbers(&slots[0]), numbers(&slots[1]));
     let lanes = LANES as usize;

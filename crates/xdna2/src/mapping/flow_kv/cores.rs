@@ -1,4 +1,4 @@
-//! What the two cores of a pair do: the lower one has the keys, the upper one the values.
+//! Programs of the two cores of a pair: the lower one has the keys, the upper one the values.
 
 use super::shape::FlowKvDims;
 use super::{Of, SLICE, bundle};
@@ -9,11 +9,11 @@ use crate::mapping::parts::{
 use millrace_npu::Element;
 use millrace_xdna2_machine::program::{Affine, Condition, Herd, Local, Op, Operand, Var};
 
-/// Of the core of keys: queries, position, maxima and denominators.
+/// The core of keys: queries, position, maxima and denominators.
 const Q: Operand = Operand::Local(0);
 const AT: Operand = Operand::Local(1);
 const STATE: Operand = Operand::Local(2);
-/// Of the core of values: numerators, denominators.
+/// The core of values: numerators, denominators.
 const NUMERATORS: Operand = Operand::Local(3);
 const L: Operand = Operand::Local(4);
 

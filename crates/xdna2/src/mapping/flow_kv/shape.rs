@@ -15,7 +15,7 @@ pub(super) struct FlowKvDims {
     pub(super) tile_kv: u64,
     /// Key-value heads at once.
     pub(super) heads: u64,
-    /// Of these, the heads of a column.
+    /// How many of these belong to one column.
     pub(super) col_heads: u64,
 }
 
@@ -64,7 +64,8 @@ impl FlowKvDims {
         1.0 / (self.of.head_dim as f32).sqrt()
     }
 
-    /// Of the fuller core of a pair: both have the buffers of both, a chunk in ping-pong, and what they share.
+    /// Bytes of the fuller core of a pair. Both have the buffers of both roles, a chunk in ping-pong, and the shared
+    /// buffers.
     fn l1_bytes(&self) -> u64 {
         let (tq, lc, d) = (self.tile_q(), self.tile_kv, self.of.head_dim);
         let chunks = 2 * 2 * lc * d;
@@ -128,7 +129,7 @@ fn chunks(shape: &Shape) -> Vec<u64> {
     chunks
 }
 
-/// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` where none fits a core.
+/// The chunk, which decides a result's bits: the same for any number of keys of such heads. `None` if none fits a core.
 pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
     let fits = |&lc: &u64| {
         let tiled = FlowKvDims::new(shape, &least(lc));
@@ -150,7 +151,7 @@ fn least(tile_kv: u64) -> Tiling {
     NamedNumbers::new(&[("tile_kv", tile_kv), ("heads", 1), ("col_heads", 1)])
 }
 
-/// Legal tilings, best first: the chunk that all lengths have, then others; the most heads at once, two to a column.
+/// Legal tilings, best first: the chunk of all lengths, then others; the most heads at once, two to a column.
 fn plans(shape: &Shape, machine: &Machine) -> Vec<FlowKvDims> {
     let wanted = tile_kv(shape, machine);
     let mut plans = Vec::new();

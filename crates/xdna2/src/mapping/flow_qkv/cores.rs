@@ -1,4 +1,4 @@
-//! What a core does: its own queries out of the chunk's, then every tile of keys and of values.
+//! Program of a core: its own queries out of the chunk's, then every tile of keys and of values.
 
 use super::shape::FlowQkvDims;
 use super::{Y, keys_of, values_of};
@@ -8,7 +8,7 @@ use crate::mapping::parts::{
 use crate::mapping::prompt_attention::{AT, P, Q, STATE};
 use millrace_xdna2_machine::program::{Affine, Condition, Herd, Op, Var};
 
-/// Blocks of a core: keys, values; results come when both are gone.
+/// Blocks of a core: keys, values; results come after both are freed.
 const K: u8 = 0;
 const V: u8 = 1;
 

@@ -16,7 +16,7 @@ pub(super) struct FlowQkvDims {
     pub(super) chunks: u64,
     /// Key-value heads at once.
     pub(super) heads: u64,
-    /// Of these, the heads of a column.
+    /// How many of these belong to one column.
     pub(super) col_heads: u64,
     /// Cores of a column, the same number for each of its heads.
     pub(super) rows: u64,
@@ -37,16 +37,16 @@ const TILING: [&str; 9] = [
     "l1_depth",
 ];
 
-/// Most key-value heads at once: four, as the paper has them.
+/// Most key-value heads at once: four, as in the paper.
 const MAX_HEADS: u64 = 4;
 
-/// Tiles of keys that come to L2 at once at least.
+/// Fewest tiles of keys that come to L2 at once.
 const LEAST_TILES: u64 = 2;
 
-/// Tiles of keys that come to L2 at once at most.
+/// Most tiles of keys that come to L2 at once.
 const MOST_TILES: u64 = 8;
 
-/// What the rows that a pass reaches with a window are a whole number of, with such tiles of keys.
+/// Unit of the rows that a pass reaches with a window, with such tiles of keys.
 pub(crate) fn reach_unit(tile_kv: u64) -> u64 {
     LEAST_TILES * tile_kv
 }
@@ -242,7 +242,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
             ..FlowQkvDims::untiled(shape)
         })
     };
-    // Where no core has room for a tile, one that the rules refuse.
+    // If no core has room for a tile, a tiling that the rules refuse.
     let tiled = best.or_else(least).unwrap_or(FlowQkvDims::untiled(shape));
     tiled.tiling()
 }

@@ -181,7 +181,7 @@ impl Gemm {
         ]
     }
 
-    /// What a row of cores reads of B.
+    /// Walk of a row of cores over B.
     fn b_walk(&self, p: &GemmDims) -> Pattern {
         let n_step = p.rows * p.tn;
         if self.bt {

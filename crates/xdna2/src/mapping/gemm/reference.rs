@@ -6,7 +6,7 @@ use crate::mapping::data::{bf16_bytes, f32_bytes, floats, truncate};
 use millrace_xdna2_machine::Numerics;
 use std::ops::Range;
 
-/// C as the slots hold it after a run.
+/// C in the layout of the slots after a run.
 pub(super) fn run(
     numerics: Numerics,
     gemm: &Gemm,

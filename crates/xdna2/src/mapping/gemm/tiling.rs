@@ -1,4 +1,4 @@
-//! Which tilings of a GEMM are legal, and which to use.
+//! Legal tilings of a GEMM, and the choice among them.
 
 use super::{Gemm, GemmDims, Path};
 use crate::mapping::parts::{Checks, largest_divisor};
@@ -17,7 +17,7 @@ fn l1_bytes(gemm: &Gemm, p: &GemmDims) -> u64 {
     }
 }
 
-/// Bytes of the fullest memory tile: the one that holds A, B and C.
+/// Bytes of the fullest memory tile: it holds A, B and C.
 fn l2_bytes(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> u64 {
     let c = gemm.c_element().size_bytes() * p.rows * p.tm * p.tn;
     let a = p.l2_copies * 2 * p.tm * p.kl2;
@@ -27,7 +27,7 @@ fn l2_bytes(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> u64 {
     a + b + c
 }
 
-/// Refuses what the builder cannot lay out or the machine cannot hold.
+/// Refuses tilings that the builder cannot lay out or the machine cannot hold.
 pub(super) fn check(gemm: &Gemm, p: &GemmDims, machine: &Machine) -> Result<(), BuildError> {
     let checks = Checks { mapping: gemm.name };
     checks.herd(p.cols, p.rows, machine)?;

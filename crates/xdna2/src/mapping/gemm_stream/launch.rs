@@ -100,7 +100,7 @@ impl GemmStreamDims {
         let (element, result) = (self.of.element, self.of.result);
         let own = || vec![i(0, 1)];
         let whole = |n: u64| pattern(constant(0), &[(n, 1)]);
-        // Of a block [rows, depth] tiles of 8 × 8, in columns.
+        // Tiles of 8 × 8 of a block [rows, depth], in columns.
         let tiles =
             |rows: u64, depth: u64| pattern(constant(0), &[(depth / 8, 8), (rows, depth), (8, 1)]);
         let depth = if self.hold_a { self.k } else { kl2 };

@@ -1,4 +1,4 @@
-//! Which tilings are legal, and which are fast.
+//! Legal tilings, and the fast ones among them.
 
 use super::{GEMM_PARTS, GemmStream, GemmStreamDims};
 use crate::mapping::fused;
@@ -13,7 +13,7 @@ impl GemmStreamDims {
         inputs + 4 * tile + self.of.result_size() * tile / self.chunks
     }
 
-    /// Bytes of the fullest memory tile: the one that holds A, B and C.
+    /// Bytes of the fullest memory tile: it holds A, B and C.
     fn l2_bytes(&self) -> u64 {
         let depth = if self.hold_a { self.k } else { self.kl2 };
         let a = self.a_copies() * self.of.size() * self.tm * depth;
@@ -38,7 +38,7 @@ impl GemmStreamDims {
     }
 }
 
-/// Refuses what the builder cannot lay out or the machine cannot hold.
+/// Refuses tilings that the builder cannot lay out or the machine cannot hold.
 pub(super) fn check(
     gemm: &GemmStream,
     p: &GemmStreamDims,
@@ -236,8 +236,8 @@ pub(in crate::mapping) fn ranked(
         .map(|p| (estimate_ns(p, machine, profile), p))
         .collect();
     timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Of those that are as good as the best the one with the largest tiles: the estimate is no
-    // better than that, and larger tiles are fewer calls.
+    // Among tilings as good as the best, takes the one with the largest tiles: the estimate is not more exact than
+    // that, and larger tiles are fewer calls.
     let best = timed.first().map_or(0.0, |t| t.0);
     let n_equal = timed.partition_point(|t| t.0 <= best * EQUAL);
     let size = |p: &GemmStreamDims| p.tm * p.tn * p.tk * p.cols * p.rows;
@@ -248,8 +248,8 @@ pub(in crate::mapping) fn ranked(
 /// Estimates that count as equal: within 2 %.
 const EQUAL: f64 = 1.02;
 
-/// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
-/// panels, the last tile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing) simulates it.
+/// Time in steady state, the slowest of cores, DDR and streams, plus the parts that do not overlap: the first panels,
+/// the last tile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing) simulates it.
 fn estimate_ns(p: &GemmStreamDims, machine: &Machine, profile: &Profile) -> f64 {
     let f = |value: u64| value as f64;
     let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();

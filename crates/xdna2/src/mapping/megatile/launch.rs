@@ -218,7 +218,7 @@ impl MegatileLaunch<'_> {
         }
     }
 
-    /// Of every megatile, for every block of k, all its tiles by column, then row; the sums are sent row by row.
+    /// For every megatile and every block of k, all its tiles by column, then row; the sums are sent row by row.
     fn body(&self) -> Vec<Op> {
         let p = self.tiled;
         let sum = |tile_x: u64, tile_y: u64| Operand::Local((tile_y * p.e_x + tile_x) as usize);

@@ -1,4 +1,4 @@
-//! Which megatiles are estimated to be fast, beside what the simulation says.
+//! Compares the megatiles that are estimated to be fast with the simulation.
 
 use super::*;
 use millrace_xdna2_machine::{Profile, timing, verify};
@@ -10,7 +10,7 @@ fn simulated_ns(shape: &Shape, tiling: &Tiling, profile: &Profile) -> Option<f64
     verify(&program, &machine).ok()?;
     let timing = timing::predict(&program, &machine, profile).ok()?;
     let work_ns: f64 = timing.launches.iter().map(|l| l.ns).sum();
-    // Of a program of several launches.
+    // Loads as in a program of several launches.
     let mut launches = program.launches.clone();
     launches.extend_from_slice(&program.launches);
     let loads_ns = timing::loads_ns(&launches, (&machine, profile)).ok()?;

@@ -119,7 +119,7 @@ impl MegatileDims {
     }
 }
 
-/// Refuses what the builder cannot lay out or the machine cannot hold.
+/// Refuses tilings that the builder cannot lay out or the machine cannot hold.
 pub(super) fn check(p: &MegatileDims, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
     checks.herd(p.cols, p.rows, machine)?;
     checks.ensure(p.rows <= u64::from(machine.cols), Rule::Herd, || {
@@ -160,8 +160,8 @@ pub(super) fn check(p: &MegatileDims, checks: Checks, machine: &Machine) -> Resu
     checks.l2(p.l2_bytes(), machine)
 }
 
-/// The largest megatile that fits: 512 × 512 where M is long; where it is short, tiles so low that
-/// all columns have rows, and padding in steps of 8.
+/// The largest megatile that fits: 512 × 512 for a long M. For a short M, tiles so low that all columns have rows, and
+/// padding in steps of 8.
 fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
     let (m, k, all) = (shape["m"], shape["k"], fused::sizes(shape, GEMM_PARTS));
     let n = all.iter().copied().fold(0, fused::gcd);
@@ -196,7 +196,7 @@ fn start(layout: Layout, shape: &Shape, machine: &Machine) -> MegatileDims {
     }
 }
 
-/// The tiling to use when none is asked for.
+/// The default tiling.
 pub(in crate::mapping) fn default(layout: Layout, shape: &Shape, machine: &Machine) -> Tiling {
     start(layout, shape, machine).tiling()
 }
@@ -292,7 +292,7 @@ pub(in crate::mapping) fn ranked(
     tilings
 }
 
-/// About the greatest of these times; more where another comes close, since neither is busy all the time then.
+/// About the greatest of these times; more if another comes close, since neither is busy all the time then.
 fn norm(times_ns: &[f64]) -> f64 {
     let eighth = times_ns.iter().map(|ns| ns.powi(8)).sum::<f64>();
     eighth.powf(0.125)
@@ -303,8 +303,8 @@ const OBJECTS: u64 = 3;
 
 impl MegatileLaunch<'_> {
     /// Time of all products, of blocks of k one after the other. A block of A has `e_x` of B, and cores begin the first
-    /// when both are there: channels share the DDR by the size of what they ask for, so both come together. Of B the
-    /// next comes while one is multiplied, over as few channels as there are rows.
+    /// when both are there. Channels share the DDR by the size of their requests, so both come together. The next block
+    /// of B comes while one is multiplied, over as few channels as there are rows.
     fn products_ns(&self, [a_cost, b_cost]: [f64; 2], machine: &Machine, profile: &Profile) -> f64 {
         let f = |value: u64| value as f64;
         let rate = |kernel: &str| profile.kernel(kernel).copied().unwrap_or_default();
@@ -323,7 +323,7 @@ impl MegatileLaunch<'_> {
         f(self.n_down * p.n_tiles() * (p.k / p.kl2)) * step_ns
     }
 
-    /// Time in steady state, the slowest of cores, DDR and streams, then what does not overlap: the first
+    /// Time in steady state, the slowest of cores, DDR and streams, plus the parts that do not overlap: the first
     /// blocks, the last megatile of C, and the loading of cores. [`timing`](millrace_xdna2_machine::timing)
     /// simulates it.
     fn estimate_ns(&self, machine: &Machine, profile: &Profile) -> f64 {

@@ -1,4 +1,4 @@
-//! What one core has of a prompt's attention in its L1: queries of a few tokens, a tile of keys and one of values, a state.
+//! A core's L1 for a prompt's attention: queries of a few tokens, a tile of keys and one of values, a state.
 
 use super::problem::Problem;
 use crate::mapping::cached_attention::{AT_DIGITS, lowest_common_rows};
@@ -22,7 +22,7 @@ pub(in crate::mapping) const STATE: Operand = Operand::Local(3);
 pub(in crate::mapping) struct CoreTile {
     /// Tokens of a core.
     pub(in crate::mapping) tile_tokens: u64,
-    /// Heads that share keys: so many queries a token.
+    /// Heads that share keys, which are the queries of a token.
     pub(in crate::mapping) group: u64,
     pub(in crate::mapping) head_dim: u64,
     /// Keys of a tile.
@@ -65,7 +65,7 @@ impl CoreTile {
         self.l1_bytes() <= machine.core.data_bytes - machine.stack_bytes
     }
 
-    /// Refuses sizes that do not go into each other, and more than L1 holds.
+    /// Refuses sizes that do not divide evenly, and more than L1 holds.
     pub(in crate::mapping) fn check(
         &self,
         checks: Checks,
@@ -99,7 +99,7 @@ impl CoreTile {
         ]
     }
 
-    /// As few tokens as a core can have, with the tile of keys that all lengths have. `None` where none fits.
+    /// The fewest tokens that a core can have, with the tile of keys of all lengths. `None` if none fits.
     pub(in crate::mapping) fn least(shape: &Shape, machine: &Machine) -> Option<CoreTile> {
         let of = Problem::new(shape);
         let group = of.group().max(1);
@@ -120,7 +120,7 @@ impl CoreTile {
         plans.find(|tile| tile.fits_l1(machine))
     }
 
-    /// Whole multiples of these tokens, at most [`MAX_ROWS`] queries, that L1 holds: with all of a result leaving at once, or a few rows.
+    /// Whole multiples of these tokens that L1 holds, with at most [`MAX_ROWS`] queries. Results leave whole, or a few rows at a time.
     pub(in crate::mapping) fn multiples(self, machine: &Machine) -> Vec<CoreTile> {
         let some = lowest_common_rows(self.group);
         let tiles = 1..=(MAX_ROWS / self.tile_rows()).max(1);
@@ -143,8 +143,8 @@ impl CoreTile {
 /// Most queries of a core.
 const MAX_ROWS: u64 = 64;
 
-/// Keys of a tile, which decide a result's bits: the same for any number of tokens and keys of such heads. `None` where
-/// no tile fits a core.
+/// Keys of a tile, which decide a result's bits: the same for any number of tokens and keys of such heads. `None` if no
+/// tile fits a core.
 pub(crate) fn tile_kv(shape: &Shape, machine: &Machine) -> Option<u64> {
     CoreTile::least(shape, machine).map(|tile| tile.tile_kv)
 }

@@ -1,4 +1,4 @@
-//! What a core does: its own queries out of all, then every tile of keys.
+//! Program of a core: its own queries out of all, then every tile of keys.
 
 use super::core_tile::{AT, P, Q, STATE};
 use super::shape::PromptAttentionDims;
@@ -31,7 +31,7 @@ impl PromptAttentionDims {
         }
     }
 
-    /// What the cores of a head do.
+    /// Program of the cores of a head.
     fn body(&self, head: u64) -> Vec<Op> {
         let base = head as usize * BUNDLES;
         let col = x() + -int(self.col0(head));

@@ -1,4 +1,4 @@
-//! What a prompt's attention is of, whoever lays it onto the array: queries, keys, heads, and who sees whom.
+//! The problem of a prompt's attention, for all mappings: queries, keys, heads, and which tokens see which keys.
 
 use super::super::cached_attention::{self, at_bytes};
 use super::super::parts::{Checks, constant, int};
@@ -22,7 +22,7 @@ pub(in crate::mapping) struct Problem {
     pub(in crate::mapping) full: bool,
     /// Whether an image may be among the tokens: an iteration reads all keys of the pass, which are its own.
     pub(in crate::mapping) image: bool,
-    /// Where these are a pass's tokens but for its first.
+    /// Set if these are a pass's tokens except its first ones.
     pub(in crate::mapping) rest: Option<Rest>,
 }
 
@@ -52,8 +52,8 @@ impl Problem {
         }
     }
 
-    /// A first pass in launches, of iterations of so many tokens: those whose keys begin with the pass's, and with a window those behind, which
-    /// read no more than it reaches, in whole numbers of `unit`.
+    /// A first pass in launches, of iterations of so many tokens. The first has those whose keys begin with the pass's.
+    /// With a window, a second has the later ones, which read only the window's reach, in whole numbers of `unit`.
     pub(in crate::mapping) fn parts(&self, tokens: u64, unit: u64) -> Vec<Problem> {
         let before = match self.own && !self.image && self.window > 0 {
             true => before(self.window, unit),
@@ -106,11 +106,12 @@ impl Problem {
         }
     }
 
-    /// Keys that an iteration of so many tokens reads, in units of so many: all, those that its tokens reach, or all up to its own. What a
-    /// window reaches is in whole numbers of `reach`.
+    /// Keys that an iteration of so many tokens reads, in units of so many: all, those that its tokens reach, or all up
+    /// to its own. A window's reach is in whole numbers of `reach`.
     pub(in crate::mapping) fn band(&self, tokens: u64, reach: u64, unit: u64) -> Affine {
         match (self.own, self.window) {
-            // Along the first dimension there is one iteration then: cores have one program with a mask and without, in the window and before.
+            // There is one iteration along the first dimension then: cores have one program with and without a mask, in
+            // the window and before.
             (true, _) if self.full => {
                 Affine::of(Var::Grid(0), int(tokens / unit)) + int(self.n_keys / unit)
             }
@@ -125,12 +126,12 @@ impl Problem {
         }
     }
 
-    /// Keys before an iteration's own tokens, where it reads no others.
+    /// Keys before an iteration's own tokens, if it reads no others.
     fn keys_before(&self) -> u64 {
         self.rest.map_or(0, |rest| rest.before)
     }
 
-    /// Rows by which the keys of an iteration of so many tokens begin behind those of the one before, over a cache.
+    /// Rows between the first keys of an iteration of so many tokens and of the one before, over a cache.
     fn advance(&self, tokens: u64) -> u64 {
         match (self.own, self.window) {
             (true, _) | (_, 0) => 0,
@@ -158,8 +159,8 @@ impl Problem {
         Affine::of(Var::Grid(0), int(tokens)) + int(self.keys_before())
     }
 
-    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, key-value heads; where all read as many keys of the pass's own, one,
-    /// key-value heads, and tiles of tokens.
+    /// Iterations of so many tokens and so many key-value heads: tiles of tokens, then key-value heads. If all read the
+    /// same number of the pass's own keys: one, key-value heads, tiles of tokens.
     pub(in crate::mapping) fn grid(&self, tokens: u64, heads: u64) -> Vec<u64> {
         let (tiles, heads) = (self.n_queries / tokens, self.n_kv_heads / heads);
         match self.token_tile() {
@@ -168,7 +169,7 @@ impl Problem {
         }
     }
 
-    /// What counts the tiles of tokens.
+    /// Variable that counts the tiles of tokens.
     pub(in crate::mapping) fn token_tile(&self) -> Var {
         Var::Grid(if self.full || self.rest.is_some() {
             2
@@ -183,12 +184,13 @@ impl Problem {
         key.plus(Var::Grid(0), int(self.advance(tokens)))
     }
 
-    /// A call on a tile of keys only where some of a core's `tile_tokens` tokens sees one of its `tile_kv` keys: not one that all come
-    /// before, nor one that the windows of all have left behind. `lead` is the core's first token less the tile's first key. Such a
-    /// tile would leave the state as it is. Without a window the second never holds: a core's program is the same with one
-    /// and without, but for two constants, and so it is without a mask.
+    /// A call on a tile of keys only if some of a core's `tile_tokens` tokens sees one of its `tile_kv` keys. It skips
+    /// a tile that all tokens come before, and one that the windows of all have left behind. `lead` is the core's first
+    /// token less the tile's first key. Such a tile would leave the state as it is. Without a window the second case
+    /// never holds. So a core's program is the same with a window and without, except for two constants, and also
+    /// without a mask.
     ///
-    /// Of a later pass, and with an image, that is not known before: every tile is computed.
+    /// For a later pass, and with an image, that is not known before: every tile is computed.
     pub(in crate::mapping) fn if_seen(
         &self,
         lead: Affine,
@@ -216,7 +218,7 @@ impl Problem {
         only_if(last, Condition::NotNegative, within)
     }
 
-    /// The keys are those of the tokens and what they reach, in whole numbers of `reach`; `tokens` are those of an iteration.
+    /// Checks that the keys are those of the tokens and of their reach, in whole numbers of `reach`; `tokens` are those of an iteration.
     pub(in crate::mapping) fn check_reach(
         &self,
         checks: Checks,
@@ -281,7 +283,7 @@ impl Problem {
     }
 }
 
-/// The result of tiles of so many keys, whoever computes it.
+/// The result of tiles of so many keys, on any core.
 pub(in crate::mapping) fn reference(shape: &Shape, tile_kv: u64, slots: &[Vec<u8>]) -> Vec<u8> {
     let mut slots = slots.to_vec();
     let of = Problem::new(shape);

@@ -113,7 +113,7 @@ impl PromptAttentionDims {
     }
 }
 
-/// Legal tilings, best first: on the most cores, with the most queries each; then two heads at once, because one
+/// Legal tilings, best first: on the most cores, with the most queries each. Two heads at once come next, because one
 /// brings all cores' queries past each of them, and more read the cache more often.
 fn plans(shape: &Shape, machine: &Machine) -> Vec<PromptAttentionDims> {
     let Some(least) = CoreTile::least(shape, machine) else {
@@ -164,7 +164,7 @@ pub(super) fn default(shape: &Shape, machine: &Machine) -> Tiling {
         let untiled = PromptAttentionDims::untiled(shape);
         Some(PromptAttentionDims { core, ..untiled })
     };
-    // Where no core has room for a tile, one that the rules refuse.
+    // If no core has room for a tile, a tiling that the rules refuse.
     let tiled = best
         .or_else(least)
         .unwrap_or(PromptAttentionDims::untiled(shape));

@@ -1,14 +1,13 @@
 //! FusedDQP (Gemma paper §3.2.1): products of one vector with weights that stay Q4NX blocks on their way to
 //! the cores, the decode projection of quantised plans.
 //!
-//! A column's weights come from its shim in one stretch, block by block; with two cores in a column its
-//! memory tile deals them out, so that 16 cores on 8 columns take what DDR gives. The vector goes from the
-//! first shim's other channel to all cores, which keep it with the sums of its groups. A core takes a
-//! block of 32 × 256 weights, dequantises and multiplies it in one call, and sends 32 results behind the
-//! last block of a row; the memory tile joins those of a column. Row blocks go to the columns in turn, so
-//! that any number of them is shared evenly. With `total` and `piece` the same in several launches their cores
-//! have one program, but for how often it loops. Several products of one vector are one launch, as in
-//! [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
+//! A column's weights come from its shim in one stretch, block by block. With two cores in a column its memory tile
+//! deals them out, so that 16 cores on 8 columns take the whole rate of DDR. The vector goes from the first shim's
+//! other channel to all cores, which keep it with the sums of its groups. A core takes a block of 32 × 256 weights,
+//! dequantises and multiplies it in one call, and sends 32 results after the last block of a row. The memory tile joins
+//! those of a column. Row blocks go to the columns in turn, so that any number of them is shared evenly. With `total`
+//! and `piece` the same in several launches their cores have one program, except for its loop counts. Several products
+//! of one vector are one launch, as in [`gemv-stream`](super::super::gemv_stream), its twin for bf16.
 
 mod mapping;
 
@@ -41,13 +40,13 @@ pub(super) struct DqpDims {
     rows: Vec<u64>,
     k: u64,
     cols: u64,
-    /// Cores of a column: row blocks that lie side by side.
+    /// Cores of a column: row blocks that are side by side.
     unit: u64,
     /// Elements of the vector with those that only pad it.
     total: u64,
     /// Elements of the vector that a core takes at once.
     piece: u64,
-    /// Where the cores attend, too, in other launches.
+    /// Heads, if the cores attend, too, in other launches.
     heads: Option<Heads>,
     /// Whether a column has its groups of a product in one stretch.
     stretches: bool,
@@ -68,7 +67,7 @@ pub(crate) fn padded(k: u64) -> u64 {
     across(k) * COLS
 }
 
-/// The longest piece that is a whole part of vectors of all these lengths.
+/// The longest piece that divides vectors of all these lengths.
 pub(crate) fn piece(lengths: &[u64]) -> u64 {
     let common = lengths.iter().copied().fold(0, gcd);
     largest_divisor(common, PIECE_MAX, GROUP)
@@ -130,7 +129,7 @@ impl DqpDims {
         self.rows.iter().map(|&rows| self.groups(rows)).sum()
     }
 
-    /// What holds for the cores, whatever they do.
+    /// Checks that apply to the cores in every role.
     pub(super) fn check_cores(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, self.unit, machine)?;
         checks.divides(("k", self.k), ("a group of one scale", GROUP))?;
@@ -200,7 +199,7 @@ impl DqpDims {
         channels
     }
 
-    /// The memory tiles, which deal a column's blocks to its cores and join what these give.
+    /// The memory tiles, which deal a column's blocks to its cores and join the results.
     pub(super) fn stages(&self) -> Vec<Stage> {
         if self.unit == 1 {
             return Vec::new();
@@ -291,7 +290,7 @@ impl DqpDims {
         );
         let here = || vec![x(), y()];
         let blocks = repeat(self.across(), vec![get(W, here(), 0), project, free(0)]);
-        // Groups are dealt in turn: the column has one more as long as there are any.
+        // Groups are dealt in turn: the column has one more while there are any.
         let dealt = Affine::of(Var::Loop(0), int(self.cols)).plus(Var::X, 1);
         let tile = Op::If {
             value: dealt + -int(self.n_groups()),
@@ -322,7 +321,7 @@ impl DqpDims {
     }
 }
 
-/// The tiling of a launch by itself.
+/// The tiling of a single launch.
 fn own_tiling(shape: &Shape, cols: u64) -> Tiling {
     let k = shape["k"];
     tiling(cols, padded(k), piece(&[k]))

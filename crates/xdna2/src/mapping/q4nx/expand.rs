@@ -1,12 +1,11 @@
-//! Weights from Q4NX blocks to bf16 in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as a launch of
-//! its own. They lie in the order in which a product takes them, `[n / 8][k][8]`: panels of eight rows of the matrix,
+//! Weights from Q4NX blocks to bf16 in DDR: the dequantisation engine of the Gemma paper (§3.1.1) as a separate launch.
+//! They are stored in the order in which a product takes them, `[n / 8][k][8]`: panels of eight rows of the matrix,
 //! which are columns of B.
 //!
-//! A core of each column takes the row blocks that lie side by side, block by block in one stretch, and expands them
-//! slice by slice of columns. A slice is a run of each of its panels, of up to 4,096 bytes; the memory tile only
-//! evens out what comes and goes. Groups of row blocks go to the columns in turn, as in
-//! [`fused-dqp`](super::dqp). One core a column is enough: it reads 5 bits for every 16 that it writes, and the
-//! column's shim takes no more than eight cores give.
+//! A core of each column takes the row blocks that are side by side, block by block in one stretch, and expands them
+//! slice by slice of columns. A slice is a run of each of its panels, of up to 4,096 bytes; the memory tile only evens
+//! out the flow. Groups of row blocks go to the columns in turn, as in [`fused-dqp`](super::dqp). One core a column is
+//! enough: it reads 5 bits for every 16 that it writes, and the column's shim takes no more than eight cores give.
 
 use super::{BYTES, COLS, ROWS, across, shares, unit};
 use crate::mapping::megatile::PANEL;
@@ -37,7 +36,7 @@ pub(super) struct Expand {
     /// Rows of each matrix.
     rows: Vec<u64>,
     k: u64,
-    /// Row blocks that lie side by side.
+    /// Row blocks that are side by side.
     unit: u64,
     cols: u64,
 }
@@ -64,8 +63,8 @@ impl Expand {
         self.rows.iter().map(|rows| rows / group).collect()
     }
 
-    /// Columns that are expanded at once: as many as divide k and a block. A shim's descriptor counts 1,023 words,
-    /// fewer than such runs of a whole block have, so it takes slices by its iteration, which counts to 64.
+    /// Columns that are expanded at once: as many as divide k and a block. A shim's descriptor counts 1,023 words, and
+    /// such runs of a whole block are longer. So it takes slices by its iteration, which counts to 64.
     fn slice(&self) -> u64 {
         let slice = 1 << self.k.trailing_zeros().min(COLS.trailing_zeros());
         match slice {
@@ -74,7 +73,7 @@ impl Expand {
         }
     }
 
-    /// Refuses what cannot be laid out.
+    /// Refuses shapes and tilings that cannot be laid out.
     pub(super) fn check(&self, checks: Checks, machine: &Machine) -> Result<(), BuildError> {
         checks.herd(self.cols, 1, machine)?;
         checks.divides(("k", self.k), ("the matrix unit's edge", 8))?;
@@ -134,7 +133,7 @@ impl Expand {
         }
     }
 
-    /// A column's groups of a matrix come as one stretch; each goes to its panels by a task of its own.
+    /// A column's groups of a matrix come as one stretch; each goes to its panels by a separate task.
     fn transfers(&self) -> Vec<Transfer> {
         let blocks = across(self.k) * self.unit * BYTES;
         let [n_panels, slice, _] = self.panels();
@@ -171,7 +170,7 @@ impl Expand {
             blocks.push(repeat(1, self.one_block(rest / slice)));
         }
         let n_groups: u64 = self.groups().iter().sum();
-        // Groups are dealt in turn: the column has one more as long as there are any.
+        // Groups are dealt in turn: the column has one more while there are any.
         let dealt = Affine::of(Var::Loop(0), int(self.cols)).plus(Var::X, 1);
         let group = Op::If {
             value: dealt + -int(n_groups),

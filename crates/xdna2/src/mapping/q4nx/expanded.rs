@@ -1,8 +1,8 @@
-//! bf16 GEMMs of weights that a launch before them has expanded to DDR: a prompt's projections as the Gemma
-//! paper has them (§3.1.1 and §3.1.2). Its twin [`gemm-q4nx`](super::gemm) expands within the product instead, again
-//! for every step over M, but no bf16 weight goes to DDR and back.
+//! bf16 GEMMs of weights that a launch before them has expanded to DDR: a prompt's projections as in the Gemma paper
+//! (§3.1.1 and §3.1.2). Its twin [`gemm-q4nx`](super::gemm) expands within the product instead, again for every step
+//! over M, but no bf16 weight goes to DDR and back.
 //!
-//! The first launch is [`Expand`]'s, what follows [`gemm-megatile`](super::super::megatile)'s, with the expanded
+//! The first launch is [`Expand`]'s, the next is [`gemm-megatile`](super::super::megatile)'s, with the expanded
 //! weights in intermediate slots between them, as panels `[n / 8][k][8]`. Numbers are `gemm-q4nx`'s bit for bit.
 
 use super::super::fused::{self, GEMM_PARTS};
@@ -23,7 +23,7 @@ pub(crate) struct ExpandedGemm;
 /// The mapping's name.
 pub(crate) const NAME: &str = "gemm-q4nx-ddr";
 
-/// How expanded weights lie.
+/// Layout of expanded weights.
 const PANELS: Layout = Layout::Panels;
 
 /// Columns of the array that expand, in a tiling.
@@ -139,7 +139,7 @@ impl Mapping for ExpandedGemm {
         Tolerance::Exact
     }
 
-    /// What the product costs at least, however its weights come.
+    /// Least work of the product, for either source of its weights.
     fn work(&self, shape: &Shape) -> LeastWork {
         GemmQ4nx.work(shape)
     }

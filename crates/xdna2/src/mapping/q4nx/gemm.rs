@@ -2,12 +2,11 @@
 //! quantised plans: the dequantisation engine of the Gemma paper (§3.1.1) and its GEMM in one, so that
 //! weights never go to DDR in bf16.
 //!
-//! A core expands some columns of a block to bf16, multiplies them with a tile of A, and goes on; what it
-//! expands is used for all of its rows of A, so these are many. Rows of the array share the weights of
-//! their column and have rows of A of their own, or (`n_over_rows`, for short prompts) all cores have weights
-//! of their own and the same rows of A, so that none is expanded twice. The rest is
-//! [`gemm-stream`](super::super::gemm_stream)'s: f32 sums, one rounding, C gathered in L2, several products
-//! a launch, no pause between tiles.
+//! A core expands some columns of a block to bf16, multiplies them with a tile of A, and goes on. The expanded columns
+//! are used for all of its rows of A, so these are many. Rows of the array share the weights of their column and have
+//! separate rows of A. With `n_over_rows`, for short prompts, all cores have separate weights and the same rows of A,
+//! so that no weight is expanded twice. The rest is [`gemm-stream`](super::super::gemm_stream)'s: f32 sums, one
+//! rounding, C gathered in L2, several products a launch, no pause between tiles.
 
 mod launch;
 mod tiling;

@@ -1,19 +1,20 @@
 //! A token's attention on the cores of its projections, so that no core is loaded for it.
 //!
 //! [`fused-dqp`](super::dqp)'s cores take blocks of 5,120 bytes of weights from all shims. Keys and values of a cache
-//! are such blocks as well: `r = 2560 / head_dim` rows of one key-value head, as they lie in DDR. The vector that comes
-//! before is the query, then the token's own key and value, then its position. So both are one program
-//! of the cores ([`Heads::ops`] behind the projections' loop), of which each launch runs its half: how often cores
-//! loop are constants that they read.
+//! are such blocks as well: `r = 2560 / head_dim` rows of one key-value head, as in DDR. The vector that comes before
+//! is the query, then the token's own key and value, then its position. So both are one program of the cores
+//! ([`Heads::ops`] after the projections' loop), of which each launch runs its half. The loop counts of cores are
+//! constants that they read.
 //!
 //! A key-value head has `spread = cols / n_kv_heads` columns. Runs of `unit · r` keys go to its columns in turn, and
 //! the memory tile deals a block of them to each core. A core keeps the scores of its keys, as many as it has room for,
-//! then takes the values; of more keys there are more launches. What it has then, O and the scores' maximum and sum, goes out in pieces of 32 elements like a
-//! projection's rows, to DDR; a second launch, of a core of its own, joins the cores' parts head by head.
+//! then takes the values. For more keys there are more launches. Its state then, O and the scores' maximum and sum,
+//! goes out in pieces of 32 elements like a projection's rows, to DDR. A second launch, on a separate core, joins the
+//! cores' parts head by head.
 //!
 //! The cache holds the keys before the token: its own is in the vector, so it need not be in DDR before the call.
-//! Keys that the position does not reach count for nothing, so one program serves all positions up to the keys it reads. With a
-//! window the cache may have no more rows than that, in a ring: key p is in row p modulo their number.
+//! Keys that the position does not reach count for nothing, so one program serves all positions up to the keys it
+//! reads. With a window the cache may have only as many rows, in a ring: key p is in row p modulo their number.
 
 mod cores;
 mod reference;
@@ -58,7 +59,7 @@ fn most_chunks(shape: &Shape) -> u64 {
 /// Shape and tiling as plain numbers.
 struct TokenAttentionDims {
     heads: Heads,
-    /// The cores, as a projection has them.
+    /// The cores, as in a projection.
     cores: DqpDims,
     n_keys: u64,
     max_tokens: u64,
@@ -284,8 +285,8 @@ pub(crate) fn vector(shape: &Shape, piece: u64) -> u64 {
     (shape["n_heads"] + 2 * shape["n_kv_heads"]) * shape["head_dim"] + piece
 }
 
-/// Keys that a core takes at once, of the shape's on so many columns: all of them or, of more than there is room for beside
-/// a vector of so many elements, an even part. `None` where they do not divide so or there is none.
+/// Keys that a core takes at once, of the shape's, on so many columns. It is all of them, or an even part if there is
+/// no room for all next to a vector of so many elements. `None` if they do not divide evenly or there is no room.
 pub(crate) fn keys_of_core(
     shape: &Shape,
     (cols, total, piece): (u64, u64, u64),
@@ -310,7 +311,7 @@ pub(crate) fn keys_of_core(
     (room > 0 && rounds * run == shape["n_keys"]).then(|| rounds.div_ceil(n_chunks) * rows)
 }
 
-/// What the number of keys must be a multiple of on so many columns; `None` for heads that it does not take.
+/// Unit of the number of keys on so many columns; `None` for heads that it does not take.
 pub(crate) fn n_keys_unit(shape: &Shape, cols: u64) -> Option<u64> {
     let (d, n_kv_heads) = (shape["head_dim"], shape["n_kv_heads"]);
     let takes = d > 0 && (BYTES / 2).is_multiple_of(d) && d.is_multiple_of(ROWS);
@@ -318,7 +319,7 @@ pub(crate) fn n_keys_unit(shape: &Shape, cols: u64) -> Option<u64> {
     (takes && fits).then(|| cols / n_kv_heads * UNIT * (BYTES / 2 / d))
 }
 
-/// The tiling of a launch by itself.
+/// The tiling of a single launch.
 fn own_tiling(shape: &Shape, cols: u64, machine: &Machine) -> Tiling {
     let d = shape["head_dim"];
     let piece = dqp::piece(&[shape["n_heads"] * d, shape["n_kv_heads"] * d]);
@@ -393,7 +394,7 @@ impl Mapping for TokenAttention {
         })
     }
 
-    /// With a position from the seed, in the later half of the keys that are read.
+    /// Inputs with a position from the seed, in the later half of the keys that are read.
     fn inputs(&self, shape: &Shape, seed: u64) -> Vec<Vec<u8>> {
         let tiling = self.default_tiling(shape, &Machine::npu2());
         let p = TokenAttentionDims::new(shape, &tiling);

@@ -1,4 +1,4 @@
-//! What is told of a kernel, for people and for programs.
+//! Report on a kernel, for people and for programs.
 
 use super::{KernelCase, KernelResult, Run};
 use crate::mapping;
@@ -17,14 +17,14 @@ pub(super) struct BenchReport<'a> {
     pub(super) case: &'a KernelCase,
     pub(super) resources: &'a Resources,
     pub(super) computed: Option<&'a KernelResult>,
-    /// What a program of somebody's own computed.
+    /// Result of a user's own program.
     pub(super) run: Option<&'a Run>,
     pub(super) timing: &'a Timing,
-    /// What the program's words take, or why it has none.
+    /// Counts of the program's words, or why it has none.
     pub(super) words: &'a Result<WordCounts, String>,
 }
 
-/// A rate beside the roof it cannot pass.
+/// A rate and the roof it cannot pass.
 struct Against {
     per_s: f64,
     roof_per_s: f64,
@@ -73,7 +73,7 @@ impl BenchReport<'_> {
         }
     }
 
-    /// Operations a second beside the array's peak in what the kernel multiplies.
+    /// Operations a second, against the array's peak for the kernel's products.
     fn compute(&self) -> Option<Against> {
         let kernel = self.case.kernel.as_ref()?;
         let flops = kernel.mapping.work(&kernel.shape).flops as f64;
@@ -83,7 +83,7 @@ impl BenchReport<'_> {
         })
     }
 
-    /// DDR traffic beside what the profile says the NPU gets.
+    /// DDR traffic, against the NPU's rate by the profile.
     fn ddr(&self) -> Against {
         Against {
             per_s: self.ddr_bytes() / self.timing.total_ns * 1e9,
@@ -91,9 +91,10 @@ impl BenchReport<'_> {
         }
     }
 
-    /// Of attention: keys and values read from DDR over the time, the read bandwidth utilisation U_mem^rd of the paper
-    /// *Mapping Gemma3 onto an Edge Dataflow Architecture* (equation 13), beside what reads get. Its numerator
-    /// 2 B · (1 + L/Lc) · L · CT_count · H is a causal sweep of all keys before and of every chunk of Lc queries.
+    /// For attention: keys and values read from DDR over the time, against the rate of reads. This is the read
+    /// bandwidth utilisation U_mem^rd of the paper *Mapping Gemma3 onto an Edge Dataflow Architecture* (equation 13).
+    /// Its numerator 2 B · (1 + L/Lc) · L · CT_count · H is a causal sweep of all keys before and of every chunk of Lc
+    /// queries.
     fn u_mem_rd(&self) -> Option<Against> {
         let slots = self.case.kernel.as_ref()?.mapping.keys_and_values();
         let bytes = mapping::moved_bytes(&self.case.program, slots);
@@ -273,7 +274,7 @@ impl BenchReport<'_> {
     }
 }
 
-/// Where a program was executed, where that is not the default.
+/// The simulator that executed a program, if that is not the default.
 fn executed(simulator: &ArraySimulator) -> &'static str {
     match simulator {
         ArraySimulator::Tiles => "",

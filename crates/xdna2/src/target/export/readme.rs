@@ -1,4 +1,4 @@
-//! What the owner of exported designs has to know.
+//! README for the owner of exported designs.
 
 use super::Pass;
 use millrace_xdna2_silicon::KernelFunction;

@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 pub(super) mod id {
     use millrace_plan::{ValueArrangement, WeightArrangement};
 
-    /// Of activations.
+    /// Arrangement of activations.
     pub(crate) const ROWS: ValueArrangement = ValueArrangement(1);
-    /// Of weights.
+    /// Arrangement of weights.
     pub(crate) const WEIGHTS: WeightArrangement = WeightArrangement(2);
-    /// Of sums.
+    /// Arrangement of sums.
     pub(crate) const RESULTS: ValueArrangement = ValueArrangement(3);
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Dims {
 }
 
 impl Dims {
-    /// Of the slot's program.
+    /// Dimensions of the slot's program.
     pub(super) fn of<I>(at: &OwnSlot<'_, I>) -> Result<Dims, String> {
         let launch = at.program.launches.first();
         let shape = launch.map(|launch| &launch.shape);
@@ -47,8 +47,8 @@ impl Dims {
         }
     }
 
-    /// As the array multiplies it: k in whole vectors of 64 bytes, n so that cores share it whatever m is, m in whole blocks of
-    /// the matrix unit, or 1. n and k do not depend on m.
+    /// Dimensions as the array multiplies them. k is in whole vectors of 64 bytes. Cores can share n for every m. m is
+    /// in whole blocks of the matrix unit, or 1. n and k do not depend on m.
     pub(super) fn padded(self) -> Dims {
         let n_unit = if self.n < 2048 { 64 } else { 256 };
         Dims {
@@ -67,8 +67,8 @@ pub(super) fn rotation(k: u64) -> Rotation {
     Rotation::of(u32::try_from(k).unwrap_or(0))
 }
 
-/// Rows `[n_rows, k]` rotated and quantised into rows of `out`, what is beyond them zero; `row` fills the row of that number. Gives
-/// a scale a row.
+/// Rotates and quantises rows `[n_rows, k]` into rows of `out`, with zeros beyond them; `row` fills the row of that
+/// number. Returns a scale for each row.
 fn quantise(
     cpu: &Cpu,
     [n_rows, k, k_padded]: [u64; 3],

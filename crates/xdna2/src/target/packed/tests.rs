@@ -1,4 +1,4 @@
-//! What becomes of each format, against its own decoder.
+//! Conversion of each format, against its own decoder.
 
 use super::*;
 use millrace_kernels::CpuOptions;

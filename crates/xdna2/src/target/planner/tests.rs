@@ -1,6 +1,6 @@
 use super::*;
 
-/// What is compiled ahead is what tokens will ask for: up to where a plan is said to serve, no token takes another.
+/// Plans compiled ahead are those that tokens will ask for: within a plan's stated range, no token takes another.
 #[test]
 fn a_tokens_plan_serves_as_long_as_it_says() {
     let attends = one_layer();

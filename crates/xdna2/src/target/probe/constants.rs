@@ -1,12 +1,12 @@
 //! A profile's constants from the times of the probe's programs.
 //!
-//! Each is a difference of two programs, so that what both take does not count.
+//! Each is a difference of two programs, so that their common time does not count.
 
 use millrace_xdna2_machine::Profile;
 use millrace_xdna2_words::board::TASK_BYTES;
 use std::fmt::Write;
 
-/// What a program took.
+/// Time of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProbeTime {
     /// Its name.
@@ -17,7 +17,7 @@ pub(super) struct ProbeTime {
     pub(super) read_bytes: usize,
     /// Bytes that they write.
     pub(super) written_bytes: usize,
-    /// From the command to its end.
+    /// Time from the command to its end.
     pub(super) ns: f64,
 }
 
@@ -32,7 +32,7 @@ const FITTED: [&str; 7] = [
     "queue",
 ];
 
-/// What the programs' times say.
+/// Constants from the programs' times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ProbeConstants {
     /// An empty command.
@@ -84,7 +84,7 @@ impl ProbeConstants {
         ]
     }
 
-    /// Keys of a profile, values, and how each is come by.
+    /// Keys of a profile, values, and the origin of each.
     fn constants(&self) -> [(&'static str, f64, &'static str); 5] {
         [
             (
@@ -119,7 +119,7 @@ impl ProbeConstants {
     pub(super) fn applied(&self, base: &Profile) -> Profile {
         let mut profile = base.clone();
         for (key, value, _) in self.constants() {
-            // Keys of the profile; what is out of range stays as it was.
+            // Keys of the profile; a value out of range leaves the old one.
             let _ = profile.set(&format!("{key}={value}"));
         }
         profile

@@ -1,4 +1,4 @@
-//! What can be made to go wrong on the board.
+//! Faults that can be injected into the board.
 
 use millrace_xdna2_silicon::amdxdna::{ArrayShape, FakeFaults, NPU2};
 use millrace_xdna2_words::register::{self, BlockKind};
@@ -9,12 +9,12 @@ use millrace_xdna2_words::{TxnOperation, TxnStream};
 pub(super) struct ProbeFault {
     /// Its name.
     pub(super) name: &'static str,
-    /// What happens.
+    /// Description of the fault.
     pub(super) summary: &'static str,
     at: FaultAt,
 }
 
-/// Where the fault is.
+/// Place of the fault.
 enum FaultAt {
     /// A stream is changed.
     Stream(fn(&mut TxnStream)),
@@ -23,14 +23,14 @@ enum FaultAt {
 }
 
 impl ProbeFault {
-    /// Changes a stream, if that is where the fault is.
+    /// Changes a stream, if the fault is there.
     pub(super) fn in_stream(&self, stream: &mut TxnStream) {
         if let FaultAt::Stream(change) = self.at {
             change(stream);
         }
     }
 
-    /// The kernel that has the fault, if that is where it is.
+    /// The kernel with the fault, if the fault is there.
     pub(super) fn of_kernel(&self) -> FakeFaults {
         let mut faults = FakeFaults::default();
         if let FaultAt::Kernel(change) = self.at {
@@ -98,7 +98,7 @@ fn overflow(stream: &mut TxnStream) {
     }
 }
 
-/// Moves what is written by 64 bytes.
+/// Moves the write by 64 bytes.
 fn misplace(stream: &mut TxnStream) {
     for op in &mut stream.operations {
         if let TxnOperation::Patch {

@@ -1,4 +1,4 @@
-//! The steps of a probe, and what they measure.
+//! The steps of a probe, and their measurements.
 
 use super::constants::{ProbeConstants, ProbeTime};
 use super::fault::ProbeFault;
@@ -17,14 +17,14 @@ const LARGE_BYTES: usize = 256 << 10;
 /// A report that grows.
 pub(super) struct ProbeSteps {
     report: ProbeReport,
-    /// Where times come from.
+    /// Provenance of the times.
     times: Provenance,
-    /// What each program took.
+    /// Time of each program.
     taken: Vec<ProbeTime>,
 }
 
 impl ProbeSteps {
-    /// Of a device with such times.
+    /// Steps on a device with such times.
     pub(super) fn new(place: &str, times: Provenance) -> ProbeSteps {
         ProbeSteps {
             report: ProbeReport {
@@ -39,12 +39,12 @@ impl ProbeSteps {
         }
     }
 
-    /// The constants that the programs' times give, if all of them ran.
+    /// The constants from the programs' times, if all of them ran.
     pub(super) fn constants(&self) -> Option<ProbeConstants> {
         ProbeConstants::new(&self.taken)
     }
 
-    /// What each program took, in their order.
+    /// Time of each program, in their order.
     pub(super) fn taken(&self) -> &[ProbeTime] {
         &self.taken
     }
@@ -127,7 +127,7 @@ impl ProbeSteps {
         }
     }
 
-    /// Runs a program; says whether it left what it should.
+    /// Runs a program; returns whether its output was right.
     fn program<N: AmdxdnaNode>(
         &mut self,
         driver: &mut AmdxdnaDriver<N>,
@@ -164,12 +164,12 @@ impl ProbeSteps {
     }
 }
 
-/// What to do about a device that cannot be had.
+/// Advice for a device that is not available.
 const DEVICE_ADVICE: &str = "docs/silicon.md says what the driver needs, and how to report";
-/// Where to look for what went wrong in a program.
+/// Advice after a program failed.
 const ADVICE: &str = "`millrace npu words` lists a stream; docs/silicon.md says what each refusal means, and how to report";
 
-/// The shortest of some runs of a program, or what is wrong.
+/// The shortest of some runs of a program, or the fault.
 fn shortest<N: AmdxdnaNode>(
     driver: &mut AmdxdnaDriver<N>,
     design: &ProbeDesign,

@@ -11,7 +11,7 @@ use std::fmt;
 /// A kind, and how well constants of other kinds predict it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FromFew {
-    /// What the constants were fitted on.
+    /// Rows that the constants were fitted on.
     pub fitted_on: String,
     /// The kind that is predicted.
     pub predicted: String,

@@ -10,7 +10,7 @@ const STEPS: [f64; 4] = [0.12, 0.05, 0.02, 0.01];
 const MOST_STEPS: usize = 8;
 
 /// Coordinate search: each constant in turn is scaled up, then down, by the round's step for as long
-/// as the loss falls. What the loss does not depend on stays as it is.
+/// as the loss falls. Constants without effect on the loss stay as they are.
 pub(super) fn refit(start: &Point, rounds: usize, loss: &dyn Fn(&Point) -> f64) -> Point {
     let mut point = start.clone();
     let mut best = loss(&point);

@@ -1,12 +1,13 @@
-//! Rows left out by size: constants of a family fitted on its other sizes predict those that are smaller, or larger.
+//! Rows left out by size: constants of a family are fitted on its other sizes, and predict the smaller or the larger
+//! ones.
 //!
-//! A family's own kernel objects are fitted on the sizes that stay, so that nothing of a predicted row is in them, as it is
-//! where a whole family is left out and its objects keep the profile's constants.
+//! A family's own kernel objects are fitted on the remaining sizes, so that they contain nothing of a predicted row.
+//! This is also so where a whole family is left out and its objects keep the profile's constants.
 
 use super::{KernelRow, Kernels, LeftOut, Point, compare};
 use std::collections::BTreeSet;
 
-/// What the constants were fitted for.
+/// Target of the fit.
 pub(super) const FITTED: &str = "kernels, by size";
 /// Rows that a family has at least.
 const FEWEST: usize = 6;

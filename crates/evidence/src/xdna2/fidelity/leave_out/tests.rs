@@ -13,7 +13,7 @@ fn the_search_finds_a_minimum_and_leaves_what_does_not_matter() {
     assert_eq!(found[2].1, 7.0);
 }
 
-/// A sample of what `millrace fidelity --leave-out` prints: closed forms of decode, which take no time.
+/// A sample of the output of `millrace fidelity --leave-out`: closed forms of decode, which take no time.
 #[test]
 fn decode_of_models_that_were_left_out_is_predicted() {
     let groups = [models::FLM_DECODE, models::AIR_KRACKAN];

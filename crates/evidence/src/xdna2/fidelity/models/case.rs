@@ -165,8 +165,8 @@ fn stack_case(measured: &Measurement, model: &'static Geometry) -> Option<Predic
     })
 }
 
-/// The guide and the documents of `llama32_1b` report its own programs; what the README of all models
-/// and those of other models report was built later.
+/// The guide and the documents of `llama32_1b` report its own programs. The README of all models and the documents of
+/// other models report later builds.
 fn build(source: &str) -> Build {
     let example = source.contains("Llama-3.2-1B on NPU2 guide") || source.contains("llama32_1b");
     if example {
@@ -176,7 +176,7 @@ fn build(source: &str) -> Build {
     }
 }
 
-/// A program by name, and which of its times the unit is.
+/// A program by name, and the time that the row's unit measures.
 fn program_case(kernel: &str, metric: &str) -> Option<PredictionKind> {
     let program = match kernel.split(' ').next()? {
         "rms_gemms_rope" => StackProgram::RmsGemmsRope,

@@ -1,11 +1,11 @@
-//! What decides the bits of attention, and the plans with the same bits.
+//! Parameters that decide the bits of attention, and the plans with the same bits.
 
 use super::{AttentionDims, down};
 use crate::mapping::{NamedNumbers, Shape};
 use millrace_xdna2_machine::Machine;
 
-/// What decides the bits of a query's result: tiles of keys, their deal, and where sums over the head
-/// dimension are rounded. Tiles of queries, columns and heads at once only say who computes it.
+/// Parameters that decide the bits of a query's result: tiles of keys, their deal, and where sums over the head
+/// dimension are rounded. Tiles of queries, columns and heads at once only say which core computes it.
 #[derive(Clone, Copy)]
 pub(super) struct TileNumerics {
     pub(super) tile_kv: u64,
@@ -59,7 +59,7 @@ pub(super) fn canonical(shape: &Shape, machine: &Machine) -> Option<TileNumerics
 }
 
 impl TileNumerics {
-    /// With tiles of so many queries, on so many columns, for so many heads.
+    /// The dimensions with tiles of so many queries, on so many columns, for so many heads.
     pub(super) fn tiled(
         self,
         shape: &Shape,
@@ -83,8 +83,8 @@ impl TileNumerics {
         AttentionDims::new(shape, &tiling)
     }
 
-    /// Legal plans with two heads before such with one, wide ones first; for head dimensions beyond
-    /// 128 with one head first.
+    /// Legal plans with two heads before those with one, wide ones first; for head dimensions beyond 128, those with
+    /// one head first.
     pub(super) fn plans(self, shape: &Shape, machine: &Machine) -> Vec<AttentionDims> {
         let cols = u64::from(machine.cols);
         let unrolls = match shape["head_dim"] {

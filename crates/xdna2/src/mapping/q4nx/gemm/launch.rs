@@ -12,7 +12,7 @@ use millrace_xdna2_machine::program::{
     Transfer, Var,
 };
 
-// Channels of the launch, in this order; the last where rows have weights of their own.
+// Channels of the launch, in this order; the last if rows have separate weights.
 const A_IN: usize = 0;
 const A: usize = 1;
 const W: usize = 2;
@@ -109,7 +109,7 @@ impl Q4nxGemmDims {
         let depth = if self.hold_a { self.k } else { self.kl2 };
         let a_drain = StageEnd {
             repeat: small(if self.hold_a { self.n_tiles() } else { 1 }),
-            // Of a block [tm, depth] tiles of 8 × 8, in columns.
+            // Tiles of 8 × 8 of a block [tm, depth], in columns.
             ..end(
                 A,
                 own(),
@@ -167,7 +167,7 @@ impl Q4nxGemmDims {
         } else {
             in_loop(self.n_tiles(), a(&panels))
         }];
-        // Bytes of row blocks that lie side by side, of a column's share of a step, and of a step.
+        // Bytes of row blocks that are side by side, of a column's share of a step, and of a step.
         let stretch = across(k) * self.unit * BYTES;
         let share = self.column_blocks() / self.unit * stretch;
         for (part, &n) in self.n.iter().enumerate() {

@@ -1,12 +1,11 @@
-//! Which tilings are legal, and which are fast.
+//! Legal tilings, and the fast ones among them.
 
 use super::{BYTES, COLS, GEMM_PARTS, MATMUL, NAME, Q4nxGemmDims, ROWS, across};
 use crate::mapping::parts::{Checks, divisors};
 use crate::mapping::{BuildError, NamedNumbers, Rule, Shape, Tiling};
 use millrace_xdna2_machine::{Machine, Profile};
 
-/// Descriptors of a memory tile for sending a held block of A: of the 24 that a channel reaches, others
-/// need four.
+/// Descriptors of a memory tile for sending a held block of A: a channel reaches 24, of which others need four.
 const HELD_DESCRIPTORS: u64 = 20;
 
 impl Q4nxGemmDims {
@@ -17,7 +16,7 @@ impl Q4nxGemmDims {
         weights + a + sums + 2 * self.tm * ROWS / self.chunks
     }
 
-    /// Bytes of the fullest memory tile: the one that holds A, weights and C.
+    /// Bytes of the fullest memory tile: it holds A, weights and C.
     fn l2_bytes(&self) -> u64 {
         let depth = if self.hold_a { self.k } else { self.kl2 };
         let weights = if self.n_over_rows {
@@ -42,7 +41,7 @@ impl Q4nxGemmDims {
     }
 }
 
-/// Refuses what the builder cannot lay out or the machine cannot hold.
+/// Refuses tilings that the builder cannot lay out or the machine cannot hold.
 pub(super) fn check(p: &Q4nxGemmDims, machine: &Machine) -> Result<(), BuildError> {
     let checks = Checks { mapping: NAME };
     checks.herd(p.cols, p.rows, machine)?;

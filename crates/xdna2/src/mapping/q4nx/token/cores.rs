@@ -1,4 +1,4 @@
-//! What the cores of projections have in addition where they attend, too.
+//! Additions to the cores of projections that attend, too.
 
 use super::super::dqp::{VECTOR, W, Y};
 use super::super::{BYTES, ROWS};
@@ -13,7 +13,7 @@ use millrace_xdna2_machine::program::{Affine, Local, Op, Operand, Var};
 const SCORES: Operand = Operand::Local(2);
 const STATE: Operand = Operand::Local(3);
 
-/// Heads, and how they lie on the cores.
+/// Heads, and their layout on the cores.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::mapping::q4nx) struct Heads {
     pub(in crate::mapping::q4nx) head_dim: u64,
@@ -27,10 +27,10 @@ pub(in crate::mapping::q4nx) struct Heads {
     pub(in crate::mapping::q4nx) total: u64,
 }
 
-/// What a launch that attends has of its own; nothing in a projection.
+/// Constants of a launch that attends; zeros in a projection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::mapping::q4nx) struct Attend {
-    /// Blocks of keys of a core, and of values; the first of them.
+    /// Number of a core's blocks of keys, and of values; the first of them.
     pub(super) rounds: u64,
     pub(super) first: u64,
     pub(super) window: u64,
@@ -39,7 +39,7 @@ pub(in crate::mapping::q4nx) struct Attend {
 }
 
 impl Heads {
-    /// Of the tiling of a projection that shares its cores with attention.
+    /// Heads from the tiling of a projection that shares its cores with attention.
     pub(in crate::mapping::q4nx) fn of_projection(tiling: &Tiling) -> Option<Heads> {
         let n_kv_heads = tiling.get("n_kv_heads")?;
         Some(Heads {

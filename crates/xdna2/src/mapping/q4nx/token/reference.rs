@@ -1,4 +1,5 @@
-//! What a token's attention is, bit for bit: of each head a softmax over each core's keys, joined core after core.
+//! Definition of a token's attention, bit for bit: for each head a softmax over each core's keys, joined core after
+//! core.
 
 use super::{TokenAttentionDims, UNIT};
 use crate::mapping::data::{bf16_bytes, floats, in_parallel, round};
@@ -10,14 +11,14 @@ struct HeadState {
     o: Vec<f32>,
 }
 
-/// Where maxima begin.
+/// Initial value of maxima.
 const LOWEST: f32 = f32::from_bits(0xff7f_0000);
 
 fn exp2(x: f32) -> f32 {
     round(f64::from(x).exp2() as f32)
 }
 
-/// What a number is as one of bf16 and what that leaves, rounded as well.
+/// A number as the sum of two of bf16: the number rounded, then the remainder rounded.
 fn two_terms(x: f32) -> f32 {
     let first = round(x);
     first + round(x - first)
