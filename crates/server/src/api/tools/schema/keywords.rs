@@ -385,7 +385,9 @@ fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
         }
         "if" => of.contains_key("then") || of.contains_key("else"),
         // Alone they say nothing.
-        "minContains" | "maxContains" => of.contains_key("contains"),
+        "maxContains" => of.contains_key("contains"),
+        // 0 takes back what `contains` asks for.
+        "minContains" => of.contains_key("contains") && value.as_u64() != Some(0),
         "dependentRequired" | "dependentSchemas" | "dependencies" => !is_empty,
         "contains" => {
             of.get("minContains").and_then(Value::as_u64) != Some(0)
