@@ -29,6 +29,7 @@ mod rms_norm;
 mod role;
 mod rope;
 mod route;
+mod rule;
 mod rwkv7;
 mod rwkv7_output;
 mod scale;

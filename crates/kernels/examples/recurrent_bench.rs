@@ -7,7 +7,7 @@
 
 use millrace_kernels::{
     ChannelScanInput, ChannelScanShape, ConvInput, Cpu, CpuOptions, DeltaInput, DeltaShape,
-    KimiDeltaInput, KimiDeltaShape, Level, SsmInput, SsmShape, StateRun, StateSlots, causal_conv,
+    KimiDeltaInput, Level, RuleShape, SsmInput, SsmShape, StateRun, StateSlots, causal_conv,
     channel_scan, delta_net, kimi_delta, ssm_scan,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -121,7 +121,7 @@ fn delta(cpu: &Cpu, m: usize, time: Duration) -> f64 {
 }
 
 fn kimi(cpu: &Cpu, m: usize, time: Duration) -> f64 {
-    let shape = KimiDeltaShape {
+    let shape = RuleShape {
         n_heads: 32,
         head_dim: 128,
     };

@@ -40,6 +40,6 @@ pub use level::Level;
 pub use pool::Pool;
 pub use recurrent::{
     ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,
-    KimiDeltaShape, Rwkv7Input, Rwkv7Shape, SsmInput, SsmShape, StateRun, StateSlots, causal_conv,
-    channel_scan, delta_net, kimi_delta, rwkv7, ssm_scan,
+    RuleShape, Rwkv7Input, SsmInput, SsmShape, StateRun, StateSlots, causal_conv, channel_scan,
+    delta_net, kimi_delta, rwkv7, ssm_scan,
 };

@@ -28,8 +28,9 @@ pub(crate) use leaves::{
 #[cfg(target_arch = "aarch64")]
 pub(crate) use leaves::{absorb_body, correct_body, revise_body};
 
-pub use kimi::{KimiDeltaInput, KimiDeltaShape, kimi_delta};
-pub use rwkv::{Rwkv7Input, Rwkv7Shape, rwkv7};
+pub use kimi::{KimiDeltaInput, kimi_delta};
+pub use rule::RuleShape;
+pub use rwkv::{Rwkv7Input, rwkv7};
 pub use ssm::{SsmInput, SsmShape, ssm_scan};
 
 use crate::pool::DisjointMut;

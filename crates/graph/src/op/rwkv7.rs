@@ -5,7 +5,7 @@
 //! With `κ` the keys times their factors, of unit length in each head, `w = e^(-fade / √e)` and `k' = k ⊙ (1 + (a - 1) ⊙ share)`:
 //! `S = w ⊙ S - (κ ⊙ a) ⊗ (Sᵀ κ) + k' ⊗ v` by rows, `out = Sᵀ r`.
 
-use super::kimi_delta::{RuleToken, rule_cost, rule_state};
+use super::rule::{RuleToken, rule_cost, rule_state};
 use super::{KEY_DIM_MAX, Operation, WeightKind, WeightUse, by_definition};
 use crate::check::{Shapes, fits};
 use crate::{Depth, Graph, OpCost, Real, SequenceMemory, TokenContext, WeightId};

@@ -2,7 +2,7 @@
 
 use crate::recurrent::{
     ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape, KimiDeltaInput,
-    KimiDeltaShape, Rwkv7Input, Rwkv7Shape, SsmInput, SsmShape,
+    RuleShape, Rwkv7Input, SsmInput, SsmShape,
 };
 
 /// See [`crate::recurrent::causal_conv`]: of all tokens of a sequence.
@@ -84,7 +84,7 @@ pub fn delta_net(shape: &DeltaShape, input: &DeltaInput<'_>) -> Vec<f64> {
 
 /// See [`crate::recurrent::kimi_delta`]: of all tokens of a sequence.
 #[must_use]
-pub fn kimi_delta(shape: &KimiDeltaShape, input: &KimiDeltaInput<'_>) -> Vec<f64> {
+pub fn kimi_delta(shape: &RuleShape, input: &KimiDeltaInput<'_>) -> Vec<f64> {
     let (n_heads, n) = (shape.n_heads, shape.head_dim);
     let mut out = vec![0.0; input.v.len()];
     for head in 0..n_heads {
@@ -120,7 +120,7 @@ pub fn kimi_delta(shape: &KimiDeltaShape, input: &KimiDeltaInput<'_>) -> Vec<f64
 
 /// See [`crate::recurrent::rwkv7`]: of all tokens of a sequence.
 #[must_use]
-pub fn rwkv7(shape: &Rwkv7Shape, input: &Rwkv7Input<'_>) -> Vec<f64> {
+pub fn rwkv7(shape: &RuleShape, input: &Rwkv7Input<'_>) -> Vec<f64> {
     let (n_heads, n) = (shape.n_heads, shape.head_dim);
     let mut out = vec![0.0; input.v.len()];
     for head in 0..n_heads {

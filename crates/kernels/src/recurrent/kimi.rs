@@ -2,20 +2,11 @@
 
 use super::delta::L2_EPS;
 use super::leaves::RecurrentKernels;
-use super::rule::{self, ReadyToken};
+use super::rule::{self, ReadyToken, RuleShape};
 use super::{StateRun, StateSlots};
 use crate::cpu::Cpu;
 
-/// Heads of Kimi delta attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KimiDeltaShape {
-    /// Heads.
-    pub n_heads: usize,
-    /// Elements of a head, of keys as of values.
-    pub head_dim: usize,
-}
-
-/// Inputs of Kimi delta attention, besides its state.
+/// What Kimi delta attention reads beside its state.
 #[derive(Clone, Copy, Debug)]
 pub struct KimiDeltaInput<'a> {
     /// Rows of queries of all heads.
@@ -36,28 +27,14 @@ pub struct KimiDeltaInput<'a> {
     pub dt: &'a [f32],
 }
 
-impl KimiDeltaShape {
-    /// Elements of a head's state: `[head_dim / 16 rounded up, head_dim, 16]`.
-    #[must_use]
-    pub fn head_elems(&self) -> usize {
-        rule::head_elems(self.head_dim)
-    }
-
-    /// Elements of all heads.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.n_heads * self.head_dim
-    }
-}
-
-/// For each head: the state decays element by element of the key, is corrected at the token's key, and is read at its query.
+/// Of each head: the state fades element by element of the key, is corrected at the token's key, and is read at its query.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a head has more than [`MAX_KEY_DIM`](super::MAX_KEY_DIM) elements, or a
 /// run's slots do not cover its positions or lie outside.
 pub fn kimi_delta(
     cpu: &Cpu,
-    shape: &KimiDeltaShape,
+    shape: &RuleShape,
     input: KimiDeltaInput<'_>,
     slots: StateSlots<'_>,
     runs: &[StateRun<'_>],
@@ -93,6 +70,5 @@ pub fn kimi_delta(
             to.write[i] = -to.k[i];
         }
     };
-    let size = (n_heads, n);
-    rule::run(cpu, size, (&prepare, input.v), slots, runs, out);
+    rule::run(cpu, shape, (&prepare, input.v), slots, runs, out);
 }

@@ -31,25 +31,47 @@ impl ReadyToken {
 pub(super) type Prepare<'a> =
     dyn Fn(&RecurrentKernels, (usize, usize), &mut ReadyToken) + Sync + 'a;
 
-/// Elements of a head's state: `[head_dim / 16 rounded up, head_dim, 16]`.
-pub(super) fn head_elems(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(LANES) * head_dim
+/// Heads whose matrices are revised so: of Kimi delta attention, of RWKV 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleShape {
+    /// Heads.
+    pub n_heads: usize,
+    /// Elements of a head, of keys as of values.
+    pub head_dim: usize,
 }
 
-/// The recurrence of `n_heads` heads of `head_dim` elements over the rows of runs. `prepare` is called once for each row
-/// and head; `v` and `out` have rows of all heads.
+impl RuleShape {
+    /// Elements of a head's state: `[head_dim / 16 rounded up, head_dim, 16]`.
+    #[must_use]
+    pub fn head_elems(&self) -> usize {
+        self.head_dim.next_multiple_of(LANES) * self.head_dim
+    }
+
+    /// Elements of all heads.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+}
+
+/// The recurrence of such heads over the rows of runs. `prepare` is asked once for each row and head; `v` and `out` have rows of
+/// all heads.
 pub(super) fn run(
     cpu: &Cpu,
-    (n_heads, head_dim): (usize, usize),
+    shape: &RuleShape,
     (prepare, v): (&Prepare<'_>, &[f32]),
     slots: StateSlots<'_>,
     runs: &[StateRun<'_>],
     out: &mut [f32],
 ) {
-    assert!((1..=MAX_KEY_DIM).contains(&head_dim) && n_heads > 0);
-    assert!(v.len() == out.len() && out.len().is_multiple_of(n_heads * head_dim));
+    let RuleShape { n_heads, head_dim } = *shape;
+    assert!(
+        (1..=MAX_KEY_DIM).contains(&head_dim) && n_heads > 0,
+        "{shape:?}"
+    );
+    assert!(v.len() == out.len() && out.len().is_multiple_of(shape.width()));
     let kernels = RecurrentKernels::for_level(cpu.level());
-    let slots = SharedSlots::new(slots, n_heads * head_elems(head_dim));
+    let slots = SharedSlots::new(slots, n_heads * shape.head_elems());
     let out = DisjointMut::new(out);
     cpu.pool().run(n_heads, &|head| {
         let head = RuleHead {
@@ -57,8 +79,7 @@ pub(super) fn run(
             v,
             slots: &slots,
             head,
-            n_heads,
-            head_dim,
+            shape: *shape,
             kernels,
         };
         for run in runs {
@@ -77,14 +98,13 @@ struct RuleHead<'a> {
     v: &'a [f32],
     slots: &'a SharedSlots<'a>,
     head: usize,
-    n_heads: usize,
-    head_dim: usize,
+    shape: RuleShape,
     kernels: &'a RecurrentKernels,
 }
 
 impl RuleHead<'_> {
     fn run<const N: usize>(&self, run: &StateRun<'_>, out: &DisjointMut<'_, f32>) {
-        let n_elems = head_elems(self.head_dim);
+        let n_elems = self.shape.head_elems();
         let mut strip = [const { ReadyToken::ZEROS }; N];
         let place = (self.head * n_elems, n_elems);
         // SAFETY: a head's part of every slot belongs to it alone, and it runs once.
@@ -106,12 +126,15 @@ impl RuleHead<'_> {
         state: &mut [f32],
         out: &DisjointMut<'_, f32>,
     ) {
-        let n = self.head_dim;
+        let RuleShape {
+            n_heads,
+            head_dim: n,
+        } = self.shape;
         for (block, tile) in state.chunks_exact_mut(n * LANES).enumerate() {
             let column = block * LANES;
             let width = LANES.min(n - column);
             for (row, token) in rows.clone().zip(strip) {
-                let at = (row * self.n_heads + self.head) * n + column;
+                let at = (row * n_heads + self.head) * n + column;
                 let mut v = [0.0; LANES];
                 v[..width].copy_from_slice(&self.v[at..][..width]);
                 let mut sums = [0.0; LANES];

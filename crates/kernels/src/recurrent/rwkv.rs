@@ -1,20 +1,11 @@
 //! RWKV 7's recurrence: removal and addition have separate directions.
 
 use super::leaves::RecurrentKernels;
-use super::rule::{self, ReadyToken};
+use super::rule::{self, ReadyToken, RuleShape};
 use super::{StateRun, StateSlots};
 use crate::cpu::Cpu;
 
-/// Heads of RWKV 7's recurrence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rwkv7Shape {
-    /// Heads.
-    pub n_heads: usize,
-    /// Elements of a head, of keys as of values.
-    pub head_dim: usize,
-}
-
-/// Inputs of RWKV 7's recurrence, besides its state.
+/// What RWKV 7's recurrence reads beside its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Rwkv7Input<'a> {
     /// Rows of receptance of all heads: where states are read.
@@ -39,29 +30,15 @@ const FADE: f32 = 0.606_530_66;
 /// Added to the sum of squares of a direction: the square of the least length in the published code.
 const SQUARES_EPS: f32 = 1e-24;
 
-impl Rwkv7Shape {
-    /// Elements of a head's state: `[head_dim / 16 rounded up, head_dim, 16]`.
-    #[must_use]
-    pub fn head_elems(&self) -> usize {
-        rule::head_elems(self.head_dim)
-    }
-
-    /// Elements of all heads.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.n_heads * self.head_dim
-    }
-}
-
-/// For each head: the state decays element by element of the key, loses its part along one direction, receives the token's
-/// values at its key, and is read at its receptance.
+/// Of each head: the state fades element by element of the key, loses what it has along one direction, takes the token's values
+/// at its key, and is read at its receptance.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a head has more than [`MAX_KEY_DIM`](super::MAX_KEY_DIM) elements, or a
 /// run's slots do not cover its positions or lie outside.
 pub fn rwkv7(
     cpu: &Cpu,
-    shape: &Rwkv7Shape,
+    shape: &RuleShape,
     input: Rwkv7Input<'_>,
     slots: StateSlots<'_>,
     runs: &[StateRun<'_>],
@@ -93,6 +70,5 @@ pub fn rwkv7(
             to.k[i] = k * (1.0 + (rate - 1.0) * share);
         }
     };
-    let size = (n_heads, n);
-    rule::run(cpu, size, (&prepare, input.v), slots, runs, out);
+    rule::run(cpu, shape, (&prepare, input.v), slots, runs, out);
 }

@@ -191,7 +191,7 @@ fn delta_nets_are_their_recurrence_however_a_sequence_is_cut() {
 fn kimi_delta_attention_is_its_recurrence_however_a_sequence_is_cut() {
     const N_TOKENS: usize = 19;
     for (n_heads, head_dim) in [(1, 1), (2, 16), (3, 24), (2, 128), (1, MAX_KEY_DIM)] {
-        let shape = KimiDeltaShape { n_heads, head_dim };
+        let shape = RuleShape { n_heads, head_dim };
         let width = shape.width();
         let [q, k, v, alpha] = [1, 2, 3, 4].map(|seed| numbers(N_TOKENS * width, seed));
         let beta = numbers(N_TOKENS * n_heads, 5);
@@ -234,7 +234,7 @@ fn kimi_delta_attention_is_its_recurrence_however_a_sequence_is_cut() {
 fn rwkv_7_is_its_recurrence_however_a_sequence_is_cut() {
     const N_TOKENS: usize = 19;
     for (n_heads, head_dim) in [(1, 1), (2, 16), (3, 24), (2, 64), (1, MAX_KEY_DIM)] {
-        let shape = Rwkv7Shape { n_heads, head_dim };
+        let shape = RuleShape { n_heads, head_dim };
         let width = shape.width();
         // Sums over keys of long heads stay near 1, and shares between 0 and 1.
         let of = |seed: u64, scale: f32, offset: f32| -> Vec<f32> {

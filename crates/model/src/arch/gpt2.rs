@@ -64,7 +64,7 @@ pub(super) static FAMILY: Family = Family {
     build: |b| {
         let x = b.embed()?;
         let x = block::add_position(b, x)?;
-        block::decoder_from(b, decoder_block, x)
+        block::decoder_from(b, block_of_files, x)
     },
     ..Family::PLAIN
 };
@@ -140,25 +140,47 @@ pub(super) fn write_words(config: &ModelConfig, family: &Family, out: &mut Value
     });
 }
 
-fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+fn block_of_files(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+    let is_turned = !b.is_gguf();
+    decoder_block(b, layer, x, is_turned)
+}
+
+/// Its blocks, and StarCoder's. `is_turned` says that matrices lie turned.
+pub(super) fn decoder_block(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    x: ValueId,
+    is_turned: bool,
+) -> Result<ValueId, Error> {
     let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-    let d_model = b.config().d_model;
-    let heads = match b.is_gguf() {
-        true => attention::project(b, normed)?,
-        false => project(b, normed)?,
+    let heads = match is_turned {
+        true => project(b, normed)?,
+        false => attention::project(b, normed)?,
     };
     let heads = attention::attend_rotated(b, layer, heads)?;
-    let out = linear(b, "attn_output", WeightRole::AttnOutput, (d_model, heads))?;
+    let d_model = b.config().d_model;
+    let out = match is_turned {
+        true => linear(b, "attn_output", WeightRole::AttnOutput, (d_model, heads))?,
+        false => attention::project_back(b, heads)?,
+    };
     let x = b.residual("attn_residual", x, out);
     let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-    let d_ff = b.config().d_ff;
-    let up = linear(b, "ffn_up", WeightRole::FfnUp, (d_ff, normed))?;
-    let up = feed_forward::activated(b, "ffn_act", up);
-    let out = linear(b, "ffn_down", WeightRole::FfnDown, (d_model, up))?;
+    let out = match is_turned {
+        true => network(b, normed)?,
+        false => feed_forward::plain(b, normed)?,
+    };
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// Queries, keys and values of one transposed matrix.
+/// The feed-forward network of matrices that lie turned.
+fn network(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
+    let (d_ff, d_model) = (b.config().d_ff, b.config().d_model);
+    let up = linear(b, "ffn_up", WeightRole::FfnUp, (d_ff, x))?;
+    let up = feed_forward::activated(b, "ffn_act", up);
+    linear(b, "ffn_down", WeightRole::FfnDown, (d_model, up))
+}
+
+/// Queries, keys and values of one matrix that lies turned.
 fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let n = b.config().d_model;
     let part = |role, first| TurnedRows {
@@ -174,16 +196,13 @@ fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     })
 }
 
-/// `weight · x + bias` of `n` elements.
+/// `weight · x + bias` of `n` elements, of a matrix that lies turned.
 fn linear(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
     role: WeightRole,
     (n, x): (usize, ValueId),
 ) -> Result<ValueId, Error> {
-    if b.is_gguf() {
-        return b.linear(label, role, (n, true), x);
-    }
     let rows = TurnedRows {
         role,
         tensor: role,

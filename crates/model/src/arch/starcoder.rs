@@ -1,14 +1,13 @@
 //! StarCoder of the first generation, SantaCoder: GPT-2's blocks, whose query heads share one head of keys and values.
 
 use super::Family;
-use super::block::{self, attention, feed_forward, norm};
+use super::block;
 use super::gpt2::{self, hf_words, set_positions};
 use crate::Error;
-use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
-use millrace_graph::{Activation, ValueId};
+use millrace_graph::Activation;
 use serde_json::{Value, json};
 
 pub(super) static FAMILY: Family = Family {
@@ -43,7 +42,7 @@ pub(super) static FAMILY: Family = Family {
     build: |b| {
         let x = b.embed()?;
         let x = block::add_position(b, x)?;
-        block::decoder_from(b, decoder_block, x)
+        block::decoder_from(b, |b, layer, x| gpt2::decoder_block(b, layer, x, false), x)
     },
     ..Family::PLAIN
 };
@@ -62,15 +61,4 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
 fn write_hf(config: &ModelConfig, out: &mut Value) {
     gpt2::write_words(config, &FAMILY, out);
     out["multi_query"] = json!(true);
-}
-
-fn decoder_block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
-    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-    let heads = attention::project(b, normed)?;
-    let out = attention::attend_rotated(b, layer, heads)?;
-    let out = attention::project_back(b, out)?;
-    let x = b.residual("attn_residual", x, out);
-    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
-    let out = feed_forward::plain(b, normed)?;
-    Ok(b.residual("ffn_residual", x, out))
 }

@@ -9,7 +9,7 @@ use millrace_graph::{
 };
 use millrace_kernels::{
     self as kernels, ChannelScanInput, ChannelScanShape, ConvInput, DeltaInput, DeltaShape,
-    KimiDeltaInput, KimiDeltaShape, Rwkv7Input, Rwkv7Shape, SsmInput, SsmShape, StateRun,
+    KimiDeltaInput, RuleShape, Rwkv7Input, SsmInput, SsmShape, StateRun,
 };
 use std::ops::Range;
 
@@ -122,7 +122,7 @@ impl Ops<'_> {
     }
 
     fn kimi_delta(&self, net: &KimiDelta, call: StateCall<'_, '_>) {
-        let shape = KimiDeltaShape {
+        let shape = RuleShape {
             n_heads: net.n_heads,
             head_dim: net.head_dim,
         };
@@ -141,7 +141,7 @@ impl Ops<'_> {
     }
 
     fn rwkv7(&self, rwkv: &Rwkv7, call: StateCall<'_, '_>) {
-        let shape = Rwkv7Shape {
+        let shape = RuleShape {
             n_heads: rwkv.n_heads,
             head_dim: rwkv.head_dim,
         };

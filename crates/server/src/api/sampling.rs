@@ -240,3 +240,25 @@ fn bias_of(value: &Value, path: &str) -> Result<f32, ApiError> {
         bias => Ok(bias as f32),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_bias_at_its_bound_bans() {
+        for (value, bias) in [
+            (json!(false), f32::MIN),
+            (json!(-100), f32::MIN),
+            (json!(-99.5), -99.5),
+            (json!(100), 100.0),
+        ] {
+            let found = bias_of(&value, "logit_bias.7").ok();
+            assert_eq!(found, Some(bias), "{value}");
+        }
+        for value in [json!(true), json!(-101), json!("x"), json!(null)] {
+            assert!(bias_of(&value, "logit_bias.7").is_err(), "{value}");
+        }
+    }
+}

@@ -342,11 +342,13 @@ mod tests {
             "text": {"type": "string"}, "n": {"type": "number"}, "on": {"type": "boolean"},
             "list": {"type": "array", "items": {"$ref": "#/$defs/part"}}, "none": {"type": "array"},
             "free": {"type": "object"}, "map": {"type": "object", "additionalProperties": {"type": "string"}},
+            // Of any kind, with a member that is called as items of lists are.
+            "either": {"properties": {"item": {"type": "string"}}},
         }, "$defs": {"part": {"type": "object", "properties": {"id": {"type": "string"}, "n": {"type": "integer"}}}}});
         let names = Names::new([("f".to_owned(), schema)]);
         let value = json!({
             "text": "42 </n> <b>\n", "n": -2.5, "on": true, "list": [{"id": "7", "n": 7}, {"id": ""}], "none": [],
-            "free": {"a b": {"c": "d"}, "e": [1, "two"]}, "map": {"item": "1", "x": "2"},
+            "free": {"a b": {"c": "d"}, "e": [1, "two"]}, "map": {"item": "1", "x": "2"}, "either": {"item": "3"},
         });
         let after = format!("{MARK}</invoke>\n");
         let text = written(&value) + &after;

@@ -124,6 +124,10 @@ fn what_is_meant_for_the_service_does_not_spoil_the_cache() {
         usage["cache_read_input_tokens"].as_u64().unwrap() >= 64,
         "{usage}"
     );
+    // Those are not among the input's.
+    let read =
+        ["input_tokens", "cache_read_input_tokens"].map(|name| usage[name].as_u64().unwrap());
+    assert_eq!(read.iter().sum::<u64>(), count(&ask("0aaa9")), "{usage}");
 }
 
 /// A conversation with the result of a call.

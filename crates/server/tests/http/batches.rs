@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::Reply;
-use crate::{Running, options};
+use crate::{Running, options, slow};
 
 fn server(folder: &Path, keys: &[&str]) -> Running {
     let mut options = options();
@@ -207,8 +207,10 @@ fn a_batch_goes_on_where_it_was() {
             )
         })
         .collect();
+    // One that fails, and comes first by its prompt.
+    let wrong = line("wrong", json!({"prompt": "A", "temperature": "hot"}));
     let mut first = server(folder.path(), &[]);
-    let file = upload(&first, None, &lines.join("\n")).json();
+    let file = upload(&first, None, &format!("{}\n{wrong}", lines.join("\n"))).json();
     let request = json!({"input_file_id": file["id"], "endpoint": "/v1/completions"});
     let id = first.ask("/v1/batches", &request)["id"]
         .as_str()
@@ -219,15 +221,19 @@ fn a_batch_goes_on_where_it_was() {
         assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(5));
     }
+    // What it reads stays as long as it does.
+    let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
+    assert_eq!(first.request("DELETE", &path, &[], b"").status, 409);
     first.stop();
     drop(first);
     let second = server(folder.path(), &[]);
     let batch = ended(&second, &id);
     assert_eq!(
         batch["request_counts"],
-        json!({"total": 60, "completed": 60, "failed": 0}),
+        json!({"total": 61, "completed": 60, "failed": 1}),
         "{batch}"
     );
+    assert_eq!(answers(&second, &batch["error_file_id"]).len(), 1);
     let mut ids: Vec<u32> = answers(&second, &batch["output_file_id"])
         .iter()
         .map(|answer| answer["custom_id"].as_str().unwrap().parse().unwrap())
@@ -248,4 +254,80 @@ fn a_batch_goes_on_where_it_was() {
             .status,
         409
     );
+}
+
+/// Requests of a batch wait where a request of a person is refused, and their tokens are their key's.
+#[test]
+fn a_full_queue_refuses_no_line_of_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.http.batches = Some(folder.path().to_owned());
+    options.http.api_keys = vec!["one".to_owned()];
+    options.model_options.scheduler.max_queue = 1;
+    let server = Running::start(options);
+    let lines: Vec<String> = (0..30)
+        .map(|i| {
+            let fields =
+                json!({"prompt": format!("The dog {i}"), "max_tokens": 4, "ignore_eos": true});
+            line(&i.to_string(), fields)
+        })
+        .collect();
+    let file = upload(&server, Some("one"), &lines.join("\n")).json();
+    let body = json!({"input_file_id": file["id"], "endpoint": "/v1/completions"}).to_string();
+    let batch = with_key(&server, "POST", "/v1/batches", "one", &body).json();
+    let path = format!("/v1/batches/{}", batch["id"].as_str().unwrap());
+    let start = Instant::now();
+    let ended = loop {
+        let batch = with_key(&server, "GET", &path, "one", "").json();
+        if batch["status"] != "in_progress" {
+            break batch;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{batch}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(
+        ended["request_counts"],
+        json!({"total": 30, "completed": 30, "failed": 0}),
+        "{ended}"
+    );
+    let metrics = with_key(&server, "GET", "/metrics", "one", "").body;
+    let counted = "millrace:key_generation_tokens_total{key=\"key 0\"} 120";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+/// Whoever asks takes the place of a line of a batch, which goes on later.
+#[test]
+fn people_do_not_wait_for_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.models = vec![slow(1)];
+    options.http.batches = Some(folder.path().to_owned());
+    let server = Running::start(options);
+    let long = line(
+        "long",
+        json!({"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true}),
+    );
+    let file = upload(&server, None, &long).json();
+    let request = json!({"input_file_id": file["id"], "endpoint": "/v1/completions"});
+    let id = server.ask("/v1/batches", &request)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let start = Instant::now();
+    let n_written = || -> f64 {
+        let metrics = server.get("/metrics").body;
+        let name = "vllm:generation_tokens_total{model_name=\"demo\"} ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().parse().unwrap()
+    };
+    while n_written() == 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let body = json!({"model": "demo", "prompt": "The dog", "max_tokens": 2});
+    server.ask("/v1/completions", &body);
+    let batch = server.get(&format!("/v1/batches/{id}")).json();
+    assert_eq!(batch["status"], "in_progress", "{batch}");
+    server.ask(&format!("/v1/batches/{id}/cancel"), &json!({}));
+    assert_eq!(ended(&server, &id)["status"], "cancelled");
 }

@@ -64,6 +64,11 @@ fn several_prompts_have_their_places() {
         &json!({"content": prompts[0], "add_special": true}),
     );
     assert_eq!(ask(tokenized["tokens"].clone(), false)[0], together[0]);
+    // Repeated, they are their text, without the token that begins one.
+    let body =
+        json!({"model": "demo", "prompt": tokenized["tokens"], "max_tokens": 0, "echo": true});
+    let echoed = shared().ask("/v1/completions", &body);
+    assert_eq!(echoed["choices"][0]["text"], prompts[0]);
 }
 
 #[test]

@@ -53,12 +53,16 @@ fn assert_filled(server: &Running, order: &[&str]) {
     }
     let body = json!({"input_prefix": before, "input_suffix": behind, "n_predict": 12, "temperature": 0,
                       "input_extra": [{"filename": "a.txt", "text": "A cat."}]});
-    assert!(
-        server.ask("/infill", &body)["tokens_evaluated"]
-            .as_u64()
-            .unwrap()
-            > n_prompt as u64
-    );
+    let beside = server.ask("/infill", &body);
+    // Another file is text in front, on lines of its own.
+    let joined = format!("A cat.\n{before}");
+    let joined =
+        json!({"input_prefix": joined, "input_suffix": behind, "n_predict": 12, "temperature": 0});
+    let joined = server.ask("/infill", &joined);
+    assert!(joined["tokens_evaluated"].as_u64() > Some(n_prompt as u64));
+    for name in ["content", "tokens_evaluated"] {
+        assert_eq!(beside[name], joined[name], "{name}");
+    }
     let body = json!({"model": "demo", "prompt": before, "suffix": behind, "stream": false,
                       "options": {"num_predict": 12, "temperature": 0}});
     let ollama = server.ask("/api/generate", &body);

@@ -303,3 +303,31 @@ fn completions_choose_the_best() {
         all["usage"]["completion_tokens"]
     );
 }
+
+/// By the mean of an answer's tokens, not by their sum, which short answers win.
+#[test]
+fn the_best_is_not_the_shortest() {
+    let mut n_longer = 0;
+    for seed in 1..8 {
+        let body = json!({"model": "demo", "prompt": "Once upon a time", "max_tokens": 12, "temperature": 1.5, "seed": seed,
+                          "top_k": 0, "top_p": 1, "min_p": 0, "stop": "a"});
+        let all = shared().ask(
+            "/v1/completions",
+            &with(body.clone(), json!({"n": 6, "logprobs": 0})),
+        );
+        let logprobs = |choice: &Value| -> Vec<f64> {
+            serde_json::from_value(choice["logprobs"]["token_logprobs"].clone()).unwrap()
+        };
+        let sum = |choice: &Value| logprobs(choice).iter().sum::<f64>();
+        let mean = |choice: &Value| sum(choice) / logprobs(choice).len() as f64;
+        let choices = all["choices"].as_array().unwrap();
+        let by = |score: &dyn Fn(&Value) -> f64| {
+            let best = choices.iter().max_by(|a, b| score(a).total_cmp(&score(b)));
+            best.unwrap()["text"].clone()
+        };
+        let chosen = shared().ask("/v1/completions", &with(body, json!({"best_of": 6})));
+        assert_eq!(chosen["choices"][0]["text"], by(&mean), "{seed}");
+        n_longer += usize::from(by(&mean) != by(&sum));
+    }
+    assert!(n_longer > 0, "every best answer has the largest sum too");
+}

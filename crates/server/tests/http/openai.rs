@@ -63,6 +63,28 @@ fn a_stream_says_the_same() {
     assert!(others.len() > 4, "it came in one piece");
 }
 
+/// What other servers refuse, and clients send all the same: it changes no answer here.
+#[test]
+fn fields_that_say_nothing_are_left_alone() {
+    for fields in [
+        json!({"stream_options": {"include_usage": true}}),
+        json!({"stream": false, "stream_options": {"include_usage": false}}),
+        json!({"stop": ""}),
+        json!({"stop": []}),
+        json!({"stop": ["", ""]}),
+    ] {
+        let answer = shared().ask(CHAT, &with(question("What is 7 plus 5?"), fields.clone()));
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["message"]["content"], "7 plus 5 is 12.", "{fields}");
+        assert_eq!(choice["finish_reason"], "stop", "{fields}");
+        // A whole answer has its usage, asked for or not.
+        assert!(
+            answer["usage"]["completion_tokens"].as_u64() > Some(5),
+            "{fields}"
+        );
+    }
+}
+
 #[test]
 fn limits_and_stops_end_with_their_true_reasons() {
     let ask = |fields: Value| shared().ask(CHAT, &with(question("What is 7 plus 5?"), fields));

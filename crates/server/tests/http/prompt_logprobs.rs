@@ -162,6 +162,18 @@ fn repeated_prompts_have_those_of_both() {
 }
 
 #[test]
+fn each_list_has_as_many_as_were_asked_for() {
+    let body = json!({"model": "demo", "prompt": "Once upon a time", "max_tokens": 2, "temperature": 0, "echo": true,
+                      "logprobs": 1, "prompt_logprobs": 3});
+    let choice = shared().ask("/v1/completions", &body)["choices"][0].clone();
+    let n_listed = |value: &Value| value.as_object().unwrap().len();
+    let top = choice["logprobs"]["top_logprobs"].as_array().unwrap();
+    assert!(top[1..].iter().all(|one| n_listed(one) == 1), "{choice}");
+    let own = choice["prompt_logprobs"].as_array().unwrap();
+    assert!(own[1..].iter().all(|one| n_listed(one) >= 3), "{choice}");
+}
+
+#[test]
 fn what_cannot_be_told_is_refused() {
     for (route, body) in [
         ("/v1/completions", json!({"model": "demo", "prompt": "x"})),

@@ -31,6 +31,8 @@ fn each_has_an_effect_in_every_dialect() {
         json!({"mirostat": 2, "mirostat_tau": 0.5, "mirostat_eta": 0.5}),
         json!({"repeat_penalty": 3, "repeat_last_n": -1}),
         json!({"typ_p": 0.2}),
+        json!({"typical_p": 0.2}),
+        json!({"repetition_penalty": 3, "repeat_last_n": -1}),
         json!({"presence_penalty": 2}),
         json!({"banned_strings": ["e"]}),
         json!({"logit_bias": [["the", false], [" the", false], [300, 50]]}),

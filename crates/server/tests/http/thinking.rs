@@ -70,7 +70,19 @@ fn chat_tells_thoughts_apart() {
     assert_eq!(told, [thought, said]);
     let hidden = thinker().ask(CHAT, &asked(json!({"include_reasoning": false})));
     assert_eq!(hidden["choices"][0]["message"]["reasoning"], Value::Null);
-    // Log-probabilities are those of the answer only.
+    let fields = json!({"include_reasoning": false, "stream": true});
+    let chunks = thinker().post(CHAT, &asked(fields)).chunks();
+    let deltas = || chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]);
+    assert!(
+        deltas().all(|delta| delta["reasoning"].is_null() && delta["reasoning_content"].is_null())
+    );
+    assert_eq!(
+        deltas()
+            .map(|delta| text(&delta["content"]))
+            .collect::<String>(),
+        told[1]
+    );
+    // Log-probabilities are the answer's.
     let logprobs = thinker().ask(CHAT, &asked(json!({"logprobs": true})));
     let tokens = logprobs["choices"][0]["logprobs"]["content"]
         .as_array()
@@ -88,6 +100,7 @@ fn thinking_can_be_switched_off() {
     for off in [
         json!({"reasoning_effort": "none"}),
         json!({"thinking": {"type": "disabled"}}),
+        json!({"reasoning": {"enabled": false}}),
         json!({"chat_template_kwargs": {"enable_thinking": false}}),
     ] {
         let answer = thinker().ask(CHAT, &asked(off.clone()));
@@ -199,7 +212,23 @@ fn anthropics_thoughts_are_signed() {
     assert_eq!(plain["content"][0]["type"], "text", "{plain}");
 }
 
-/// A returned thought is passed to the template, if it is unchanged.
+/// Without `thinking` a model that thinks all the same does so to its end, and nobody sees it.
+#[test]
+fn anthropics_models_think_unseen() {
+    let server = server(STUBBORN);
+    let message = server.ask(MESSAGES, &anthropics(json!({})));
+    let n_thought = message["usage"]["output_tokens_details"]["thinking_tokens"].as_u64();
+    assert!(n_thought.unwrap() > 3, "{message}");
+    let blocks = message["content"].as_array().unwrap();
+    assert!(
+        blocks.iter().all(|block| block["type"] == "text"),
+        "{message}"
+    );
+    let stream = server.post(MESSAGES, &anthropics(json!({"stream": true})));
+    assert!(!stream.body.contains("thinking_delta"), "{}", stream.body);
+}
+
+/// What comes back is told to the template, if it is as it was.
 #[test]
 fn anthropics_thoughts_come_back_as_they_were() {
     let message = thinker().ask(MESSAGES, &anthropics_with_thoughts());

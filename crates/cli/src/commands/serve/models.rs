@@ -289,8 +289,13 @@ fn keep_pages(engine: &mut dyn Engine, folder: &PageFolder, is_reload: bool) -> 
 
 /// Computes one token and forgets it. A file is mapped, so whoever comes first waits for its pages to be read; let that be nobody's request.
 fn warm_up(engine: &mut dyn Engine) -> CommandResult<()> {
+    // An encoder has no next token.
+    let logits = match engine.model().model().config.encoder {
+        Some(_) => LogitsFor::None,
+        None => LogitsFor::Last,
+    };
     let seq = engine.create()?;
-    engine.compute(&[BatchItem::new(seq, &[0], LogitsFor::Last)])?;
+    engine.compute(&[BatchItem::new(seq, &[0], logits)])?;
     Ok(engine.release(seq)?)
 }
 
@@ -302,17 +307,24 @@ mod tests {
 
     #[test]
     fn a_warm_engine_has_computed_and_holds_nothing() {
-        let model = millrace::Model::open("demo").unwrap();
-        let options = EngineOptions {
-            n_threads: Some(1),
-            n_ctx: Some(64),
-            ..EngineOptions::default()
-        };
-        let mut engine = CpuEngine::new(Arc::clone(model.loaded()), options).unwrap();
-        warm_up(&mut engine).unwrap();
-        assert_eq!(engine.counters().n_logit_rows, 1);
-        assert_eq!(engine.kv_usage().used_bytes, 0);
-        assert_eq!(engine.room(&[], 1).unwrap(), 64);
+        let encoder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../testdata/encoders/bert-rank"
+        );
+        for (name, n_logit_rows) in [("demo", 1), (encoder, 0)] {
+            let model = millrace::Model::open(name).unwrap();
+            let options = EngineOptions {
+                n_threads: Some(1),
+                n_ctx: Some(64),
+                ..EngineOptions::default()
+            };
+            let mut engine = CpuEngine::new(Arc::clone(model.loaded()), options).unwrap();
+            warm_up(&mut engine).unwrap();
+            let counters = engine.counters();
+            assert_eq!(counters.n_logit_rows, n_logit_rows, "{name}");
+            assert_eq!(engine.kv_usage().used_bytes, 0, "{name}");
+            assert_eq!(engine.room(&[], 1).unwrap(), 64, "{name}");
+        }
     }
 
     #[test]

@@ -85,3 +85,37 @@ proptest! {
         assert_formed(&of(&[usize::MAX]));
     }
 }
+
+#[test]
+fn each_thought_is_a_block_of_its_own() {
+    let parts = [
+        (true, "One."),
+        (false, "A."),
+        (true, "Two."),
+        (true, " More."),
+        (false, "B."),
+    ];
+    let parts = parts.map(|(is_thought, text)| (is_thought, text.to_owned()));
+    let generation = || hostile::generation(false, &parts, &[3], Finish::Stop);
+    let events = hostile::events(|writer| stream(writer, generation(), context(false)));
+    let mut blocks: Vec<String> = Vec::new();
+    for (name, event) in &events {
+        match name.as_str() {
+            "content_block_start" => blocks.push(String::new()),
+            "content_block_delta" => {
+                let fields = ["thinking", "text"].map(|field| event["delta"][field].as_str());
+                blocks
+                    .last_mut()
+                    .unwrap()
+                    .extend(fields.into_iter().flatten());
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(blocks, ["One.", "A.", "Two. More.", "B."]);
+    // As a whole they are one, parted by an empty line.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.build().unwrap();
+    let (answers, _) = runtime.block_on(generation().complete()).unwrap();
+    assert_eq!(answers[0].thought, "One.\n\nTwo. More.");
+}

@@ -156,3 +156,26 @@ pub(super) fn prompt_logprobs(
     });
     tokens.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_has_a_number_all_the_same() {
+        let tokenizer = &crate::api::tools::tests::demo().0;
+        let impossible = token_logprob(tokenizer, 0, f64::NEG_INFINITY);
+        assert_eq!(impossible["logprob"], -9999.0);
+        let mut lists = TextLogprobs::default();
+        let token = TokenLogprob {
+            token: 0,
+            logprob: f64::NEG_INFINITY,
+            top: vec![(1, f64::NEG_INFINITY)],
+        };
+        lists.push_answer(tokenizer, &[token]);
+        let lists = lists.json();
+        assert_eq!(lists["token_logprobs"][0], -9999.0);
+        let top = lists["top_logprobs"][0].as_object().unwrap();
+        assert!(top.values().all(|logprob| *logprob == -9999.0), "{lists}");
+    }
+}

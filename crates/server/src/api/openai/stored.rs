@@ -316,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn the_same_again_is_counted_once() {
+        let one = response("a", "x");
+        let store = ResponseStore::new(1 << 20);
+        assert!(store.put("me", &one, &[]) && store.put("me", &one, &[]));
+        let state = store.state();
+        assert_eq!(state.n_bytes, one.to_string().len());
+        assert_eq!((state.by_age.len(), state.by_id.len()), (1, 1));
+    }
+
+    #[test]
     fn others_see_nothing() {
         let store = ResponseStore::new(1 << 20);
         store.put("me", &response("a", "x"), &[json!({"id": "i"})]);

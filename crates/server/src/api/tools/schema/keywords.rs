@@ -386,8 +386,10 @@ fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
             *value != Value::Bool(true) && !is_empty
         }
         "if" => of.contains_key("then") || of.contains_key("else"),
-        // Alone they have no effect.
-        "minContains" | "maxContains" => of.contains_key("contains"),
+        // Alone they say nothing.
+        "maxContains" => of.contains_key("contains"),
+        // 0 takes back what `contains` asks for.
+        "minContains" => of.contains_key("contains") && value.as_u64() != Some(0),
         "dependentRequired" | "dependentSchemas" | "dependencies" => !is_empty,
         "contains" => {
             of.get("minContains").and_then(Value::as_u64) != Some(0)

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-/// A schema, its keywords that are left out, a value that it allows, and a value that it does not allow, if the
-/// grammar still distinguishes them.
+mod properties;
+
+/// A schema, what is left out of it, a value that it allows, and one that it does not, if the grammar still tells.
 type ArgumentCase = (Value, &'static [&'static str], &'static str, &'static str);
 
 pub(super) fn all() -> Vec<ArgumentCase> {
@@ -13,8 +14,8 @@ pub(super) fn all() -> Vec<ArgumentCase> {
         texts(),
         patterns(),
         arrays(),
-        objects(),
-        property_names(),
+        properties::objects(),
+        properties::names(),
         negations(),
         conditions(),
         choices(),
@@ -201,6 +202,18 @@ fn arrays() -> Vec<ArgumentCase> {
             "1",
         ),
         (
+            json!({"type": "array", "contains": {"type": "string"}, "minContains": 0}),
+            &[],
+            "[1]",
+            "1",
+        ),
+        (
+            json!({"type": "array", "contains": {"type": "string"}, "minContains": 0, "maxContains": 1}),
+            &["contains", "maxContains"],
+            "[]",
+            "1",
+        ),
+        (
             json!({"type": "array", "unevaluatedItems": false}),
             &["unevaluatedItems"],
             "[]",
@@ -217,91 +230,6 @@ fn arrays() -> Vec<ArgumentCase> {
             &[],
             "[1]",
             r#"["a"]"#,
-        ),
-    ]
-}
-
-/// Properties.
-fn objects() -> Vec<ArgumentCase> {
-    vec![
-        (
-            json!({"type": "object", "properties": {}, "unevaluatedProperties": false}),
-            &["unevaluatedProperties"],
-            "{}",
-            "1",
-        ),
-        (
-            json!({"type": "object", "properties": {"a": true}, "required": true}),
-            &["required"],
-            "{}",
-            "1",
-        ),
-        (
-            json!({"type": "object", "properties": {}, "required": ["a"], "additionalProperties": false}),
-            &["required"],
-            "{}",
-            "1",
-        ),
-        (
-            json!({"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 2}),
-            &["minProperties"],
-            "{}",
-            "1",
-        ),
-        (
-            json!({"type": "object", "properties": {"title": {"type": "integer"}, "description": {"type": "integer"},
-                                                 "default": {"type": "integer"}}}),
-            &[],
-            r#"{"title": 1, "description": 2, "default": 3}"#,
-            r#"{"title": "a"}"#,
-        ),
-    ]
-}
-
-/// Names of properties.
-fn property_names() -> Vec<ArgumentCase> {
-    vec![
-        (
-            json!({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "integer"}}),
-            &[],
-            r#"{"k": 1}"#,
-            r#"{"k": "v"}"#,
-        ),
-        (
-            json!({"type": "object", "propertyNames": {"pattern": "^x"}}),
-            &[],
-            r#"{"xa": 1}"#,
-            r#"{"a": 1}"#,
-        ),
-        (
-            json!({"type": "object", "propertyNames": {"enum": ["a"]}}),
-            &[],
-            r#"{"a": 1}"#,
-            r#"{"b": 1}"#,
-        ),
-        (
-            json!({"type": "object", "propertyNames": {"maxLength": 1}}),
-            &["propertyNames"],
-            r#"{"b": 1}"#,
-            "1",
-        ),
-        (
-            json!({"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": false}),
-            &[],
-            r#"{"a1": 1}"#,
-            r#"{"b": 1}"#,
-        ),
-        (
-            json!({"type": "object", "patternProperties": {"^(?!a)": {}}, "additionalProperties": false}),
-            &["patternProperties", "additionalProperties"],
-            r#"{"b": 1}"#,
-            "1",
-        ),
-        (
-            json!({"type": "object", "patternProperties": {"a": {}, "b": {}}, "additionalProperties": false}),
-            &["patternProperties", "additionalProperties"],
-            r#"{"ab": 1}"#,
-            "1",
         ),
     ]
 }

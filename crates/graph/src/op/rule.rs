@@ -1,0 +1,54 @@
+//! What recurrences alike have that revise a head's matrix by rank one: the rule itself, its state and its cost.
+
+use super::delta_net::STATE_LANES;
+use crate::{OpCost, Real, SequenceMemory, StateShape};
+
+/// What a head's matrix meets of a token: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
+pub(super) struct RuleToken<R> {
+    /// `[head_dim]`: the query.
+    pub(super) q: Vec<R>,
+    /// `[head_dim]`: what each row fades by.
+    pub(super) decay: Vec<R>,
+    /// `[head_dim]`: where the values are added.
+    pub(super) k: Vec<R>,
+    /// `[head_dim]`: where the matrix is read before it fades.
+    pub(super) read: Vec<R>,
+    /// `[head_dim]`: where what was read is added.
+    pub(super) write: Vec<R>,
+}
+
+impl<R: Real> RuleToken<R> {
+    /// A head's matrix takes the token, whose values are `v`, and is read.
+    pub(super) fn apply(&self, v: &[R], state: &mut [R], out: &mut [R]) {
+        let n = self.q.len();
+        for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
+            let block = j / STATE_LANES * n * STATE_LANES;
+            let column = &mut state[block + j % STATE_LANES..];
+            let seen: R = (0..n).map(|i| column[i * STATE_LANES] * self.read[i]).sum();
+            *out = R::default();
+            for i in 0..n {
+                let cell = &mut column[i * STATE_LANES];
+                *cell = self.decay[i] * *cell + self.write[i] * seen + self.k[i] * *v;
+                *out += *cell * self.q[i];
+            }
+        }
+    }
+}
+
+/// Elements of the states of heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> SequenceMemory {
+    SequenceMemory::State(StateShape {
+        index: state,
+        n_elems: n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim,
+    })
+}
+
+/// What a token of such heads costs.
+pub(super) fn rule_cost(n_heads: usize, head_dim: usize) -> OpCost {
+    let n_elems = (n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim) as f64;
+    OpCost {
+        flops: 9.0 * n_elems,
+        memory_bytes: 2.0 * 4.0 * n_elems,
+        ..OpCost::default()
+    }
+}
