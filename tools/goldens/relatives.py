@@ -2,7 +2,77 @@
 
 from . import Fixture, rope, tiny
 
+def opt(**sizes):
+    """Arguments of OPT's class."""
+    out = dict(
+        vocab_size=263,
+        hidden_size=64,
+        ffn_dim=56,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        word_embed_proj_dim=None,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    out.update(sizes)
+    return out
+
+
 FIXTURES = {
+    # Positions from the third row of their table on.
+    "opt": Fixture("opt", 37, opt(), config_class="OPTConfig"),
+    # Galactica: no biases but those of norms, another activation, a head of its own.
+    "opt-galactica": Fixture(
+        "opt",
+        29,
+        opt(activation_function="gelu", enable_bias=False, tie_word_embeddings=False),
+        config_class="OPTConfig",
+    ),
+    # Scores without a factor, a window shorter than the prompt in every second layer.
+    "gptneo": Fixture(
+        "gptneo",
+        37,
+        dict(
+            vocab_size=263,
+            hidden_size=64,
+            num_layers=4,
+            num_heads=4,
+            intermediate_size=56,
+            window_size=11,
+            max_position_embeddings=128,
+            attention_types=[[["global", "local"], 2]],
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        config_class="GPTNeoConfig",
+        # Without a factor the usual spread makes softmax a choice of one key.
+        qk_gain=0.7,
+    ),
+    # Layers with a window that no pattern has.
+    "gptneo-layers": Fixture(
+        "gptneo",
+        31,
+        dict(
+            vocab_size=263,
+            hidden_size=64,
+            num_layers=3,
+            num_heads=4,
+            intermediate_size=None,
+            window_size=7,
+            max_position_embeddings=128,
+            attention_types=[[["local"], 2], [["global"], 1]],
+            activation_function="gelu_new",
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        config_class="GPTNeoConfig",
+        qk_gain=0.7,
+    ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(
         "bitnet",

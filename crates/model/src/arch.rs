@@ -42,6 +42,7 @@ mod glm4;
 mod glm4moe;
 mod gpt2;
 mod gptj;
+mod gptneo;
 mod gptneox;
 mod gptoss;
 mod granite;
@@ -84,6 +85,7 @@ mod olmo2;
 mod olmo3;
 mod olmoe;
 mod openelm;
+mod opt;
 mod orion;
 mod pangu;
 mod phi2;
@@ -223,6 +225,8 @@ static FAMILIES: &[&Family] = &[
     &gptj::CODEGEN,
     &maincoder::FAMILY,
     &rwkv7::FAMILY,
+    &opt::FAMILY,
+    &gptneo::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
