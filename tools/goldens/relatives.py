@@ -73,6 +73,34 @@ FIXTURES = {
         config_class="GPTNeoConfig",
         qk_gain=0.7,
     ),
+    # Gemma 2 with two norms a block.
+    "vaultgemma": Fixture(
+        "vaultgemma",
+        39,
+        tiny(
+            num_hidden_layers=3,
+            query_pre_attn_scalar=24,
+            sliding_window=13,
+            attn_logit_softcapping=20.0,
+            final_logit_softcapping=10.0,
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="VaultGemmaConfig",
+    ),
+    # Granite's factors, norms behind both halves, logits that are multiplied.
+    "hyperclovax": Fixture(
+        "hyperclovax",
+        33,
+        tiny(
+            embedding_multiplier=2.0,
+            attention_multiplier=0.2,
+            residual_multiplier=0.5,
+            logits_scaling=0.25,
+            rope_parameters=rope(100000000.0),
+        ),
+        config_class="HyperCLOVAXConfig",
+    ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(
         "bitnet",

@@ -52,6 +52,7 @@ mod granitemoe;
 mod hunyuan;
 mod hunyuan_moe;
 mod hy_v3;
+mod hyperclovax;
 mod internlm2;
 mod internlm3;
 mod jais2;
@@ -113,6 +114,7 @@ mod starcoder;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
+mod vaultgemma;
 mod xverse;
 mod youtu;
 
@@ -227,6 +229,8 @@ static FAMILIES: &[&Family] = &[
     &rwkv7::FAMILY,
     &opt::FAMILY,
     &gptneo::FAMILY,
+    &vaultgemma::FAMILY,
+    &hyperclovax::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
