@@ -88,6 +88,13 @@ FIXTURES = {
         ),
         config_class="VaultGemmaConfig",
     ),
+    # Neighbours rotate together in folders too.
+    "helium": Fixture(
+        "helium",
+        33,
+        tiny(hidden_size=64, rope_parameters=rope(100000.0)),
+        config_class="HeliumConfig",
+    ),
     # Granite's factors, norms behind both halves, logits that are multiplied.
     "hyperclovax": Fixture(
         "hyperclovax",
@@ -100,6 +107,13 @@ FIXTURES = {
             rope_parameters=rope(100000000.0),
         ),
         config_class="HyperCLOVAXConfig",
+    ),
+    "iquestcoder": Fixture(
+        "iquestcoder",
+        31,
+        tiny(mlp_bias=True, rope_parameters=rope(500000.0)),
+        gguf=True,
+        config_class="IQuestCoderConfig",
     ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(

@@ -49,12 +49,14 @@ mod granite;
 mod granite_swa;
 mod granitehybrid;
 mod granitemoe;
+mod helium;
 mod hunyuan;
 mod hunyuan_moe;
 mod hy_v3;
 mod hyperclovax;
 mod internlm2;
 mod internlm3;
+mod iquestcoder;
 mod jais2;
 mod jamba;
 mod jina_bert_v2;
@@ -230,7 +232,9 @@ static FAMILIES: &[&Family] = &[
     &opt::FAMILY,
     &gptneo::FAMILY,
     &vaultgemma::FAMILY,
+    &helium::FAMILY,
     &hyperclovax::FAMILY,
+    &iquestcoder::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
