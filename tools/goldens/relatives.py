@@ -2,6 +2,11 @@
 
 from . import Fixture, rope, tiny
 
+WINDOWS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
+
 def opt(**sizes):
     """Arguments of OPT's class."""
     out = dict(
@@ -114,6 +119,35 @@ FIXTURES = {
         tiny(mlp_bias=True, rope_parameters=rope(500000.0)),
         gguf=True,
         config_class="IQuestCoderConfig",
+    ),
+    # A window in some layers.
+    "ministral": Fixture(
+        "ministral",
+        39,
+        tiny(num_hidden_layers=4, sliding_window=9, layer_types=WINDOWS, rope_parameters=rope(1000000.0)),
+        config_class="MinistralConfig",
+        qk_gain=1.0,
+    ),
+    # As its class has them where the file names no types: the first of four layers has none.
+    "cwm": Fixture(
+        "cwm",
+        39,
+        tiny(
+            num_hidden_layers=5,
+            sliding_window=9,
+            bos_token_id=1,
+            rope_parameters=rope(
+                1000000.0,
+                "llama3",
+                factor=16.0,
+                low_freq_factor=1.0,
+                high_freq_factor=4.0,
+                original_max_position_embeddings=64,
+            ),
+        ),
+        config_class="CwmConfig",
+        qk_gain=1.0,
+        rewrite=lambda config: without(config, "layer_types"),
     ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(

@@ -73,6 +73,7 @@ mod mellum;
 mod minicpm;
 mod minicpm3;
 mod minimax_m2;
+mod ministral;
 mod mistral;
 mod mistral3;
 mod mistral4;
@@ -235,6 +236,8 @@ static FAMILIES: &[&Family] = &[
     &helium::FAMILY,
     &hyperclovax::FAMILY,
     &iquestcoder::FAMILY,
+    &ministral::FAMILY,
+    &ministral::CWM,
 ];
 
 /// Encoders, which make vectors of texts.
