@@ -1,8 +1,19 @@
 """Families that are near others: a norm less, other names, windows in some layers, other tables of positions."""
 
 from . import Fixture, rope, tiny
+from .renamed import said
 
 WINDOWS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+SOLAR = dict(
+    num_hidden_layers=3,
+    n_routed_experts=6,
+    num_experts_per_tok=2,
+    n_shared_experts=2,
+    moe_intermediate_size=16,
+    routed_scaling_factor=1.5,
+)
+
+
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
@@ -148,6 +159,16 @@ FIXTURES = {
         config_class="CwmConfig",
         qk_gain=1.0,
         rewrite=lambda config: without(config, "layer_types"),
+    ),
+    # Heads that rotate as a whole, experts in every layer.
+    "solar-open": Fixture(
+        "solar-open",
+        33,
+        without(tiny(**SOLAR, attention_bias=True, rope_parameters=rope(1000000.0)), "intermediate_size"),
+        gguf=True,
+        config_class="SolarOpenConfig",
+        # Published files say it, and llama.cpp's converter takes half where nothing is said.
+        rewrite=lambda config: {**config, "partial_rotary_factor": 1.0},
     ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(

@@ -112,6 +112,7 @@ mod rwkv7;
 mod seed_oss;
 mod smallthinker;
 mod smollm3;
+mod solar_open;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
@@ -238,6 +239,7 @@ static FAMILIES: &[&Family] = &[
     &iquestcoder::FAMILY,
     &ministral::FAMILY,
     &ministral::CWM,
+    &solar_open::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
