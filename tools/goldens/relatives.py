@@ -18,6 +18,14 @@ def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
 
+def sarvam(config):
+    """The words of published files."""
+    words = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"}
+    out = said(config, "sarvam_moe", "SarvamMoEForCausalLM", words)
+    out["score_function"] = "sigmoid"
+    return without(out, "n_group", "topk_group", "num_nextn_predict_layers")
+
+
 def opt(**sizes):
     """Arguments of OPT's class."""
     out = dict(
@@ -170,11 +178,49 @@ FIXTURES = {
         # Published files say it, and llama.cpp's converter takes half where nothing is said.
         rewrite=lambda config: {**config, "partial_rotary_factor": 1.0},
     ),
+    # Norms of heads, a dense layer, queries, keys and values in one matrix.
+    "sarvam-moe": Fixture(
+        "sarvam-moe",
+        33,
+        tiny(**{**SOLAR, "n_shared_experts": 1}, hidden_size=64, first_k_dense_replace=1, use_qk_norm=True, rope_parameters=rope(8000000.0)),
+        gguf=True,
+        config_class="SarvamMoEConfig",
+        rewrite=sarvam,
+    ),
     # Another activation than any published BitNet has.
     "bitnet-gelu": Fixture(
         "bitnet",
         27,
         tiny(hidden_size=64, hidden_act="gelu", rope_parameters=rope(500000.0)),
         config_class="BitNetConfig",
+    ),
+    # Queries of one matrix.
+    "sarvam-mla": Fixture(
+        "sarvam-mla",
+        33,
+        tiny(
+            **SOLAR,
+            hidden_size=64,
+            num_key_value_heads=4,
+            head_dim=None,
+            first_k_dense_replace=1,
+            kv_lora_rank=24,
+            q_lora_rank=None,
+            qk_nope_head_dim=16,
+            qk_rope_head_dim=8,
+            v_head_dim=16,
+            rope_parameters=rope(
+                10000.0,
+                "yarn",
+                factor=8.0,
+                original_max_position_embeddings=64,
+                beta_fast=8.0,
+                beta_slow=1.0,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+            ),
+        ),
+        config_class="SarvamMLAConfig",
+        keep_none=("q_lora_rank",),
     ),
 }

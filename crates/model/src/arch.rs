@@ -109,6 +109,8 @@ mod qwen3vl;
 mod qwen3vlmoe;
 mod refused;
 mod rwkv7;
+mod sarvam;
+mod sarvam_mla;
 mod seed_oss;
 mod smallthinker;
 mod smollm3;
@@ -240,6 +242,8 @@ static FAMILIES: &[&Family] = &[
     &ministral::FAMILY,
     &ministral::CWM,
     &solar_open::FAMILY,
+    &sarvam::FAMILY,
+    &sarvam_mla::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
