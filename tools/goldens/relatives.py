@@ -1,7 +1,7 @@
 """Families that are near others: a norm less, other names, windows in some layers, other tables of positions."""
 
 from . import Fixture, rope, tiny
-from .renamed import said
+from .renamed import fused_qkv, renamed, said
 
 WINDOWS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 SOLAR = dict(
@@ -43,6 +43,38 @@ def opt(**sizes):
     )
     out.update(sizes)
     return out
+
+
+def codeshell(config):
+    """StarCoder2's configuration in the words of CodeShell."""
+    out = said(config, "codeshell", "CodeShellForCausalLM", {})
+    return dict(
+        model_type="codeshell",
+        architectures=out["architectures"],
+        vocab_size=out["vocab_size"],
+        n_embd=out["hidden_size"],
+        n_layer=out["num_hidden_layers"],
+        n_head=out["num_attention_heads"],
+        n_inner=out["intermediate_size"],
+        n_positions=out["max_position_embeddings"],
+        num_query_groups=out["num_key_value_heads"],
+        group_query_attention=True,
+        position_embedding_type="rope",
+        rope_scaling=None,
+        activation_function="gelu_pytorch_tanh",
+        layer_norm_epsilon=out["norm_epsilon"],
+        tie_word_embeddings=False,
+    )
+
+
+CODESHELL = {
+    "model.layers": "transformer.h",
+    "model.embed_tokens": "transformer.wte",
+    "model.norm": "transformer.ln_f",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "self_attn.o_proj": "attn.c_proj",
+}
 
 
 FIXTURES = {
@@ -193,6 +225,38 @@ FIXTURES = {
         27,
         tiny(hidden_size=64, hidden_act="gelu", rope_parameters=rope(500000.0)),
         config_class="BitNetConfig",
+    ),
+    # StarCoder 2's blocks, one matrix of queries, keys and values.
+    "codeshell": Fixture(
+        "codeshell",
+        33,
+        tiny(hidden_size=64, intermediate_size=256, use_bias=True, norm_epsilon=1e-5, rope_parameters=rope(10000.0)),
+        gguf=True,
+        config_class="Starcoder2Config",
+        rewrite=codeshell,
+        publish=lambda tensors: renamed(fused_qkv(tensors, "attn.c_attn"), CODESHELL),
+    ),
+    # A window in most layers, a shared expert, a layer that does not rotate.
+    "granite-moe-swa": Fixture(
+        "granite-moe-swa",
+        37,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            num_hidden_layers=5,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            shared_intermediate_size=32,
+            embedding_multiplier=2.0,
+            attention_multiplier=0.25,
+            residual_multiplier=0.5,
+            logits_scaling=4.0,
+            sliding_window=11,
+            layer_rope_theta=[10000.0, 10000.0, 0, 10000.0, 10000.0],
+            rope_parameters=rope(10000.0),
+        ),
+        # llama.cpp's converter does not say which layers do not rotate.
+        config_class="GraniteMoeSWAConfig",
     ),
     # Queries of one matrix.
     "sarvam-mla": Fixture(

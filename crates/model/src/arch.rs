@@ -14,6 +14,7 @@ mod bert;
 mod bitnet;
 mod block;
 mod bloom;
+mod codeshell;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
@@ -46,6 +47,7 @@ mod gptneo;
 mod gptneox;
 mod gptoss;
 mod granite;
+mod granite_moe_swa;
 mod granite_swa;
 mod granitehybrid;
 mod granitemoe;
@@ -244,6 +246,8 @@ static FAMILIES: &[&Family] = &[
     &solar_open::FAMILY,
     &sarvam::FAMILY,
     &sarvam_mla::FAMILY,
+    &granite_moe_swa::FAMILY,
+    &codeshell::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
