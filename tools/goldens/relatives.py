@@ -14,6 +14,11 @@ SOLAR = dict(
 )
 
 
+def headless(tensors):
+    """Names of a class without a head."""
+    return renamed({key: x for key, x in tensors.items() if key != "lm_head.weight"}, {"model.": ""})
+
+
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
@@ -286,5 +291,13 @@ FIXTURES = {
         ),
         config_class="SarvamMLAConfig",
         keep_none=("q_lora_rank",),
+    ),
+    # A model that makes vectors of texts: the class without a head, whose table is taken for one.
+    "mistral-headless": Fixture(
+        "mistral",
+        33,
+        tiny(sliding_window=9, tie_word_embeddings=True, rope_parameters=rope(10000.0)),
+        rewrite=lambda config: {**config, "architectures": ["MistralModel"], "tie_word_embeddings": False},
+        publish=headless,
     ),
 }
