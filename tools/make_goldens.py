@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, renamed
+from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, relatives, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
 # several units and attention is far from uniform: a wrong mask, scale or rotation must show.
@@ -46,11 +46,11 @@ CHOICE_STD = 0.1
 DECAY_MEAN = -2.0
 
 # Families whose norms store what is added to 1; those of a gated delta net do not.
-UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next")
+UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next", "vaultgemma")
 
 
-# Types whose configurations transformers has no class for.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "smallthinker", "xverse")
+# Types whose configurations transformers has no class for, or one of other words.
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
@@ -259,7 +259,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further, relatives):
     FIXTURES.update(more.FIXTURES)
 
 
@@ -363,6 +363,7 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
 def text_model(model):
     inner = model.base_model
     inner = getattr(inner, "language_model", inner)
+    inner = getattr(inner, "decoder", inner)
     # Of some classes the base is the model itself.
     return inner.model if inner is model else inner
 

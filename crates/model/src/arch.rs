@@ -14,6 +14,7 @@ mod bert;
 mod bitnet;
 mod block;
 mod bloom;
+mod codeshell;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
@@ -42,17 +43,22 @@ mod glm4;
 mod glm4moe;
 mod gpt2;
 mod gptj;
+mod gptneo;
 mod gptneox;
 mod gptoss;
 mod granite;
+mod granite_moe_swa;
 mod granite_swa;
 mod granitehybrid;
 mod granitemoe;
+mod helium;
 mod hunyuan;
 mod hunyuan_moe;
 mod hy_v3;
+mod hyperclovax;
 mod internlm2;
 mod internlm3;
+mod iquestcoder;
 mod jais2;
 mod jamba;
 mod jina_bert_v2;
@@ -69,6 +75,7 @@ mod mellum;
 mod minicpm;
 mod minicpm3;
 mod minimax_m2;
+mod ministral;
 mod mistral;
 mod mistral3;
 mod mistral4;
@@ -84,6 +91,7 @@ mod olmo2;
 mod olmo3;
 mod olmoe;
 mod openelm;
+mod opt;
 mod orion;
 mod pangu;
 mod phi2;
@@ -103,14 +111,18 @@ mod qwen3vl;
 mod qwen3vlmoe;
 mod refused;
 mod rwkv7;
+mod sarvam;
+mod sarvam_mla;
 mod seed_oss;
 mod smallthinker;
 mod smollm3;
+mod solar_open;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
 #[cfg(test)]
 mod tests;
+mod vaultgemma;
 mod xverse;
 mod youtu;
 
@@ -223,6 +235,19 @@ static FAMILIES: &[&Family] = &[
     &gptj::CODEGEN,
     &maincoder::FAMILY,
     &rwkv7::FAMILY,
+    &opt::FAMILY,
+    &gptneo::FAMILY,
+    &vaultgemma::FAMILY,
+    &helium::FAMILY,
+    &hyperclovax::FAMILY,
+    &iquestcoder::FAMILY,
+    &ministral::FAMILY,
+    &ministral::CWM,
+    &solar_open::FAMILY,
+    &sarvam::FAMILY,
+    &sarvam_mla::FAMILY,
+    &granite_moe_swa::FAMILY,
+    &codeshell::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -75,10 +75,10 @@ impl HfNames {
     }
 }
 
-/// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal
-/// models, of Mamba's classes, of the multimodal wrappers of transformers 4 and of 5, of encoders with a head,
-/// and of the bare text model.
-pub const HF_PREFIXES: [&str; 10] = [
+/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
+/// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, decoders with a name of their own, and
+/// the bare text model.
+pub const HF_PREFIXES: [&str; 12] = [
     "model.",
     "backbone.",
     "language_model.model.",
@@ -88,6 +88,8 @@ pub const HF_PREFIXES: [&str; 10] = [
     "nomic_bert.",
     "gpt_neox.",
     "transformer.",
+    "model.decoder.",
+    "decoder.",
     "",
 ];
 

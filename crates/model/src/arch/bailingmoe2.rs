@@ -14,12 +14,9 @@ use millrace_format::gguf::GgufValue;
 use millrace_graph::{Gating, ValueId};
 use serde_json::json;
 
-pub(super) static FAMILY: Family = Family {
-    name: "bailingmoe2",
+/// What all models of these blocks have.
+pub(super) const COMMON: Family = Family {
     gguf_arch: "bailingmoe2",
-    // Ling 2's files have the type of the first generation.
-    hf_model_types: &["bailing_moe_v2", "bailing_moe"],
-    hf_classes: &["BailingMoeV2ForCausalLM"],
     hf_names: &[
         (WeightRole::TokenEmbedding, "word_embeddings"),
         (WeightRole::AttnQkv, "attention.query_key_value"),
@@ -31,38 +28,13 @@ pub(super) static FAMILY: Family = Family {
         SHARED_EXPERTS[1],
         SHARED_EXPERTS[2],
     ],
-    models: "Ling 2, Ring 2 (mini, flash, 1T)",
     hf_qk_norm: Some("use_qk_norm"),
-    hf_partial_rotary: 0.5,
     hf_biases: Some(NO_BIASES),
     own_roles: &[WeightRole::AttnQkv],
-    hf_experts: Some(HfExperts {
-        n_experts: ("num_experts", 256),
-        d_ff: ("moe_intermediate_size", 512),
-        normalized: Some(("norm_topk_prob", true)),
-        scale: Some(("routed_scaling_factor", 1.0)),
-        groups: Some([("n_group", 8), ("topk_group", 4)]),
-        choice_bias: true,
-        shared: HfShared::Count("num_shared_experts", 1),
-        n_dense_layers: Some(("first_k_dense_replace", 1)),
-        ..HfExperts::PLAIN
-    }),
     experts: super::ExpertDefaults {
         gating: Gating::Sigmoid,
         normalized: Some(SUM_EPS),
         group_best: 2,
-    },
-    hf_defaults: HfDefaults {
-        vocab_size: 157_184,
-        d_model: 2048,
-        d_ff: 5120,
-        n_layers: 20,
-        n_heads: 16,
-        n_kv_heads: Some(4),
-        head_dim: Some(128),
-        context_length: 32_768,
-        tied_head: false,
-        rope_theta: 600_000.0,
     },
     gguf,
     hf,
@@ -76,6 +48,42 @@ pub(super) static FAMILY: Family = Family {
     },
     build: |b| block::decoder(b, block),
     ..Family::PLAIN
+};
+
+/// Ling's words for experts.
+pub(super) const EXPERTS: HfExperts = HfExperts {
+    n_experts: ("num_experts", 256),
+    d_ff: ("moe_intermediate_size", 512),
+    normalized: Some(("norm_topk_prob", true)),
+    scale: Some(("routed_scaling_factor", 1.0)),
+    groups: Some([("n_group", 8), ("topk_group", 4)]),
+    choice_bias: true,
+    shared: HfShared::Count("num_shared_experts", 1),
+    n_dense_layers: Some(("first_k_dense_replace", 1)),
+    ..HfExperts::PLAIN
+};
+
+pub(super) static FAMILY: Family = Family {
+    name: "bailingmoe2",
+    // Ling 2's files have the first one's type.
+    hf_model_types: &["bailing_moe_v2", "bailing_moe"],
+    hf_classes: &["BailingMoeV2ForCausalLM"],
+    models: "Ling 2, Ring 2 (mini, flash, 1T)",
+    hf_partial_rotary: 0.5,
+    hf_experts: Some(EXPERTS),
+    hf_defaults: HfDefaults {
+        vocab_size: 157_184,
+        d_model: 2048,
+        d_ff: 5120,
+        n_layers: 20,
+        n_heads: 16,
+        n_kv_heads: Some(4),
+        head_dim: Some(128),
+        context_length: 32_768,
+        tied_head: false,
+        rope_theta: 600_000.0,
+    },
+    ..COMMON
 };
 
 pub(super) const NO_BIASES: Biases = Biases::NONE;
@@ -92,7 +100,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     refuse_variants(text)?;
     config.qk_norm = text.bool("use_qk_norm")?.unwrap_or(true);
     let score = text.str("score_function")?.unwrap_or("sigmoid");

@@ -7,8 +7,8 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
-use crate::config::gguf::Keys;
-use crate::config::hf::HfDefaults;
+use crate::config::gguf::{ACTIVATION_KEY, Keys};
+use crate::config::hf::{HfDefaults, activation_name};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ValueId};
@@ -36,29 +36,16 @@ pub(super) static FAMILY: Family = Family {
     gguf_activation: true,
     gguf,
     write_gguf: |config, set| {
-        if let Some((name, _)) = ACTIVATIONS.iter().find(|row| row.1 == config.activation) {
-            set(ACTIVATION, GgufValue::Str((*name).into()));
-        }
+        let name = activation_name(config.activation);
+        set(ACTIVATION_KEY, GgufValue::Str(name.into()));
     },
     build,
     ..Family::PLAIN
 };
 
-const ACTIVATION: &str = "hidden_activation";
-const ACTIVATIONS: [(&str, Activation); 2] = [
-    ("silu", Activation::Silu),
-    ("relu2", Activation::ReluSquared),
-];
-
-/// Files that do not name the gate have that of the first BitNets, a SiLU (llama.cpp, `bitnet.cpp`).
+/// Files that leave it unsaid have the gate of the first BitNets, a SiLU (llama.cpp, `bitnet.cpp`).
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    let name = keys.str(ACTIVATION)?.unwrap_or("silu");
-    let known = ACTIVATIONS.iter().find(|row| row.0 == name);
-    let Some((_, activation)) = known else {
-        let feature = format!("activation `{name}` (`bitnet.{ACTIVATION}`)");
-        return Err(keys.unsupported(feature, "silu, relu2"));
-    };
-    config.activation = *activation;
+    config.activation = keys.activation()?.unwrap_or(Activation::Silu);
     Ok(())
 }
 

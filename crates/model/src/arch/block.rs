@@ -41,8 +41,17 @@ pub(super) fn decoder_from(
 
 /// Adds the learned embedding of the position. Rows of its table count from an encoder's `first_position` on.
 pub(super) fn add_position(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
-    let (d_model, n) = (b.config().d_model, b.config().context_length);
     let first = b.config().encoder.as_ref().map_or(0, |e| e.first_position);
+    add_position_from(b, first, x)
+}
+
+/// The same where so many rows of a folder's table stand before that of the first position. GGUF files have none of them.
+pub(super) fn add_position_from(
+    b: &mut GraphBuilder<'_>,
+    first: usize,
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let (d_model, n) = (b.config().d_model, b.config().context_length);
     let name = b.name_of(WeightRole::PositionEmbedding);
     let source = match first > 0 && !b.is_gguf() {
         true => WeightSource::Rows {

@@ -1,8 +1,8 @@
 //! Gemma 2: Gemma with norms before and behind both halves of a block, every second layer with a window, and soft bounds of
 //! attention scores and logits.
 
-use super::Family;
 use super::block::{self, attention, feed_forward, norm};
+use super::{Family, SetKey};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ModelConfig;
@@ -11,11 +11,12 @@ use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
 use crate::names::{HfNorms, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::Activation;
+use serde_json::Value;
 
 /// Bounds that the class and GGUF readers take where the file gives none.
 const SOFTCAPS: [f32; 2] = [50.0, 30.0];
 /// The window where none is given.
-const WINDOW: usize = 4096;
+pub(super) const WINDOW: usize = 4096;
 const CAP_KEYS: [&str; 2] = ["attn_logit_softcapping", "final_logit_softcapping"];
 
 pub(super) static FAMILY: Family = Family {
@@ -50,27 +51,13 @@ pub(super) static FAMILY: Family = Family {
     gguf_scale_by_width_at_layers: Some(46),
     gguf,
     hf,
-    write_hf: |config, out| {
-        let caps = [config.attention_softcap, config.logit_softcap];
-        for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
-            out[key] = cap.map_or(serde_json::Value::Null, shortest);
-        }
-    },
-    write_gguf: |config, set| {
-        // An absent key means the default, 0 means no bound.
-        let caps = [config.attention_softcap, config.logit_softcap];
-        for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
-            set(key, GgufValue::F32(cap.unwrap_or(0.0)));
-        }
-        if config.window.is_none() {
-            set("attention.sliding_window", GgufValue::U32(0));
-        }
-    },
+    write_hf,
+    write_gguf,
     build,
     ..Family::PLAIN
 };
 
-fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
     for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
         if keys.f32(key)?.is_none() {
@@ -84,7 +71,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
     for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
         // `null` switches a bound off.
@@ -96,8 +83,28 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
+/// Writes the bounds.
+pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
+    let caps = [config.attention_softcap, config.logit_softcap];
+    for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
+        out[key] = cap.map_or(Value::Null, shortest);
+    }
+}
+
+/// Writes bounds and window where they are not what readers take.
+pub(super) fn write_gguf(config: &ModelConfig, set: &mut SetKey<'_>) {
+    // An absent key is the default, and 0 is none.
+    let caps = [config.attention_softcap, config.logit_softcap];
+    for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
+        set(key, GgufValue::F32(cap.unwrap_or(0.0)));
+    }
+    if config.window.is_none() {
+        set("attention.sliding_window", GgufValue::U32(0));
+    }
+}
+
 /// Blocks with norms before and behind both halves.
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
         let heads = attention::project(b, normed)?;

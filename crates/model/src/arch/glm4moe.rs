@@ -18,6 +18,9 @@ pub(super) const SHARED_EXPERTS: [(WeightRole, &str); 3] = [
     (WeightRole::SharedDown, "mlp.shared_experts.down_proj"),
 ];
 
+/// The share of a head that rotates.
+const PARTIAL_KEY: &str = "partial_rotary_factor";
+
 /// Added to the sum that weights are divided by (transformers, `Glm4MoeTopkRouter`).
 pub(super) const SUM_EPS: f32 = 1e-20;
 
@@ -67,24 +70,33 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 10_000.0,
     },
     hf,
-    write_hf: |config, out| out["attention_bias"] = json!(config.biases.qkv),
-    hf_unsayable: |config| {
-        let Biases {
-            attn_output, ffn, ..
-        } = config.biases;
-        (attn_output || ffn).then(|| format!("{:?} in {}", config.biases, config.family))
+    write_hf: |config, out| {
+        out["attention_bias"] = json!(config.biases.qkv);
+        // The class takes half of a head where nothing is said.
+        if config.n_rot == config.head_dim {
+            out[PARTIAL_KEY] = json!(1.0);
+        }
     },
+    hf_unsayable,
     draft: Some(DraftLayer::behind(block)),
     build,
     ..Family::PLAIN
 };
+
+/// Biases of other projections than queries, keys and values.
+pub(super) fn hf_unsayable(config: &ModelConfig) -> Option<String> {
+    let Biases {
+        attn_output, ffn, ..
+    } = config.biases;
+    (attn_output || ffn).then(|| format!("{:?} in {}", config.biases, config.family))
+}
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.biases = Biases {
         qkv: text.bool("attention_bias")?.unwrap_or(false),
         ..Biases::NONE
     };
-    let key = "partial_rotary_factor";
+    let key = PARTIAL_KEY;
     let nested = text.object("rope_parameters")?;
     if nested.is_none_or(|rope| rope.get(key).is_none()) && text.get(key).is_none() {
         config.n_rot = config.head_dim / 2;
@@ -92,7 +104,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, block)
 }
 

@@ -1,6 +1,6 @@
 //! Granite with windows: Granite's factors, sinks, a window in most layers; some layers do not rotate.
 
-use super::{Family, granite};
+use super::{Family, granite, granite_moe_swa};
 use crate::Error;
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
@@ -45,6 +45,10 @@ pub(super) static FAMILY: Family = Family {
     first_layer_is_global: true,
     own_roles: &[WeightRole::AttnSinks],
     gguf: |keys: &Keys<'_>, config| {
+        // Files with experts have no name of their own.
+        if config.experts.is_some() {
+            config.family = granite_moe_swa::FAMILY.name;
+        }
         if let Some(rotates) = keys.flags(ROPE_KEY)? {
             let stands = rotates.iter().enumerate().filter(|(_, rotates)| !**rotates);
             config.unrotated_layers = stands.map(|(layer, _)| layer).collect();

@@ -7,6 +7,15 @@ use crate::config::hf::{HfExperts, HfShared};
 use crate::names::WeightRole;
 use serde_json::{Value, json};
 
+/// Granite's words for experts.
+pub(super) const EXPERTS: HfExperts = HfExperts {
+    n_experts: ("num_local_experts", 8),
+    n_used: ("num_experts_per_tok", 2),
+    d_ff: ("intermediate_size", 11_008),
+    shared: HfShared::Width("shared_intermediate_size", 0),
+    ..HfExperts::PLAIN
+};
+
 pub(super) static FAMILY: Family = Family {
     name: "granitemoe",
     gguf_arch: "granitemoe",
@@ -23,13 +32,7 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::SharedGateUp, "shared_mlp.input_linear"),
         (WeightRole::SharedDown, "shared_mlp.output_linear"),
     ],
-    hf_experts: Some(HfExperts {
-        n_experts: ("num_local_experts", 8),
-        n_used: ("num_experts_per_tok", 2),
-        d_ff: ("intermediate_size", 11_008),
-        shared: HfShared::Width("shared_intermediate_size", 0),
-        ..HfExperts::PLAIN
-    }),
+    hf_experts: Some(EXPERTS),
     hf: granite::hf,
     write_hf,
     ..Family::PLAIN

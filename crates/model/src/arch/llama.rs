@@ -26,7 +26,12 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(())
     },
-    hf_family: |config| config.window.map(|_| "mistral"),
+    hf_family: |config| {
+        let of_some = config.layer_windowed.contains(&false);
+        config
+            .window
+            .map(|_| if of_some { "ministral" } else { "mistral" })
+    },
     build,
     ..Family::PLAIN
 };

@@ -6,10 +6,8 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::encoder::write_classifier;
-use crate::config::gguf::Keys;
-use crate::config::hf::{
-    ACTIVATIONS, ConfigObject, HfDefaults, HfWindows, activation_name, activation_named, shortest,
-};
+use crate::config::gguf::{ACTIVATION_KEY, Keys};
+use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, activation_name, shortest};
 use crate::config::{ClassifierConfig, EncoderConfig, ModelConfig, RopeConfig};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
@@ -67,7 +65,7 @@ pub(super) static FAMILY: Family = Family {
     write_gguf: |config, set| {
         set("attention.causal", GgufValue::Bool(false));
         set(
-            ACTIVATION,
+            ACTIVATION_KEY,
             GgufValue::Str(activation_name(config.activation).into()),
         );
     },
@@ -79,15 +77,10 @@ pub(super) static FAMILY: Family = Family {
     ..Family::PLAIN
 };
 
-const ACTIVATION: &str = "hidden_activation";
-
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.encoder.get_or_insert_default().classifier = Some(ClassifierConfig::of_gguf(keys)?);
-    if let Some(name) = keys.str(ACTIVATION)? {
-        config.activation = activation_named(name).ok_or_else(|| {
-            let feature = format!("activation `{name}` (`modern-bert.{ACTIVATION}`)");
-            keys.unsupported(feature, ACTIVATIONS)
-        })?;
+    if let Some(activation) = keys.activation()? {
+        config.activation = activation;
     }
     Ok(())
 }

@@ -149,11 +149,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "adds the embedding to the stream again behind each block",
     },
     RefusedFamilies {
-        names: &["codeshell"],
-        models: "CodeShell",
-        why: "has blocks of before 2023 that are not computed here",
-    },
-    RefusedFamilies {
         names: &["plamo", "plamo3"],
         models: "PLaMo, PLaMo 3",
         why: "has query heads in an order of its own, or several widths",

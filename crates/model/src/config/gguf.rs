@@ -16,7 +16,7 @@ use millrace_format::gguf::Metadata;
 
 use attention::{biases, head_dim, latent, windows};
 use experts::experts;
-pub(crate) use keys::Keys;
+pub(crate) use keys::{ACTIVATION_KEY, Keys};
 pub(crate) use rope::{RopeTables, YARN_TRUNCATE};
 
 use super::{EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, LayerConfig, ModelConfig};

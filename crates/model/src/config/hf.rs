@@ -6,6 +6,7 @@
 //! `save_pretrained` leaves out values of nested configurations that equal them.
 
 mod experts;
+mod family;
 mod object;
 mod rope;
 mod windows;
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use super::{Biases, ExpertConfig, LayerConfig, ModelConfig};
 use crate::Error;
-use crate::arch::{self, Family, GateOrder};
+use crate::arch::{Family, GateOrder};
 use millrace_format::Packing;
 use millrace_graph::Activation;
 
@@ -58,73 +59,20 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     let outer = ConfigObject { file, map };
     // Multimodal models keep the language model's hyperparameters in an inner object.
     let inner = outer.object("text_config")?;
-    let family = family_of(&outer, inner.as_ref())?;
+    let family = family::of(&outer, inner.as_ref())?;
+    let has_head = !family::is_headless(family, &outer)?;
     let text = inner.unwrap_or(outer);
     for object in [&outer, &text] {
         refuse_features(family, object)?;
     }
-    let config = read_text(family, &outer, &text)?;
+    let mut config = read_text(family, &outer, &text)?;
+    // Without a head of its own the table is it.
+    config.tied_head |= !has_head;
     config.validate(file)?;
     Ok(config)
 }
 
-fn family_of(
-    config: &ConfigObject<'_>,
-    text: Option<&ConfigObject<'_>>,
-) -> Result<&'static Family, Error> {
-    let unknown = |found: &str| Error::Architecture {
-        file: config.file.into(),
-        found: found.chars().take(80).collect(),
-        supported: arch::supported_hf(),
-    };
-    let names: Vec<&str> = match config.array("architectures")? {
-        Some(names) => names.iter().filter_map(Value::as_str).collect(),
-        None => Vec::new(),
-    };
-    match config.str("model_type")? {
-        Some(model_type) => {
-            let mut family =
-                arch::by_hf_model_type(model_type).ok_or_else(|| unknown(model_type))?;
-            // One wrapper may hold text models of several families.
-            if let Some(text) = text
-                && let Some(inner) = text.str("model_type")?
-            {
-                let of_both = |family: &&Family| {
-                    let types = family.hf_model_types;
-                    types.contains(&model_type) && types.contains(&inner)
-                };
-                family = arch::families()
-                    .find(of_both)
-                    .ok_or_else(|| unknown(inner))?;
-            }
-            // Bidirectional attention selects the encoder that shares its types, if there is one.
-            let object = text.unwrap_or(config);
-            if object.get("use_bidirectional_attention") == Some(&Value::Bool(true)) {
-                family = arch::encoder_of(family).unwrap_or(family);
-            }
-            // The same model type also serves classifiers and embedding models.
-            if names.is_empty() || names.iter().any(|name| family.hf_classes.contains(name)) {
-                return Ok(family);
-            }
-            let by_both = |name: &&str| arch::by_hf_type_and_class(model_type, name);
-            let other = names.iter().find_map(by_both);
-            other.ok_or_else(|| unknown(names[0]))
-        }
-        None => {
-            let by_class = |name: &&str| arch::by_hf_class(name);
-            let family = names.iter().find_map(by_class);
-            family.ok_or_else(|| match names.first() {
-                Some(name) => unknown(name),
-                None => Error::MissingKey {
-                    file: config.file.into(),
-                    key: "model_type".into(),
-                },
-            })
-        }
-    }
-}
-
-/// Refuses features that change the function of a model and that no family here has.
+/// Features that change the function a model computes and that no family here has.
 fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Error> {
     for key in experts::COUNTS
         .iter()

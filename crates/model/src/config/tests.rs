@@ -19,6 +19,7 @@ mod mixtures;
 mod older;
 mod recurrent;
 mod refusals;
+mod relatives;
 mod rope;
 mod rwkv7;
 mod scans_alone;

@@ -6,8 +6,12 @@ use crate::Error;
 use crate::arch::Family;
 use crate::catalog::Catalog;
 use crate::config::MAX_LAYERS;
-use crate::config::hf::HfWindows;
+use crate::config::hf::{ACTIVATIONS, HfWindows, activation_named};
 use crate::names::TensorName;
+use millrace_graph::Activation;
+
+/// The key of an activation, in families whose files name it.
+pub(crate) const ACTIVATION_KEY: &str = "hidden_activation";
 
 /// A key under the architecture's name; a key that begins with `!` is taken without it.
 pub(super) fn key_of(arch: &str, key: &str) -> String {
@@ -61,7 +65,21 @@ impl<'a> Keys<'a> {
         Ok(self.metadata.get_str(&self.key(key))?)
     }
 
-    /// A size that may be given once or for each layer; layers must agree.
+    /// The activation that a file names, in families whose files do.
+    pub(crate) fn activation(&self) -> Result<Option<Activation>, Error> {
+        let Some(name) = self.str(ACTIVATION_KEY)? else {
+            return Ok(None);
+        };
+        match activation_named(name) {
+            Some(activation) => Ok(Some(activation)),
+            None => {
+                let key = self.key(ACTIVATION_KEY);
+                Err(self.unsupported(format!("activation `{name}` (`{key}`)"), ACTIVATIONS))
+            }
+        }
+    }
+
+    /// A size that may be given once or once a layer; layers must agree.
     pub(crate) fn uniform(&self, key: &str) -> Result<Option<usize>, Error> {
         let name = self.key(key);
         if !matches!(self.metadata.get(&name), Some(GgufValue::Array(_))) {

@@ -200,7 +200,8 @@ impl RopeReader {
                 high_freq_factor: number(rope, "high_freq_factor")?,
                 original_context: self.original_context(rope)?,
             },
-            "yarn" => self.yarn(rope)?,
+            // The second is a name in files of Sarvam.
+            "yarn" | "deepseek_yarn" => self.yarn(rope)?,
             "longrope" => self.long(rope)?,
             "dynamic" => RopeScaling::Dynamic {
                 factor: number(rope, "factor")?,
