@@ -188,13 +188,13 @@ fn changed_words_of_every_mapping_are_noticed() {
         let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             panic!("{row}");
         };
-        if !takes(number, 48, 11) {
+        if !takes(number, 12, 11) {
             continue;
         }
         let (program, slots) = case(name, shape, tiling);
         let program = Mutated::new(&program, slots);
         let found = program.tally(
-            whole_or((150, 6 << 20), (20, 1 << 18)),
+            whole_or((150, 6 << 20), (25, 1 << 20)),
             &mut Chance(number as u64),
         );
         println!("{row}: {found:?}");
