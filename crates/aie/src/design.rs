@@ -281,7 +281,9 @@ impl Design {
     /// # Errors
     /// As [`read`](Design::read); a name that does not exist, with a list of those that do.
     pub fn read_with(text: &str, options: &ReadOptions) -> Result<Design, SyntaxError> {
-        build::design(&scratchpad::lowered(parse(text)?)?, options)
+        let design = build::design(&scratchpad::lowered(parse(text)?)?, options)?;
+        choose::numbers_are_taken([&design], options)?;
+        Ok(design)
     }
 
     /// Reads the design that options name. If a text has several and none is named, reads all of them: each
@@ -296,7 +298,10 @@ impl Design {
         let ops = scratchpad::lowered(parse(text)?)?;
         let choices = choose::choices(&ops, options)?;
         let read = |choice: ReadOptions| Ok((choice.clone(), build::design(&ops, &choice)?));
-        choices.into_iter().map(read).collect()
+        let all: Result<Vec<_>, SyntaxError> = choices.into_iter().map(read).collect();
+        let all = all?;
+        choose::numbers_are_taken(all.iter().map(|row| &row.1), options)?;
+        Ok(all)
     }
 
     /// The arguments of the sequence: name, type, bytes.

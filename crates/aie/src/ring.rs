@@ -168,10 +168,12 @@ impl Parties<'_> {
                     (true, BoardActor::Channel(at)) => self.sources(at),
                     _ => from.clone(),
                 };
-                WaitLink {
-                    text: format!("{at}waits for words from {}", channels(&from)),
-                    others: of(&from),
-                }
+                let text = match from.is_empty() {
+                    true => format!("{at}waits for words, and no stream leads there"),
+                    false => format!("{at}waits for words from {}", channels(&from)),
+                };
+                let others = of(&from);
+                WaitLink { text, others }
             }
             WaitFor::Room { at: sinks } => WaitLink {
                 text: format!("{at}waits for room at {}", channels(sinks)),

@@ -66,6 +66,9 @@ pub enum Verdict {
     PassOnOwnRoutes,
     /// Nobody could move, and a wait was not met.
     Hang,
+    /// What is written depends on memory that nothing has set, and on nothing else: whether the host looks at it, and
+    /// what a load leaves there, no text says.
+    CannotTell,
     /// Something the hardware or the design does not allow, or bytes that depend on the order.
     Fail,
 }
@@ -77,6 +80,7 @@ impl Verdict {
             Verdict::Pass => "PASS",
             Verdict::PassOnOwnRoutes => "PASS on routes of ours",
             Verdict::Hang => "HANG",
+            Verdict::CannotTell => "CANNOT TELL",
             Verdict::Fail => "FAIL",
         }
     }

@@ -43,7 +43,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 pub use ahead::exposed_loads_ns;
-pub use instructions::configuration_bytes;
+pub use instructions::{configuration_bytes, shim_tasks};
 pub use loads::{loads_ns, switch_ns};
 pub use millrace_plan::predict::Bottleneck;
 

@@ -1,8 +1,9 @@
 //! Chooses a device of a text, and one of its sequences.
 
+use super::Design;
 use super::build::is_sequence;
-use crate::syntax::{Op, Region, SyntaxError};
-use std::collections::BTreeMap;
+use crate::syntax::{Location, Op, Region, SyntaxError};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a text to read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -286,4 +287,37 @@ pub(super) fn sequence<'o>(
             })
         }
     }
+}
+
+/// Refuses a number that none of the designs takes, with the names of those that they do.
+pub(super) fn numbers_are_taken<'d>(
+    designs: impl IntoIterator<Item = &'d Design>,
+    options: &ReadOptions,
+) -> Result<(), SyntaxError> {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut words: BTreeSet<&str> = BTreeSet::new();
+    for design in designs {
+        let stages = design.stages.iter().map(|stage| &stage.design);
+        for design in std::iter::once(design).chain(stages) {
+            names.extend(design.numbers.keys().map(String::as_str));
+            for (i, word) in design.scratchpad.iter().enumerate() {
+                let is_plain = word.name == format!("scratchpad{i}");
+                let of = if is_plain { &mut words } else { &mut names };
+                of.insert(&word.name);
+            }
+        }
+    }
+    let is_known = |name: &&String| names.contains(name.as_str()) || words.contains(name.as_str());
+    let Some(unknown) = options.numbers.keys().find(|name| !is_known(name)) else {
+        return Ok(());
+    };
+    let names: Vec<&str> = names.into_iter().collect();
+    let there = match names.is_empty() {
+        true => "the design takes none by name".to_owned(),
+        false => format!("the design takes {}", names.join(", ")),
+    };
+    let problem = format!(
+        "--number {unknown}: no number has that name; {there}, and words of the scratchpad as scratchpad0 to scratchpad31 where no parameter has them"
+    );
+    Err(SyntaxError::new(Location::default(), problem))
 }

@@ -2,6 +2,8 @@
 
 mod loops;
 mod registers;
+mod views;
+mod writebd;
 
 use super::places::{Places, buffer_place};
 use super::tasks::Tasks;
@@ -13,6 +15,7 @@ use millrace_xdna2_words::tile::Direction;
 use millrace_xdna2_words::txn::TxnOperation;
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
 use std::collections::BTreeMap;
+use views::ArgumentView;
 
 /// Commands for firmware, before descriptors are words.
 #[derive(Clone, Debug)]
@@ -160,8 +163,8 @@ pub(super) struct Sequence<'d> {
     places: &'d Places,
     pub(super) constants: Constants,
     data: BTreeMap<String, Vec<u32>>,
-    /// Other names of arguments.
-    aliases: BTreeMap<String, String>,
+    /// Other names of arguments, and of parts of them.
+    views: BTreeMap<String, ArgumentView>,
     pub(super) commands: Vec<(Location, SequenceCommand)>,
     /// Ops so far, those of loops each time.
     n_ops: usize,
@@ -170,14 +173,6 @@ pub(super) struct Sequence<'d> {
 impl Sequence<'_> {
     pub(super) fn push(&mut self, op: &Op, command: SequenceCommand) {
         self.commands.push((op.at, command));
-    }
-
-    /// The argument of a name.
-    pub(super) fn argument(&self, op: &Op, name: &str) -> Result<usize, SyntaxError> {
-        let name = self.aliases.get(name).map_or(name, String::as_str);
-        let mut arguments = self.design.arguments.iter();
-        let found = arguments.position(|argument| argument.name == name);
-        found.ok_or_else(|| op.error(format!("%{name} is no argument of the sequence")))
     }
 
     /// The shim's channel of a name.
@@ -197,7 +192,7 @@ pub(super) fn commands(
         places,
         constants: design.numbers.clone(),
         data: BTreeMap::new(),
-        aliases: BTreeMap::new(),
+        views: BTreeMap::new(),
         commands: Vec::new(),
         n_ops: 0,
     };
@@ -233,14 +228,13 @@ impl Sequence<'_> {
             "aiex.buffer_clear" => self.clear(op),
             // Nothing is traced here.
             "aie.trace.host_config" | "aie.trace.start_config" => Ok(()),
-            "memref.assume_alignment" => {
-                if let Some(result) = op.results.first() {
-                    let of = op.operand(0)?;
-                    let of = self.aliases.get(of).map_or(of, String::as_str).to_owned();
-                    self.aliases.insert(result.clone(), of);
-                }
-                Ok(())
-            }
+            "memref.assume_alignment"
+            | "memref.cast"
+            | "memref.subview"
+            | "memref.reinterpret_cast"
+            | "memref.collapse_shape"
+            | "memref.expand_shape"
+            | "memref.view" => self.view(op),
             "aiex.set_lock" => {
                 let lock = self.design.lock(op, op.operand(0)?)?;
                 let tile = self.design.locks[lock].tile;
@@ -313,9 +307,9 @@ impl Sequence<'_> {
             }
         }
         let ShimAllocation { channel, packet } = self.allocation(op, op.text("metadata")?)?;
-        let argument = self.argument(op, op.operand(0)?)?;
-        let of = &self.design.arguments[argument].of;
-        let element_bytes = of.element_bytes();
+        let view = self.argument(op, op.operand(0)?)?;
+        let argument = view.argument;
+        let element_bytes = view.of.element_bytes();
         let transfer = self.transfer(op, element_bytes)?;
         let DmaTransfer { sizes, strides, .. } = transfer;
         if sizes[0] > 256 {
@@ -335,7 +329,7 @@ impl Sequence<'_> {
         let descriptor = Descriptor {
             tile: channel.tile,
             memory: TileMemory::Argument(argument),
-            offset_bytes: transfer.offset_bytes,
+            offset_bytes: transfer.offset_bytes.saturating_add(view.offset_bytes),
             length_bytes: transfer.length_bytes,
             element_bytes,
             dimensions: dimensions.collect(),

@@ -266,11 +266,8 @@ fn memory_of(
             sequence.design.buffers[*buffer].of.clone(),
         ));
     }
-    let argument = sequence.argument(op, name)?;
-    Ok((
-        TileMemory::Argument(argument),
-        sequence.design.arguments[argument].of.clone(),
-    ))
+    let view = sequence.argument(op, name)?;
+    Ok((TileMemory::Argument(view.argument), view.of))
 }
 
 /// The descriptors of a task, in their order.
@@ -286,12 +283,18 @@ fn descriptors(
         if !block.ops.iter().any(|op| op.name == "aie.dma_bd") {
             continue;
         }
-        let (descriptor, next) = design::block(
+        let (mut descriptor, next) = design::block(
             sequence.design,
             block,
             (channel.tile, &sequence.constants),
             &|op, name| memory_of(sequence, op, name),
         )?;
+        if matches!(descriptor.memory, TileMemory::Argument(_)) {
+            let from = block.ops.iter().find(|op| op.name == "aie.dma_bd");
+            let from = from.map(|op| sequence.argument(op, op.operand(0)?));
+            let begin = from.transpose()?.map_or(0, |view| view.offset_bytes);
+            descriptor.offset_bytes = descriptor.offset_bytes.saturating_add(begin);
+        }
         let follows = region.blocks.get(i + 1).map(|block| &block.label);
         if next.is_some() && next.as_ref() != follows {
             return Err(op.error("the chain of a task goes from block to block"));

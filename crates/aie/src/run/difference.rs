@@ -36,7 +36,7 @@ pub(super) fn told(
         let (n, all, name) = (differing.len(), old.len() / size, &argument.name);
         let hint = match (is_unset, sorted(old, size) == sorted(new, size)) {
             (true, _) => {
-                "; if nobody looks at it, or the array's memory is known to begin as zeros, `--zero-memory` runs it so"
+                "; no text says whether the host looks at it, or what a load leaves there: `--zero-memory` runs it with zeros"
             }
             (false, true) => {
                 "; the elements are the same in another order, as streams that merge bring them, and `--any-order` allows that"

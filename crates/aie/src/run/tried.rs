@@ -14,6 +14,10 @@ pub(super) struct TriedOrders<'r> {
     notes: &'r ProgramNotes,
     first: Option<(RunReport, Vec<Vec<u8>>)>,
     orders: Vec<String>,
+    /// What the first order leaves where memories begin as zeros, once that was asked; `None` within if it does not pass.
+    zeroed: Option<Option<Vec<Vec<u8>>>>,
+    /// The first order that left other bytes for memory that nothing has set, and what differed.
+    unset: Option<(String, String)>,
 }
 
 impl<'r> TriedOrders<'r> {
@@ -28,6 +32,8 @@ impl<'r> TriedOrders<'r> {
             notes,
             first: None,
             orders: Vec::new(),
+            zeroed: None,
+            unset: None,
         }
     }
 
@@ -50,12 +56,18 @@ impl<'r> TriedOrders<'r> {
                 self.first.get_or_insert((report, after));
                 return Ok(None);
             }
-            report.verdict = Verdict::Fail;
-            report.outputs.clear();
+            let is_unset = self.is_of_unset_memory(run)?;
             let before = self.first.as_ref().map_or(&[][..], |row| &row.1);
             let first = self.orders.first().map_or("", String::as_str);
-            let is_unset = self.is_of_unset_memory(run)?;
             let told = difference::told(self.design, (before, first), (&after, is_unset));
+            if is_unset {
+                // Others may still hang, or fail by themselves.
+                self.unset.get_or_insert((order.clone(), told));
+                self.orders.push(order);
+                return Ok(None);
+            }
+            report.verdict = Verdict::Fail;
+            report.outputs.clear();
             report.problem = Some(told);
         }
         report.orders = std::mem::take(&mut self.orders);
@@ -63,31 +75,37 @@ impl<'r> TriedOrders<'r> {
         Ok(Some(report))
     }
 
-    /// Whether a run and the first end alike if memories begin as zeros. Then they differ by the content of memory that
-    /// nothing has set, and not by the order.
-    fn is_of_unset_memory(&self, run: SeededRun<'_>) -> Result<bool, SyntaxError> {
+    /// Whether a run and the first leave the same where memories begin as zeros: then they differ by what was in memory
+    /// that nothing has set, and not by the order.
+    fn is_of_unset_memory(&mut self, run: SeededRun<'_>) -> Result<bool, SyntaxError> {
         if run.options.unset != UnsetMemory::Noise {
             return Ok(false);
         }
-        let zeroed = |run: SeededRun<'_>| -> Result<Option<Vec<Vec<u8>>>, SyntaxError> {
-            let options = RunOptions {
-                unset: UnsetMemory::Zeros,
-                ..run.options
+        if self.zeroed.is_none() {
+            let first = SeededRun {
+                seed: 0,
+                starved: SlowActor::Nobody,
+                ..run
             };
-            let run = SeededRun { options, ..run };
-            let (report, after, _) = either(self.design, self.stages, self.notes, run)?;
-            Ok((report.verdict == Verdict::Pass).then_some(after))
-        };
-        let first = SeededRun {
-            seed: 0,
-            starved: SlowActor::Nobody,
-            ..run
-        };
-        let (Some(first), Some(this)) = (zeroed(first)?, zeroed(run)?) else {
+            self.zeroed = Some(self.zeroed(first)?);
+        }
+        let this = self.zeroed(run)?;
+        let (Some(Some(first)), Some(this)) = (&self.zeroed, &this) else {
             return Ok(false);
         };
         let any_order = run.options.any_order;
-        Ok(difference::is_same(self.design, (&first, &this), any_order))
+        Ok(difference::is_same(self.design, (first, this), any_order))
+    }
+
+    /// What a run leaves where memories begin as zeros; `None` if it does not pass then.
+    fn zeroed(&self, run: SeededRun<'_>) -> Result<Option<Vec<Vec<u8>>>, SyntaxError> {
+        let options = RunOptions {
+            unset: UnsetMemory::Zeros,
+            ..run.options
+        };
+        let run = SeededRun { options, ..run };
+        let (report, after, _) = either(self.design, self.stages, self.notes, run)?;
+        Ok((report.verdict == Verdict::Pass).then_some(after))
     }
 
     /// Words that DMA moved in a run.
@@ -101,7 +119,12 @@ impl<'r> TriedOrders<'r> {
             first.ok_or_else(|| SyntaxError::new(Default::default(), "no order was tried"))?;
         report.orders = self.orders;
         report.n_untried = n_untried;
-        if self.design.has_packets_on_own_routes() {
+        if let Some((order, told)) = self.unset {
+            report.verdict = Verdict::CannotTell;
+            report.outputs.clear();
+            report.problem = Some(told);
+            report.failing_order = Some(order);
+        } else if self.design.has_packets_on_own_routes() {
             report.verdict = Verdict::PassOnOwnRoutes;
         }
         Ok(report)

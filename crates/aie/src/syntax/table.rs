@@ -304,6 +304,7 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("memref.dim", &[Operand, Sign(","), Operand, Dictionary, Sign(":"), Type]),
     ("memref.cast", CAST),
     ("memref.subview", SUBVIEW),
+    ("memref.view", &[Operand, Indices("offsets"), Indices("sizes"), Dictionary, Sign(":"), Type, Sign("to"), Type]),
     ("memref.reinterpret_cast", &[Operand, Sign("to"), Sign("offset"), Sign(":"), Indices("offsets"), Sign(","), Sign("sizes"), Sign(":"), Indices("sizes"), Sign(","), Sign("strides"), Sign(":"), Indices("strides"), Dictionary, Sign(":"), Type, Sign("to"), Type]),
     ("memref.collapse_shape", RESHAPE),
     ("memref.expand_shape", RESHAPE),
@@ -337,7 +338,11 @@ static FORMS: &[(&str, &[FormPart])] = &[
 
 /// Message about an op without a form, with the known op that a typo may have meant.
 pub(super) fn unknown(name: &str) -> String {
-    /// Most edits between a name and a typo of it.
+    if name == "aie.external_buffer" {
+        let problem = "memory of the host that no argument names: what gives an NPU its address no source says; make it an argument of the sequence, and move it by tasks";
+        return problem.to_owned();
+    }
+    /// Edits that may lie between a name and a typo of it.
     const MOST_EDITS: usize = 2;
     const MOST_BYTES: usize = 64;
     let all = FORMS.iter().filter(|_| name.len() <= MOST_BYTES);

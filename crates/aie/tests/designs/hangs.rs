@@ -187,3 +187,23 @@ fn a_core_that_never_waits_is_stopped() {
             .contains("stopped after 100000 instructions")
     );
 }
+
+/// A channel that no flow ends at waits for nobody, and that is said.
+#[test]
+fn a_channel_without_a_stream_says_so() {
+    let text = "aie.device(npu2) {
+      %shim = aie.tile(0, 0)
+      aie.shim_dma_allocation @out(%shim, S2MM, 0)
+      aie.runtime_sequence(%to: memref<8xi32>) {
+        aiex.npu.dma_memcpy_nd(%to[0, 0, 0, 0][1, 1, 1, 8][0, 0, 0, 1]) {id = 0 : i64, metadata = @out} : memref<8xi32>
+        aiex.npu.dma_wait {symbol = @out}
+      }
+    }";
+    let report = run_text(text);
+    assert_eq!(report.verdict, Verdict::Hang, "{report:#?}");
+    let ring = report.ring.join("\n");
+    assert!(
+        ring.ends_with("waits for words, and no stream leads there"),
+        "{ring}"
+    );
+}

@@ -17,6 +17,7 @@ mod locks;
 mod order;
 mod packets;
 mod programs;
+mod resets;
 mod routes;
 mod scratchpads;
 mod sequences;
@@ -25,6 +26,7 @@ mod spellings;
 mod tile_kernels;
 mod time;
 mod values;
+mod views;
 mod ways;
 
 use millrace_aie::{Design, RunOptions, RunReport, run};

@@ -129,7 +129,49 @@ fn what_is_not_known_of_it_is_refused() {
     assert!(refused(&circuit).contains("`out_of_order_id` is for what sends packets"));
 }
 
-/// A core that sends its block in a packet of an id, for a descriptor, once the sequence releases its lock.
+/// Six bits of a header are the descriptor's number; the receiver's channel 1 has those from 24 on.
+#[test]
+fn a_header_has_six_bits_of_a_number() {
+    let high = merge([40, 24])
+        .replace("packet_dest<%mem, DMA : 0>", "packet_dest<%mem, DMA : 1>")
+        .replace("aie.dma_start(S2MM, 0,", "aie.dma_start(S2MM, 1,")
+        .replace("bd_id = 7 :", "bd_id = 40 :")
+        .replace("bd_id = 3 :", "bd_id = 24 :");
+    assert_eq!(words(&run_text(&high)), [1, 2, 3, 4, 10, 20, 30, 40]);
+}
+
+/// A channel receives in order or out of order, from its start to its end.
+#[test]
+fn a_channel_that_receives_both_ways_is_refused() {
+    let mixed = TASKS.replacen("} {out_of_order}", "}", 1);
+    assert_ne!(mixed, TASKS);
+    let read = Design::read(&two_senders([0, 1], &mixed)).and_then(|design| design.check());
+    let error = read.map(|_| ()).expect_err("refused").to_string();
+    assert!(
+        error.contains("S2MM 0 receives in order here and out of order elsewhere"),
+        "{error}"
+    );
+}
+
+/// A channel that sends has the bit too; what it does there no source says.
+#[test]
+fn a_sender_out_of_order_is_refused() {
+    let control = "aiex.npu.write32 {address = 122384 : ui32, column = 0 : i32, row = 2 : i32, value = 8 : ui32}";
+    let text = merge([7, 3]).replace(
+        "aiex.npu.dma_memcpy_nd",
+        &format!("{control}\n      aiex.npu.dma_memcpy_nd"),
+    );
+    let design = Design::read(&text).unwrap();
+    let ran = run(&design, &[vec![0; 32]], RunOptions::default());
+    let error = ran.map(|report| report.verdict).expect_err("refused");
+    let error = error.to_string();
+    assert!(
+        error.contains("out_of_order of a channel that sends: not documented"),
+        "{error}"
+    );
+}
+
+/// A core that sends its block in a packet of an id, for a descriptor, once the sequence gives its lock.
 fn sender(tile: &str, id: u32, slot: u32) -> String {
     format!(
         "aie.mem(%{tile}) {{
@@ -175,6 +217,34 @@ fn tasks_of_a_sequence_receive_out_of_order() {
     assert_eq!(words(&run_text(&text)), [10, 20, 30, 40, 1, 2, 3, 4]);
 }
 
+/// Headers choose the descriptors, and a chain would choose too: which of both does, no source says.
+#[test]
+fn a_chain_out_of_order_is_refused() {
+    let chained = |uses_next: u32| {
+        let sequence = format!(
+            "aie.runtime_sequence(%to: memref<8xi32>) {{
+        aiex.npu.write32 {{address = 119296 : ui32, column = 0 : i32, row = 0 : i32, value = 8 : ui32}}
+        aiex.npu.writebd {{bd_id = 0 : i32, buffer_length = 4 : i32, buffer_offset = 0 : i32, column = 0 : i32, row = 0 : i32, enable_packet = 1 : i32, use_next_bd = {uses_next} : i32, next_bd = 1 : i32, valid_bd = 1 : i32}}
+        aiex.npu.address_patch {{addr = 118788 : ui32, arg_idx = 0 : i32, arg_plus = 0 : i32}}
+        aiex.npu.push_queue(0, 0, S2MM : 0) {{bd_id = 0 : i32, issue_token = true, repeat_count = 0 : i32}}
+        aiex.set_lock(%go_a, 1)
+        aiex.npu.sync {{channel = 0 : i32, column = 0 : i32, column_num = 1 : i32, direction = 0 : i32, row = 0 : i32, row_num = 1 : i32}}
+      }}"
+        );
+        let design = Design::read(&two_senders([0, 1], &sequence)).unwrap();
+        run(&design, &[vec![0; 32]], RunOptions::default())
+    };
+    assert_eq!(words(&chained(0).unwrap())[..4], [1, 2, 3, 4]);
+    let error = chained(1).map(|report| report.verdict);
+    let error = error.expect_err("refused").to_string();
+    assert!(
+        error.contains(
+            "names descriptor 0, which names descriptor 1 as the next one: not documented"
+        ),
+        "{error}"
+    );
+}
+
 /// Two cores that send to a shim's channel, each in packets for a descriptor, and a sequence.
 fn two_senders(slots: [u32; 2], sequence: &str) -> String {
     format!(
@@ -193,4 +263,76 @@ fn two_senders(slots: [u32; 2], sequence: &str) -> String {
         sender("a", 1, slots[0]),
         sender("b", 2, slots[1])
     )
+}
+
+/// The routes of `routed.mlir` with one arbiter at the core, where channel 0 receives out of order: so many words of a
+/// packet wait there for the other stream, behind a header that the channel has taken.
+fn behind_a_header(n: u32) -> String {
+    let routed = text("routed");
+    let (design, routes) = routed.split_once("// -----").unwrap();
+    let routes = routes
+        .replace("%of_b = aie.amsel<1> (0)", "%of_b = aie.amsel<0> (1)")
+        .replace(
+            "aie.masterset(DMA : 0, %of_a)",
+            "aie.masterset(DMA : 0, %of_a) {keep_pkt_header = true}",
+        );
+    let first = "aie.packet_dest<%core, DMA : 0>\n    }";
+    assert!(design.contains(first));
+    let design = design
+        .replace(first, &format!("{first} {{keep_pkt_header = true}}"))
+        .replace("memref<128xi32>", &format!("memref<{n}xi32>"))
+        .replace(
+            "%from_a[0, 0, 0, 0][1, 1, 1, 128]",
+            &format!("%from_a[0, 0, 0, 0][1, 1, 1, {n}]"),
+        )
+        .replace("memref<2x64xi32>", "memref<128xi32>")
+        .replace(
+            "%to[0, 0, 0, 0][1, 1, 2, 64][0, 0, 64, 1]",
+            &format!("%to[0, 0, 0, 0][1, 1, 1, {}][0, 0, 0, 1]", 64 + n),
+        );
+    let send = "aiex.npu.dma_memcpy_nd(%from_b";
+    let awaited = format!("aiex.npu.dma_wait {{symbol = @a}}\n      {send}");
+    let design = design.replace(send, &awaited);
+    let (begin, rest) = design.split_once("%dma = aie.mem(%core) {").unwrap();
+    let (_, sequence) = rest.split_once("    aie.runtime_sequence").unwrap();
+    let program = format!(
+        "%b_sent = aie.lock(%core, 4) {{init = 0 : i32, sym_name = \"b_sent\"}}
+    aie.mem(%core) {{
+      %0 = aie.dma_start(S2MM, 0, ^take, ^other) {{out_of_order}}
+    ^take:
+      aie.use_lock(%b_sent, AcquireGreaterEqual, 1)
+      aie.dma_bd(%a : memref<64xi32>, 0, {n}) {{bd_id = 0 : i32, packet = #aie.packet_info<pkt_type = 0, pkt_id = 0>}}
+      aie.use_lock(%a_full, Release, 1)
+      aie.next_bd ^end
+    ^other:
+      %1 = aie.dma_start(S2MM, 1, ^in, ^out)
+    ^in:
+      aie.dma_bd(%b : memref<64xi32>, 0, 64) {{bd_id = 1 : i32}}
+      aie.use_lock(%b_full, Release, 1)
+      aie.next_bd ^end
+    ^out:
+      %2 = aie.dma_start(MM2S, 0, ^first, ^end)
+    ^first:
+      aie.use_lock(%b_full, AcquireGreaterEqual, 1)
+      aie.dma_bd(%b : memref<64xi32>, 0, 64) {{bd_id = 2 : i32}}
+      aie.use_lock(%b_sent, Release, 1)
+      aie.next_bd ^second
+    ^second:
+      aie.use_lock(%a_full, AcquireGreaterEqual, 1)
+      aie.dma_bd(%a : memref<64xi32>, 0, {n}) {{bd_id = 3 : i32}}
+      aie.next_bd ^end
+    ^end:
+      aie.end
+    }}
+    aie.runtime_sequence"
+    );
+    format!("{begin}{program}{sequence}// -----{routes}")
+}
+
+/// Five words stand behind an arbiter; a header that the channel has taken is none of them, and lets the arbiter go.
+#[test]
+fn a_header_that_is_taken_frees_the_arbiter() {
+    let verdict = |n| run_text(&behind_a_header(n)).verdict;
+    assert_eq!(verdict(5), Verdict::Pass);
+    assert_eq!(verdict(6), Verdict::Hang);
 }

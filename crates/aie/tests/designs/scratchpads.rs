@@ -215,11 +215,11 @@ fn words_are_added_to_what_memory_holds() {
     assert_eq!(outputs(&cleared, &numbers), [60, 0]);
     let uncleared = raw("", 8);
     let report = ran(&uncleared, &numbers, RunOptions::default());
-    assert_eq!(report.verdict, Verdict::Fail, "{report:#?}");
+    assert_eq!(report.verdict, Verdict::CannotTell, "{report:#?}");
     let problem = report.problem.unwrap_or_default();
     assert!(
         problem.contains("depends on memory that nothing has set")
-            && problem.contains("`--zero-memory` runs it so"),
+            && problem.contains("`--zero-memory` runs it with zeros"),
         "{problem}"
     );
     let zeroed = RunOptions {
@@ -255,4 +255,26 @@ fn words_are_added_to_what_memory_holds() {
         problem.contains("word 1 of a scratchpad of 1 words"),
         "{problem}"
     );
+}
+
+/// A number that nobody takes is a slip, not a wish: the names that there are stand beside it.
+#[test]
+fn a_misspelt_number_is_refused_with_the_names() {
+    let given = |name: &'static str| [("start", Whole(4)), ("factor", Whole(2)), (name, Whole(1))];
+    let error = read(&text("scratchpad"), &given("strat")).unwrap_err();
+    assert!(
+        error.contains("--number strat: no number has that name; the design takes factor, start,"),
+        "{error}"
+    );
+    // A word that a parameter has goes by the parameter's name; another by its number.
+    let error = read(&text("scratchpad"), &given("scratchpad0")).unwrap_err();
+    assert!(error.contains("--number scratchpad0: no number"), "{error}");
+    assert!(read(&text("scratchpad"), &given("scratchpad9")).is_ok());
+    let error = read(&text("passthrough"), &[("n", Whole(4))]).unwrap_err();
+    assert!(error.contains("the design takes none by name"), "{error}");
+    let options = ReadOptions {
+        numbers: [("n".to_owned(), Whole(4))].into(),
+        ..ReadOptions::default()
+    };
+    assert!(Design::read_all(&text("passthrough"), &options).is_err());
 }

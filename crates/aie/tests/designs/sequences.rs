@@ -156,6 +156,17 @@ fn descriptors_are_written_field_by_field() {
         .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
         .collect();
     assert_eq!(shown, (17..=48).collect::<Vec<i32>>());
+    // Texts of early 2024 have two names for a stride; one of them is to be zero.
+    let former = |stride: u32| {
+        text(0x1D004).replace(
+            "valid_bd = 1 : i32",
+            &format!("d0_stepsize = {stride} : i32, valid_bd = 1 : i32"),
+        )
+    };
+    assert_eq!(run_text(&former(0)).verdict, Verdict::Pass);
+    let read = Design::read(&former(4)).and_then(|design| design.check());
+    let error = read.map(|_| ()).expect_err("refused").to_string();
+    assert!(error.contains("`d0_stepsize` of early 2024"), "{error}");
     let rows = [
         (
             "d0_zero_before = 0",

@@ -2,12 +2,14 @@
 
 mod report;
 mod time;
+mod words;
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Align, Out, TextTable, Ui, printable};
 use crate::progress::ProgressDisplay;
 use millrace_aie::{
     Design, Footprint, HostNumber, ReadOptions, RunOptions, RunReport, SyntaxError, UnsetMemory,
+    Verdict,
 };
 use report::{print_report, print_verdict, report_json};
 use serde_json::json;
@@ -18,7 +20,7 @@ Examples:
   millrace aie run design.mlir                            run it on numbers 1, 2, 3, …; PASS, HANG or FAIL
   millrace aie run design.mlir --input a.bin --input b.bin --output out    with files, bytes as in memory
   millrace aie verify design.mlir                         places, routes, fields and programs, without a run
-  millrace aie words design.mlir --json                   the transaction stream that firmware would execute
+  millrace aie words design.mlir --output insts.bin       the transaction stream that firmware would execute
   millrace aie time design.mlir                           modelled time, never measured, and what works longest
   millrace aie run two.mlir --sequence second             of several sequences one; --device-name likewise
   millrace aie run design.mlir --trace t.json             what DMA, locks and cores do; opens in Perfetto
@@ -29,7 +31,8 @@ constants of a profile, as those of `millrace kernel` are.
 `PASS on routes of ours` is said where packet streams go by routes that the text does not give: with those of
 mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints them; behind the design
 they are read.
-Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op.";
+Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op, or CANNOT
+TELL: what is written depends on memory that nothing has set.";
 
 /// Run designs of MLIR's aie dialect on a register-level model of the NPU
 #[derive(clap::Args, Debug)]
@@ -46,7 +49,7 @@ enum AieCommand {
     /// Check what can be checked without running
     Verify(DesignArgs),
     /// List the transaction stream
-    Words(DesignArgs),
+    Words(words::WordsArgs),
     /// Model the time of a run, and what bounds it
     Time(time::TimeArgs),
 }
@@ -100,8 +103,8 @@ struct RunArgs {
     /// bytes that depend on who is faster fail
     #[arg(long)]
     any_order: bool,
-    /// Let memories of tiles begin as zeros where nothing sets them; without it they hold noise, and bytes that
-    /// depend on it fail
+    /// Let memories of tiles begin as zeros where nothing sets them; without it they hold noise, and a run whose bytes
+    /// depend on it cannot be judged
     #[arg(long)]
     zero_memory: bool,
 }
@@ -130,7 +133,7 @@ pub(crate) fn run(args: &AieArgs, ui: Ui) -> CommandResult {
     match &args.command {
         AieCommand::Run(args) => run_design(args, ui),
         AieCommand::Verify(args) => verify(args),
-        AieCommand::Words(args) => words(args),
+        AieCommand::Words(args) => words::words(args),
         AieCommand::Time(args) => time::time(args, ui),
     }
 }
@@ -282,10 +285,11 @@ fn end(report: &RunReport) -> CommandResult {
     }
     let problem = report.problem.as_deref().unwrap_or_default();
     let verdict = report.verdict.name();
-    Err(CommandFailure::new(
-        Exit::Failed,
-        format!("{verdict}: {problem}"),
-    ))
+    let message = format!("{verdict}: {problem}");
+    Err(match report.verdict {
+        Verdict::CannotTell => CommandFailure::bad_input(message),
+        _ => CommandFailure::new(Exit::Failed, message),
+    })
 }
 
 /// Bytes of all arguments: files for those that are read, in their order; else the numbers from 1 on, and
@@ -399,26 +403,5 @@ fn verify(args: &DesignArgs) -> CommandResult {
         "{} streams are routed; the transaction stream has {} operations, {} bytes",
         footprint.n_streams, footprint.n_operations, footprint.stream_bytes
     ))?;
-    out.flush()
-}
-
-fn words(args: &DesignArgs) -> CommandResult {
-    let design = read(args)?;
-    let listing = millrace_aie::listing(&design).map_err(|error| refused(&args.design, &error))?;
-    let mut out = Out::new();
-    if args.json {
-        let lines = listing.lines.iter().map(|line| {
-            json!({ "word": line.word, "operation": line.operation, "text": line.text, "details": line.details, "words": line.words })
-        });
-        out.json(&json!({ "title": listing.title, "operations": lines.collect::<Vec<_>>() }))?;
-        return out.flush();
-    }
-    out.line(&listing.title)?;
-    for line in &listing.lines {
-        out.line(format!("{:6}  {:<14} {}", line.word, line.operation, line.text).trim_end())?;
-        for detail in &line.details {
-            out.line(format!("        {detail}"))?;
-        }
-    }
     out.flush()
 }

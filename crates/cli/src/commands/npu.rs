@@ -30,7 +30,7 @@ enum NpuCommand {
 
 #[derive(clap::Args, Debug)]
 struct WordsArgs {
-    /// The stream
+    /// The stream: binary, as mlir-aie's insts.bin and `millrace aie words --output` have it, or text of hexadecimal words
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Print as JSON

@@ -157,6 +157,48 @@ fn json_says_the_same() {
     );
 }
 
+/// A stream that is written is read by `npu words`, which lists the same.
+#[test]
+fn a_stream_is_written_and_read() {
+    let home = designs();
+    let arguments = ["words", "physical.mlir", "--output", "insts.bin"];
+    let listed = aie(home.path(), &arguments).expect(OK).stdout;
+    let read = ["npu", "words", "insts.bin"];
+    let read = finish(millrace(home.path()).current_dir(home.path()).args(read));
+    assert_eq!(read.expect(OK).stdout, listed);
+    let nowhere = ["words", "physical.mlir", "--output", "none/insts.bin"];
+    let refused = aie(home.path(), &nowhere);
+    assert_ne!(refused.code, OK);
+    assert!(refused.stderr.contains("insts.bin"), "{}", refused.stderr);
+}
+
+/// What memory held that nothing set is no verdict: exit code 3, and how to have one. A number that nobody takes is a slip.
+#[test]
+fn unset_memory_and_unknown_numbers_are_told() {
+    let home = designs();
+    let text = fs::read_to_string(home.path().join("vector_add.mlir")).expect("a design");
+    let kept = text.lines().filter(|line| !line.contains("memref.store"));
+    let unset = kept.collect::<Vec<_>>().join("\n");
+    assert_ne!(unset.len(), text.trim_end().len());
+    fs::write(home.path().join("unset.mlir"), unset).expect("written");
+    let told = aie(home.path(), &["run", "unset.mlir"]).expect(BAD_INPUT);
+    for words in [
+        "CANNOT TELL: ",
+        "`--zero-memory` runs it with zeros",
+        "none hung",
+    ] {
+        assert!(told.stdout.contains(words), "{}", told.stdout);
+    }
+    let told = aie(home.path(), &["run", "unset.mlir", "--json"]).expect(BAD_INPUT);
+    assert_eq!(told.json()["verdict"], "CANNOT TELL");
+    aie(home.path(), &["run", "unset.mlir", "--zero-memory"]).expect(OK);
+    let numbers = "run scratchpad.mlir --number start=0 --number factor=1 --number strat=4";
+    let arguments: Vec<&str> = numbers.split(' ').collect();
+    let refused = aie(home.path(), &arguments).expect(BAD_INPUT).stderr;
+    let words = "--number strat: no number has that name; the design takes factor, start,";
+    assert!(refused.contains(words), "{refused}");
+}
+
 fn verified_operations(home: &Path, design: &str) -> Option<usize> {
     let verified = aie(home, &["verify", design, "--json"]).expect(OK).json();
     verified["operations"].as_u64().map(|n| n as usize)

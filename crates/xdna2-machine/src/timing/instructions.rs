@@ -5,9 +5,11 @@
 //! words of every mapping. Switches in columns that a stream only passes are not counted: none of the usual herds has
 //! any.
 
-use crate::Machine;
+use super::TimingError;
+use super::network::TimingNetwork;
 use crate::program::{ChannelLink, Flat, Port};
 use crate::verify::memory_counts;
+use crate::{Machine, Profile};
 use millrace_xdna2_words::port::{count, masters, slaves};
 use millrace_xdna2_words::tile::TileKind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +57,23 @@ pub fn configuration_bytes(flat: &Flat<'_>, machine: &Machine) -> u64 {
         }
     }
     bytes + cascades.len() as u64 * WRITE_BYTES + switch_bytes(flat)
+}
+
+/// Tasks of shims that the clock issues for a launch, at all grid points together.
+///
+/// # Errors
+/// What [`predict`](super::predict) says of the launch.
+pub fn shim_tasks(
+    flat: &Flat<'_>,
+    machine: &Machine,
+    profile: &Profile,
+) -> Result<u64, TimingError> {
+    let network = TimingNetwork::new(flat, machine, profile)?;
+    let mut n_tasks = 0;
+    for point in flat.launch.grid_points() {
+        n_tasks += network.tasks(&point)?.len() as u64;
+    }
+    Ok(n_tasks)
 }
 
 /// A stream's end: its channel, and of a core its descriptors and locks.

@@ -2,7 +2,7 @@
 
 use super::*;
 use millrace_testkit::sample;
-use millrace_xdna2_machine::timing;
+use millrace_xdna2_machine::{Profile, timing};
 
 /// Validates with one order of actors, or with `MILLRACE_TEST_ALL=1` with several.
 fn equal(cases: &[(&str, &str, &str)]) {
@@ -152,8 +152,41 @@ fn the_clock_counts_the_bytes_that_are_written() {
     );
 }
 
-/// A task of a shim takes a descriptor, its address, a push and a wait of the stream. Also checks the number of a
-/// GEMM's tasks.
+/// The clock issues as many tasks of shims as the words have, of every mapping: none is estimated.
+#[test]
+fn the_clock_issues_the_tasks_that_are_written() {
+    let machine = Machine::npu2();
+    let profile = Profile::builtin(Profile::DEFAULT).unwrap();
+    let rows = include_str!("shapes.txt").lines();
+    let rows = rows.filter(|line| !line.starts_with('#'));
+    let (mut n_launches, mut wrong) = (0, Vec::new());
+    for (number, row) in rows.enumerate() {
+        let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        if !sample::takes(number, 8, 5) {
+            continue;
+        }
+        let (program, _) = case(name, shape, tiling);
+        let Ok(lowered) = lower(&program, &machine) else {
+            continue;
+        };
+        for launch in &lowered {
+            n_launches += 1;
+            let issued = timing::shim_tasks(&launch.flat, &machine, &profile);
+            let written = launch.words.counts.shim_tasks as u64;
+            if issued.as_ref() != Ok(&written) {
+                let name = &launch.flat.launch.name;
+                wrong.push(format!("{row}, {name}: {issued:?}, written {written}"));
+            }
+        }
+    }
+    println!("{n_launches} launches");
+    assert!(wrong.is_empty(), "of {n_launches}:\n{}", wrong.join("\n"));
+    assert!(n_launches > 20, "{n_launches}");
+}
+
+/// What a task of a shim takes of the stream: a descriptor, its address, a push, a wait; and how many a GEMM has.
 #[test]
 fn a_task_of_a_shim_takes_136_bytes() {
     let counts = |shape: &str| {
@@ -197,16 +230,32 @@ fn shapes_of_the_mappings_tests() {
 /// A mapping without a shape would never be validated.
 #[test]
 fn every_mapping_has_shapes() {
+    let machine = Machine::npu2();
     let rows = include_str!("shapes.txt").lines();
-    let names: std::collections::BTreeSet<&str> = rows
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split('|').next())
-        .map(str::trim)
-        .collect();
+    let (mut names, mut wrong) = (std::collections::BTreeSet::new(), Vec::new());
+    for row in rows.filter(|line| !line.starts_with('#')) {
+        let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        names.insert(name);
+        let Some(mapping) = mapping::find(name) else {
+            panic!("{name} is no mapping");
+        };
+        let shape = mapping.parse_shape(shape).unwrap();
+        let usual = mapping.default_tiling(&shape, &machine);
+        let built = usual
+            .overridden(tiling)
+            .map_err(|error| error.to_string())
+            .and_then(|tiling| {
+                let program = mapping.build(&shape, &tiling, &machine);
+                program.map(|_| ()).map_err(|error| error.to_string())
+            });
+        if let Err(problem) = built {
+            wrong.push(format!("{row}: {problem}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     for mapping in mapping::TABLE {
         assert!(names.contains(mapping.name()), "{}", mapping.name());
-    }
-    for name in names {
-        assert!(mapping::find(name).is_some(), "{name} is no mapping");
     }
 }

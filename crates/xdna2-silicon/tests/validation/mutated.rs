@@ -1,8 +1,9 @@
 //! Words changed by chance: the reader, the board or the bytes must notice.
 
 use super::*;
-use millrace_testkit::sample::whole_or;
-use millrace_xdna2_silicon::run::run_words;
+use millrace_testkit::sample::{is_whole, takes, whole_or};
+use millrace_xdna2_silicon::lower::LoweredLaunch;
+use millrace_xdna2_silicon::run::{RunError, run_words};
 use millrace_xdna2_words::txn::decode;
 use std::collections::BTreeMap;
 
@@ -56,50 +57,102 @@ fn name(words: &[u32], at: usize) -> String {
     })
 }
 
-fn sample(case_of: (&str, &str, &str), n: usize, tally: &mut BTreeMap<Notice, usize>) {
-    let (program, slots) = case(case_of.0, case_of.1, case_of.2);
-    let cpu = cpu();
-    let lowered = lower(&program, &Machine::npu2()).unwrap();
-    let [launch] = &lowered[..] else {
-        panic!("one launch");
-    };
-    let expected = simulated(&program, &slots, &cpu);
-    let words = launch.words.stream.encode();
-    let options = BoardOptions {
-        seed: 3,
-        ..BoardOptions::default()
-    };
-    let mut found = slots.clone();
-    let rounds = run_words(launch, &words, &mut found, &cpu, options)
-        .unwrap()
-        .rounds;
-    let mut chance = Chance(7);
-    for _ in 0..n {
-        let (at, changed) = mutate(&words, &mut chance);
-        let options = BoardOptions {
-            max_rounds: 4 * rounds + 1000,
-            ..options
-        };
-        let notice = match decode(&changed) {
-            Err(_) => Notice::Reader,
-            Ok(_) => {
-                let mut found = slots.clone();
-                match run_words(launch, &changed, &mut found, &cpu, options) {
-                    Err(_) => Notice::Board,
-                    Ok(_) if found != expected => Notice::Bytes,
-                    Ok(_) => Notice::Nobody,
-                }
-            }
-        };
-        *tally.entry(notice).or_default() += 1;
-        if notice == Notice::Nobody {
-            println!(
-                "not noticed: {:08X} for {:08X}, {}",
-                changed[at],
-                words[at],
-                name(&words, at)
-            );
+/// How often each of them noticed.
+type Tally = BTreeMap<Notice, usize>;
+
+/// A program whose words are changed.
+struct Mutated<'p> {
+    launches: Vec<LoweredLaunch<'p>>,
+    slots: Vec<Vec<u8>>,
+    expected: Vec<Vec<u8>>,
+    cpu: Cpu,
+}
+
+impl<'p> Mutated<'p> {
+    /// Lowers a program; refuses one that is wrong before a word is changed.
+    fn new(program: &'p Program, slots: Vec<Vec<u8>>) -> Mutated<'p> {
+        let cpu = cpu();
+        let launches = lower(program, &Machine::npu2()).unwrap();
+        let expected = simulated(program, &slots, &cpu);
+        Mutated {
+            launches,
+            slots,
+            expected,
+            cpu,
         }
+    }
+
+    /// Runs all launches, one of them with words of its own.
+    fn run(
+        &self,
+        changed: usize,
+        words: &[u32],
+        max_rounds: u64,
+    ) -> Result<(Vec<Vec<u8>>, BoardCounters), RunError> {
+        let options = BoardOptions {
+            seed: 3,
+            max_rounds,
+            ..BoardOptions::default()
+        };
+        let (mut found, mut counters) = (self.slots.clone(), BoardCounters::default());
+        for (i, launch) in self.launches.iter().enumerate() {
+            let own = launch.words.stream.encode();
+            let words = if i == changed { words } else { &own };
+            counters.add(run_words(launch, words, &mut found, &self.cpu, options)?);
+        }
+        Ok((found, counters))
+    }
+
+    /// Changes words so many times in turn through its launches; a run may move so many words in all.
+    fn tally(&self, (most, most_words): (usize, u64), chance: &mut Chance) -> Tally {
+        let own: Vec<Vec<u32>> = self
+            .launches
+            .iter()
+            .map(|l| l.words.stream.encode())
+            .collect();
+        let (found, counters) = self.run(0, &own[0], 1 << 24).unwrap();
+        assert!(
+            found == self.expected,
+            "other bytes before a word is changed"
+        );
+        let n = (most_words / counters.words.max(1)).clamp(3, most as u64);
+        let mut tally = Tally::new();
+        for i in 0..n as usize {
+            let launch = i % own.len();
+            let words = &own[launch];
+            let (at, changed) = mutate(words, chance);
+            let notice = match decode(&changed) {
+                Err(_) => Notice::Reader,
+                Ok(_) => match self.run(launch, &changed, 4 * counters.rounds + 1000) {
+                    Err(_) => Notice::Board,
+                    Ok((found, _)) if found != self.expected => Notice::Bytes,
+                    Ok(_) => Notice::Nobody,
+                },
+            };
+            *tally.entry(notice).or_default() += 1;
+            if notice == Notice::Nobody {
+                let (new, old, name) = (changed[at], words[at], name(words, at));
+                println!("not noticed: {new:08X} for {old:08X}, {name}");
+            }
+        }
+        tally
+    }
+}
+
+/// At least 95 of 100 changed words were noticed.
+fn assert_noticed(of: &str, tally: &Tally) {
+    let missed = tally.get(&Notice::Nobody).copied().unwrap_or(0);
+    let all: usize = tally.values().sum();
+    println!("{of}: {tally:?}");
+    assert!(
+        missed * 20 <= all,
+        "{of}: {missed} of {all} changed words were not noticed"
+    );
+}
+
+fn add(from: Tally, to: &mut Tally) {
+    for (notice, n) in from {
+        *to.entry(notice).or_default() += n;
     }
 }
 
@@ -107,23 +160,52 @@ fn sample(case_of: (&str, &str, &str), n: usize, tally: &mut BTreeMap<Notice, us
 #[test]
 fn changed_words_are_noticed() {
     let n = whole_or(2000, 40);
-    let mut tally = BTreeMap::new();
-    sample(("add-2d", "16x64", ""), n, &mut tally);
-    sample(
+    let mut tally = Tally::new();
+    for (name, shape, tiling) in [
+        ("add-2d", "16x64", ""),
         ("gemm-stream", "32x32x32", "tile_m=8,tile_n=8,cols=2,rows=2"),
-        n,
-        &mut tally,
-    );
-    sample(("gemv-stream", "64+64x256", ""), n, &mut tally);
-    println!("{tally:?}");
-    let missed = tally.get(&Notice::Nobody).copied().unwrap_or(0);
-    let all: usize = tally.values().sum();
-    assert!(
-        missed * 20 <= all,
-        "{missed} of {all} changed words were not noticed"
-    );
+        ("gemv-stream", "64+64x256", ""),
+    ] {
+        let (program, slots) = case(name, shape, tiling);
+        let program = Mutated::new(&program, slots);
+        add(program.tally((n, u64::MAX), &mut Chance(7)), &mut tally);
+    }
+    assert_noticed("three programs", &tally);
     assert!(
         tally.len() >= 3,
         "each of reader, board and bytes finds some: {tally:?}"
     );
+}
+
+/// Of each shape of the mappings' own tests a few words are changed, fewer where a run is long: 95 % are noticed, with
+/// `MILLRACE_TEST_ALL=1` of every mapping's.
+#[test]
+fn changed_words_of_every_mapping_are_noticed() {
+    let rows = include_str!("shapes.txt").lines();
+    let rows = rows.filter(|line| !line.starts_with('#'));
+    let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
+    for (number, row) in rows.enumerate() {
+        let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        if !takes(number, 12, 11) {
+            continue;
+        }
+        let (program, slots) = case(name, shape, tiling);
+        let program = Mutated::new(&program, slots);
+        let found = program.tally(
+            whole_or((150, 6 << 20), (25, 1 << 20)),
+            &mut Chance(number as u64),
+        );
+        println!("{row}: {found:?}");
+        add(found, tallies.entry(name).or_default());
+    }
+    let mut all = Tally::new();
+    for (name, tally) in tallies {
+        if is_whole() {
+            assert_noticed(name, &tally);
+        }
+        add(tally, &mut all);
+    }
+    assert_noticed("all mappings", &all);
 }

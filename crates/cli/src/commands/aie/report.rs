@@ -85,11 +85,20 @@ pub(super) fn print_verdict(report: &RunReport, out: &mut Out) -> CommandResult 
     let verdict = Paint::Error.stdout(report.verdict.name());
     let problem = report.problem.as_deref().unwrap_or_default();
     out.line(format!("{verdict}: {}", printable(problem)))?;
-    if let (Some(order), false) = (&report.failing_order, report.orders.is_empty()) {
-        let n = report.orders.len();
-        out.line(format!(
-            "  it depends on who is slow: this is the order with {order}; {n} orders before it passed"
-        ))?;
+    match &report.failing_order {
+        Some(order) if report.verdict == Verdict::CannotTell => {
+            let n = report.orders.len();
+            out.line(format!(
+                "  {n} orders of actors moved to their end, none hung; the first with other bytes is {order}"
+            ))?;
+        }
+        Some(order) if !report.orders.is_empty() => {
+            let n = report.orders.len();
+            out.line(format!(
+                "  it depends on who is slow: this is the order with {order}; {n} orders before it passed"
+            ))?;
+        }
+        _ => {}
     }
     let mut ring = report.ring.iter();
     ring.try_for_each(|line| out.line(format!("  {}", printable(line))))

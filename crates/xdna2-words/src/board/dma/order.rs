@@ -54,7 +54,7 @@ impl Board<'_> {
             return Err(BoardProblem::Undefined(problem));
         }
         let begun = self.begin(tile, direction, number, at);
-        let mut execution = begun.map_err(|problem| match problem {
+        let execution = begun.map_err(|problem| match problem {
             BoardProblem::Wrong(problem) => BoardProblem::Wrong(format!("{from}: {problem}")),
             other => other,
         })?;
@@ -62,10 +62,13 @@ impl Board<'_> {
             let problem = format!("{from}, which is not enabled for packets");
             return Err(BoardProblem::Wrong(problem));
         }
+        if let Some(next) = execution.next {
+            let problem = format!("{from}, which names descriptor {next} as the next one");
+            return Err(BoardProblem::Undefined(problem));
+        }
         self.tiles[tile].inboxes[usize::from(number)].pop_front();
         self.tiles[tile].taken[usize::from(number)] += 1;
         self.free_arbiters(tile, number);
-        execution.next = None;
         Ok(Some(execution))
     }
 

@@ -354,6 +354,12 @@ impl Board<'_> {
                     program.restart();
                     CoreState::Running
                 }
+                // It holds that already, and goes on: a reset of a core at work has begun it anew.
+                CoreState::Running if !is_strict => CoreState::Running,
+                CoreState::Done if !is_strict => {
+                    let problem = "a core whose program has ended is enabled and was not reset";
+                    return Err(BoardProblem::Undefined(problem.to_owned()));
+                }
                 _ => return wrong("the core is started and was not reset"),
             },
         };
