@@ -282,15 +282,15 @@ def report(args, levels, formats, ran, failures):
 Gemma 3 270M in Q4_K_M, written by `tools/real_model.py`, which fetches it. {datetime.date.today()}, {processor}
 ({platform.machine()}, {platform.system()}), {version}, {args.threads_note}.
 
-No package of the registries holds a published mixture of experts that is small enough (October 2026): of mixtures the tiny models of
-[models.md](models.md) are held to transformers, and no real one.
+No real mixture of experts is compared: no package of the registries holds a published one that is small enough (October
+2026). Instead the tiny mixtures of [models.md](models.md) are compared with transformers.
 
 ## Formats and levels
 
-Perplexity of {args.chunks * CONTEXT} tokens of one English text in chunks of {CONTEXT} (the second half of each is scored; keys and
-values in f32), then how many of {N_GREEDY} greedy tokens after “{PROMPT}” are those of F32 before the first that differs.
-Formats are written from the Q4_K_M file by way of F32. *Exact*: the format written as F32 again, so that nothing but its own
-numbers counts.{args.peer_note}{left_out(args, levels)}
+Each cell has the perplexity of {args.chunks * CONTEXT} tokens of one English text in chunks of {CONTEXT} (the second half of each is scored; keys and
+values in f32). Then it counts the greedy tokens after “{PROMPT}” that equal those of F32, of {N_GREEDY}, up to
+the first that differs. Formats are written from the Q4_K_M file by way of F32. *Exact* is the format written as F32
+again, so that nothing but its own numbers counts.{args.peer_note}{left_out(args, levels)}
 
 {table(formats)}
 
@@ -298,7 +298,7 @@ numbers counts.{args.peer_note}{left_out(args, levels)}
 
 {table(ran)}
 
-{"Every command ended well, every number is within the bounds of the script." if not failures else "Outside the bounds:"}
+{"Every command succeeded, and every number is within the bounds of the script." if not failures else "Outside the bounds:"}
 {"".join(f"{chr(10)}- {failure}" for failure in failures)}
 """.rstrip() + "\n"
 
