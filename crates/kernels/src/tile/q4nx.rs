@@ -5,9 +5,9 @@
 //!
 //! - [`q4nx_matvec`]: for each group, t = Σ q·x in f32 in the order of columns and rounded to bf16,
 //!   then y += scale·t and y += offset·s, where s is the group's sum of x ([`q4nx_sums`], rounded to bf16).
-//! That is the order and the rounding of MLIR-AIR's `q4_k.h`, which the Gemma paper's FusedDQP
-//! (§3.2.1) describes in sub-blocks of 16 × 8. All products are exact in f32, so fused
-//! multiply-adds give the same bits as separate ones.
+//!   That is the order and the rounding of MLIR-AIR's `q4_k.h`, which the Gemma paper's FusedDQP
+//!   (§3.2.1) describes in sub-blocks of 16 × 8. All products are exact in f32, so fused
+//!   multiply-adds give the same bits as separate ones.
 //! - [`q4nx_expand`]: `bf16(scale·q + offset)`, the sum in f32, as B of a product A · Wᵀ. Levels of 16 rows are
 //!   side by side in a block, and so are the columns of B, so nothing is transposed.
 
