@@ -1,6 +1,7 @@
 //! `embed` and `rerank`, and encoders where a text is asked for.
 
 use crate::run::{Finished, OK, USAGE, finish, millrace};
+use crate::serve::Server;
 use millrace_format::Checkpoint;
 use serde_json::Value;
 use std::fs;
@@ -186,4 +187,26 @@ fn a_text_beyond_the_context_is_told_of_options_that_there_are() {
         let found = found.expect_error(USAGE, &["do not fit the context of 3", "--ctx"]);
         assert!(!found.stderr.contains("--max-tokens"), "{}", found.stderr);
     }
+}
+
+/// A model that writes no text: its pairs are ranked, its texts have embeddings, and who wants an answer hears of it.
+#[test]
+fn encoders_are_served() {
+    let home = home("");
+    let model = format!("ranker={}", encoder("bert-rank"));
+    let server = Server::start(home.path(), &[&model]);
+    let json = "content-type: application/json\r\n";
+    let asked =
+        r#"{"model": "ranker", "query": "What runs?", "documents": ["A dog ran.", "the fog"]}"#;
+    let ranked = server.ask("POST", "/v1/rerank", json, asked);
+    assert!(ranked.starts_with("HTTP/1.1 200"), "{ranked}");
+    assert_eq!(ranked.matches("relevance_score").count(), 2, "{ranked}");
+    let asked = r#"{"model": "ranker", "input": "A dog ran."}"#;
+    let embedded = server.ask("POST", "/v1/embeddings", json, asked);
+    assert!(embedded.starts_with("HTTP/1.1 200"), "{embedded}");
+    let asked = r#"{"model": "ranker", "prompt": "A dog", "max_tokens": 1}"#;
+    let refused = server.ask("POST", "/v1/completions", json, asked);
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    assert!(refused.contains("this model is an encoder"), "{refused}");
+    server.end("-TERM");
 }

@@ -147,31 +147,6 @@ fn on_a_device_too() {
 }
 
 /// Two clients at once, greedy and with a seed: what a server writes does not depend on what guesses ahead.
-/// A model that writes no text: its pairs are ranked, its texts have embeddings, and who wants an answer hears of it.
-#[test]
-fn encoders_are_served() {
-    let home = tempdir().expect("a temporary folder");
-    let model = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../testdata/encoders/bert-rank"
-    );
-    let server = Server::start(home.path(), &[&format!("ranker={model}")]);
-    let json = "content-type: application/json\r\n";
-    let asked =
-        r#"{"model": "ranker", "query": "What runs?", "documents": ["A dog ran.", "the fog"]}"#;
-    let ranked = server.ask("POST", "/v1/rerank", json, asked);
-    assert!(ranked.starts_with("HTTP/1.1 200"), "{ranked}");
-    assert_eq!(ranked.matches("relevance_score").count(), 2, "{ranked}");
-    let asked = r#"{"model": "ranker", "input": "A dog ran."}"#;
-    let embedded = server.ask("POST", "/v1/embeddings", json, asked);
-    assert!(embedded.starts_with("HTTP/1.1 200"), "{embedded}");
-    let asked = r#"{"model": "ranker", "prompt": "A dog", "max_tokens": 1}"#;
-    let refused = server.ask("POST", "/v1/completions", json, asked);
-    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
-    assert!(refused.contains("this model is an encoder"), "{refused}");
-    server.end("-TERM");
-}
-
 #[test]
 fn drafts_change_no_answer() {
     let home = tempdir().expect("a temporary folder");
