@@ -66,8 +66,8 @@ pub enum Verdict {
     PassOnOwnRoutes,
     /// Nobody could move, and a wait was not met.
     Hang,
-    /// What is written depends on memory that nothing has set, and on nothing else: whether the host looks at it, and
-    /// what a load leaves there, no text says.
+    /// The output depends on memory that nothing has set, and on nothing else. No text says whether the host reads that
+    /// memory, or which values a load leaves there.
     CannotTell,
     /// Something the hardware or the design does not allow, or bytes that depend on the order.
     Fail,

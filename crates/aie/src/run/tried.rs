@@ -14,7 +14,8 @@ pub(super) struct TriedOrders<'r> {
     notes: &'r ProgramNotes,
     first: Option<(RunReport, Vec<Vec<u8>>)>,
     orders: Vec<String>,
-    /// What the first order leaves where memories begin as zeros, once that was asked; `None` within if it does not pass.
+    /// Output of the first order with memories that begin as zeros, once it was computed; the inner `None` if it does not
+    /// pass.
     zeroed: Option<Option<Vec<Vec<u8>>>>,
     /// The first order that left other bytes for memory that nothing has set, and what differed.
     unset: Option<(String, String)>,
@@ -97,7 +98,7 @@ impl<'r> TriedOrders<'r> {
         Ok(difference::is_same(self.design, (first, this), any_order))
     }
 
-    /// What a run leaves where memories begin as zeros; `None` if it does not pass then.
+    /// Output of a run with memories that begin as zeros; `None` if it does not pass.
     fn zeroed(&self, run: SeededRun<'_>) -> Result<Option<Vec<Vec<u8>>>, SyntaxError> {
         let options = RunOptions {
             unset: UnsetMemory::Zeros,

@@ -77,7 +77,7 @@ fn a_core_begins_anew_at_its_end_or_before_it() {
     assert!(report.orders.iter().any(slow), "{:?}", report.orders);
 }
 
-/// What a core does that is enabled behind its end and was not reset, no source says: it is refused, and no verdict.
+/// No source documents a core that is enabled behind its end without a reset: it is refused, without a verdict.
 #[test]
 fn a_core_that_ended_is_enabled_by_a_reset_alone() {
     let awaited = format!("aiex.npu.maskpoll(%status, %ended, %ended) {AT}");

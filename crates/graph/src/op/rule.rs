@@ -1,24 +1,24 @@
-//! What recurrences alike have that revise a head's matrix by rank one: the rule itself, its state and its cost.
+//! Recurrences that revise a head's matrix by rank one: the rule, its state and its cost.
 
 use super::delta_net::STATE_LANES;
 use crate::{OpCost, Real, SequenceMemory, StateShape};
 
-/// What a head's matrix meets of a token: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
+/// A token's update of a head's matrix: `S = decay ⊙ S + write ⊗ (Sᵀ read) + k ⊗ v` by rows, then `out = Sᵀ q`.
 pub(super) struct RuleToken<R> {
     /// `[head_dim]`: the query.
     pub(super) q: Vec<R>,
-    /// `[head_dim]`: what each row fades by.
+    /// `[head_dim]`: the factor on each row.
     pub(super) decay: Vec<R>,
-    /// `[head_dim]`: where the values are added.
+    /// `[head_dim]`: the direction in which the values are added.
     pub(super) k: Vec<R>,
-    /// `[head_dim]`: where the matrix is read before it fades.
+    /// `[head_dim]`: the direction in which the matrix is read before it decays.
     pub(super) read: Vec<R>,
-    /// `[head_dim]`: where what was read is added.
+    /// `[head_dim]`: the direction in which the read values are added.
     pub(super) write: Vec<R>,
 }
 
 impl<R: Real> RuleToken<R> {
-    /// A head's matrix takes the token, whose values are `v`, and is read.
+    /// Updates a head's matrix with the token, whose values are `v`, and reads the output.
     pub(super) fn apply(&self, v: &[R], state: &mut [R], out: &mut [R]) {
         let n = self.q.len();
         for (j, (out, v)) in out.iter_mut().zip(v).enumerate() {
@@ -35,7 +35,7 @@ impl<R: Real> RuleToken<R> {
     }
 }
 
-/// Elements of the states of heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
+/// State of `n_heads` heads of this size: `[n_heads, head_dim / 16 rounded up, head_dim, 16]`.
 pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> SequenceMemory {
     SequenceMemory::State(StateShape {
         index: state,
@@ -43,7 +43,7 @@ pub(super) fn rule_state(state: usize, n_heads: usize, head_dim: usize) -> Seque
     })
 }
 
-/// What a token of such heads costs.
+/// Cost of a token for such heads.
 pub(super) fn rule_cost(n_heads: usize, head_dim: usize) -> OpCost {
     let n_elems = (n_heads * head_dim.next_multiple_of(STATE_LANES) * head_dim) as f64;
     OpCost {

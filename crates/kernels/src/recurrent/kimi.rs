@@ -6,7 +6,7 @@ use super::rule::{self, ReadyToken, RuleShape};
 use super::{StateRun, StateSlots};
 use crate::cpu::Cpu;
 
-/// What Kimi delta attention reads beside its state.
+/// Inputs of Kimi delta attention, besides its state.
 #[derive(Clone, Copy, Debug)]
 pub struct KimiDeltaInput<'a> {
     /// Rows of queries of all heads.
@@ -27,7 +27,7 @@ pub struct KimiDeltaInput<'a> {
     pub dt: &'a [f32],
 }
 
-/// Of each head: the state fades element by element of the key, is corrected at the token's key, and is read at its query.
+/// For each head: the state decays element by element of the key, is corrected at the token's key, and is read at its query.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a head has more than [`MAX_KEY_DIM`](super::MAX_KEY_DIM) elements, or a

@@ -31,7 +31,7 @@ impl ReadyToken {
 pub(super) type Prepare<'a> =
     dyn Fn(&RecurrentKernels, (usize, usize), &mut ReadyToken) + Sync + 'a;
 
-/// Heads whose matrices are revised so: of Kimi delta attention, of RWKV 7.
+/// Heads whose matrices are revised by this rule: those of Kimi delta attention and of RWKV 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleShape {
     /// Heads.
@@ -54,8 +54,8 @@ impl RuleShape {
     }
 }
 
-/// The recurrence of such heads over the rows of runs. `prepare` is asked once for each row and head; `v` and `out` have rows of
-/// all heads.
+/// The recurrence of such heads over the rows of runs. `prepare` is called once for each row and head; `v` and `out` have rows
+/// of all heads.
 pub(super) fn run(
     cpu: &Cpu,
     shape: &RuleShape,

@@ -14,7 +14,7 @@ use millrace_format::gguf::GgufValue;
 use millrace_graph::{Gating, ValueId};
 use serde_json::json;
 
-/// What all models of these blocks have.
+/// Common part of all families with these blocks.
 pub(super) const COMMON: Family = Family {
     gguf_arch: "bailingmoe2",
     hf_names: &[

@@ -172,7 +172,7 @@ pub(super) fn decoder_block(
     Ok(b.residual("ffn_residual", x, out))
 }
 
-/// The feed-forward network of matrices that lie turned.
+/// The feed-forward network of transposed matrices.
 fn network(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     let (d_ff, d_model) = (b.config().d_ff, b.config().d_model);
     let up = linear(b, "ffn_up", WeightRole::FfnUp, (d_ff, x))?;
@@ -180,7 +180,7 @@ fn network(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
     linear(b, "ffn_down", WeightRole::FfnDown, (d_model, up))
 }
 
-/// Queries, keys and values of one matrix that lies turned.
+/// Queries, keys and values of one transposed matrix.
 fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let n = b.config().d_model;
     let part = |role, first| TurnedRows {

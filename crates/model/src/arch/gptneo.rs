@@ -19,7 +19,7 @@ const BIASES: Biases = Biases {
     attn_output: true,
     ffn: true,
 };
-/// What a key has for a layer without a window, and for one with it.
+/// Words of the key for a layer without a window, and for one with it.
 const KINDS: [&str; 2] = ["global", "local"];
 const KINDS_KEY: &str = "attention_types";
 

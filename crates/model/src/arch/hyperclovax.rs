@@ -36,7 +36,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.attention_scale = text.f32("attention_multiplier")?.unwrap_or(usual_scale);
     config.logit_scale = text.f32("logits_scaling")?.unwrap_or(1.0);
     if text.bool("use_post_norm")? == Some(false) {
-        // What is left is Granite.
+        // Without these norms it is Granite.
         config.family = granite::FAMILY.name;
     }
     Ok(())

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 /// Rows of a folder's table of positions before the first one (transformers, `OPTLearnedPositionalEmbedding`).
 const FIRST_POSITION: usize = 2;
-/// What the class adds under the norms' root; `config.json` has no word for it.
+/// Added under the root of the norms by the class; `config.json` has no key for it.
 const EPS: f32 = 1e-5;
 
 pub(super) static FAMILY: Family = Family {

@@ -43,7 +43,7 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         let feature = "`attention_bias` in Sarvam".into();
         return Err(text.unsupported(feature, "models without it, as all published ones"));
     }
-    // What transformers calls the key that published files have as Ling's.
+    // transformers has its own name for this key; published files use Ling's.
     let n_shared = text.usize("n_shared_experts")?;
     if let (Some(n_shared), Some(experts)) = (n_shared, &mut config.experts) {
         experts.shared_d_ff = n_shared.saturating_mul(experts.d_ff);

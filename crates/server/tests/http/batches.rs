@@ -221,7 +221,7 @@ fn a_batch_goes_on_where_it_was() {
         assert!(start.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What it reads stays as long as it does.
+    // Its input file stays as long as the batch does.
     let path = format!("/v1/files/{}", file["id"].as_str().unwrap());
     assert_eq!(first.request("DELETE", &path, &[], b"").status, 409);
     first.stop();

@@ -91,7 +91,7 @@ fn responses_have_those_of_chat() {
 
 #[test]
 fn ollama_has_those_of_chat() {
-    // What may be the beginning of a stop text is held back, and its tokens with it.
+    // A possible beginning of a stop text is held back, and its tokens with it.
     let options = json!({"temperature": 0, "stop": [" isn't"]});
     let body = json!({"model": "demo", "options": options, "logprobs": true, "top_logprobs": 3});
     for (path, fields) in [
@@ -129,7 +129,7 @@ fn ollama_has_those_of_chat() {
 fn llama_cpps_completions_have_those_of_chat() {
     let messages = json!({"messages": [{"role": "user", "content": QUESTION}]});
     let prompt = shared().ask("/apply-template", &messages)["tokens"].clone();
-    // What may be the beginning of a stop text is held back, and its tokens with it.
+    // A possible beginning of a stop text is held back, and its tokens with it.
     let body = json!({"prompt": prompt, "temperature": 0, "n_probs": 3, "return_tokens": true, "stop": [" isn't"]});
     let whole = shared().ask("/completion", &body);
     let without_ids = |list: &Value| -> Vec<Value> {

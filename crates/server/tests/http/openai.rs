@@ -63,7 +63,7 @@ fn a_stream_says_the_same() {
     assert!(others.len() > 4, "it came in one piece");
 }
 
-/// What other servers refuse, and clients send all the same: it changes no answer here.
+/// Other servers refuse these fields, and clients send them anyway: they change no answer here.
 #[test]
 fn fields_that_say_nothing_are_left_alone() {
     for fields in [

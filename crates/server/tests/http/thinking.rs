@@ -82,7 +82,7 @@ fn chat_tells_thoughts_apart() {
             .collect::<String>(),
         told[1]
     );
-    // Log-probabilities are the answer's.
+    // Log-probabilities are those of the answer only.
     let logprobs = thinker().ask(CHAT, &asked(json!({"logprobs": true})));
     let tokens = logprobs["choices"][0]["logprobs"]["content"]
         .as_array()
@@ -228,7 +228,7 @@ fn anthropics_models_think_unseen() {
     assert!(!stream.body.contains("thinking_delta"), "{}", stream.body);
 }
 
-/// What comes back is told to the template, if it is as it was.
+/// A returned thought is passed to the template, if it is unchanged.
 #[test]
 fn anthropics_thoughts_come_back_as_they_were() {
     let message = thinker().ask(MESSAGES, &anthropics_with_thoughts());

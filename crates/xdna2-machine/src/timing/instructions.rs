@@ -62,7 +62,7 @@ pub fn configuration_bytes(flat: &Flat<'_>, machine: &Machine) -> u64 {
 /// Tasks of shims that the clock issues for a launch, at all grid points together.
 ///
 /// # Errors
-/// What [`predict`](super::predict) says of the launch.
+/// As [`predict`](super::predict).
 pub fn shim_tasks(
     flat: &Flat<'_>,
     machine: &Machine,

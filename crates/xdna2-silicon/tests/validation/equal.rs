@@ -186,7 +186,7 @@ fn the_clock_issues_the_tasks_that_are_written() {
     assert!(n_launches > 20, "{n_launches}");
 }
 
-/// What a task of a shim takes of the stream: a descriptor, its address, a push, a wait; and how many a GEMM has.
+/// A shim's task in the stream: a descriptor, its address, a push, a wait; and the number of tasks of a GEMM.
 #[test]
 fn a_task_of_a_shim_takes_136_bytes() {
     let counts = |shape: &str| {

@@ -7,7 +7,7 @@ use super::Sequence;
 use crate::design;
 use crate::syntax::{Attribute, MemRefType, Op, SyntaxError};
 
-/// What a name means: an argument from a byte on, and how its elements lie.
+/// Meaning of a name: an argument from a byte on, and the layout of its elements.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct ArgumentView {
     pub(in crate::lower) argument: usize,

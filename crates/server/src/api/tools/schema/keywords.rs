@@ -386,9 +386,9 @@ fn narrows(key: &str, value: &Value, of: &Map<String, Value>) -> bool {
             *value != Value::Bool(true) && !is_empty
         }
         "if" => of.contains_key("then") || of.contains_key("else"),
-        // Alone they say nothing.
+        // Alone it has no effect.
         "maxContains" => of.contains_key("contains"),
-        // 0 takes back what `contains` asks for.
+        // 0 lifts the requirement of `contains`.
         "minContains" => of.contains_key("contains") && value.as_u64() != Some(0),
         "dependentRequired" | "dependentSchemas" | "dependencies" => !is_empty,
         "contains" => {

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 mod properties;
 
-/// A schema, what is left out of it, a value that it allows, and one that it does not, if the grammar still tells.
+/// A schema, its keywords that are left out, a value that it allows, and a value that it does not allow, if the
+/// grammar still distinguishes them.
 type ArgumentCase = (Value, &'static [&'static str], &'static str, &'static str);
 
 pub(super) fn all() -> Vec<ArgumentCase> {
