@@ -1,4 +1,5 @@
-//! `millrace diagnose`: how far a device is from f32, layer by layer; and which op is wrong.
+//! `millrace diagnose`: how far a device is from f32, layer by layer, and the first op that is
+//! wrong.
 
 mod bisect;
 mod layers;
@@ -31,7 +32,7 @@ The table is for reading: rounding alone moves hidden states, and the exit code 
 only; the exit code is 1 if one lies beyond what its rounding allows. The table is what
 mlir-air's `make diagnosis` prints for its Llama-3.2-1B.";
 
-/// Compare a device with f32, layer by layer, or find the op that is wrong
+/// Compare a device with f32, layer by layer, or find the first wrong op
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct DiagnoseArgs {
@@ -43,14 +44,15 @@ pub(crate) struct DiagnoseArgs {
         default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
     )]
     prompt: String,
-    /// What to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
+    /// Reference to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`,
+    /// …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
-    /// Compute every op of the device again from its own operands, and name the first that is wrong
+    /// Recompute every op of the device from its own operands, and name the first wrong one
     #[arg(long, conflicts_with = "reference")]
     bisect: bool,
-    /// Make a slot of a program wrong, to see that it is found. HOW is some (every 16th element; if
-    /// it is not said), double, zero, permute or row
+    /// Corrupt a slot of a program, to see that it is found. HOW is some (every 16th element; the
+    /// default), double, zero, permute or row
     #[arg(long, value_name = "PROGRAM:SLOT[:HOW]")]
     corrupt: Option<CorruptSlot>,
     /// Print as JSON
@@ -62,7 +64,7 @@ pub(crate) struct DiagnoseArgs {
     cpu: CpuArgs,
 }
 
-/// Tokens that the bisect goes on with after the prompt: decode has programs of its own.
+/// Tokens that the bisection decodes after the prompt: decode has programs of its own.
 const N_DECODED: usize = 1;
 
 pub(crate) fn run(args: &DiagnoseArgs, ui: Ui) -> CommandResult {
@@ -105,7 +107,7 @@ fn encode(model: &LoadedModel, text: &str) -> CommandResult<Vec<u32>> {
     Ok(tokens)
 }
 
-/// What the device computes for the prompt.
+/// States that the device computes for the prompt.
 fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<States> {
     let mut session = NpuSession::new(npu)?;
     let (capture, observer) = layers::Capture::new(npu);
@@ -121,7 +123,7 @@ fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<State
     })
 }
 
-/// The likeliest token.
+/// Most likely token.
 fn best(states: &States) -> Option<u32> {
     states.logits.as_deref().map(argmax)
 }

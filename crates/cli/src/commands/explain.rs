@@ -1,4 +1,4 @@
-//! `millrace explain`: where every op runs, and why.
+//! `millrace explain`: shows where every op runs, and why.
 
 mod op;
 mod report;
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &ExplainArgs, ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// The plans of prompts so long, and of a token behind the longest.
+/// Plans for prompts of these lengths, and for a token after the longest.
 fn plan_cases<'a>(
     planned: &'a PlanSubject,
     planner: &'a dyn Planner,

@@ -1,4 +1,4 @@
-//! `millrace export`: a model's programs as source for a vendor's own toolchain.
+//! `millrace export`: writes a model's programs as source for a vendor's own toolchain.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Ui};
@@ -21,20 +21,20 @@ A device without such a form says so, and names the devices that have one.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ExportArgs {
-    /// The folder to write
+    /// Folder to write
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
-    /// Tokens of the prompt's pass
+    /// Tokens in the prompt's pass
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     prompt_tokens: u64,
-    /// Tokens that the token's pass looks back on
+    /// Tokens of context in the token's pass
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     context: u64,
     #[command(flatten)]
     plan: PlanArgs,
 }
 
-/// More tokens than any model's context has.
+/// Limit above the context of any model.
 const MOST: u64 = 1 << 22;
 
 pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {

@@ -1,4 +1,4 @@
-//! `millrace npu`: what NPUs read.
+//! `millrace npu`: decodes the words that an NPU reads.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Ui};
@@ -14,7 +14,7 @@ Examples:
 A file is binary (little-endian) or text of hexadecimal words of eight digits with `#` comments.
 Exit codes: 3 where it is no stream that a known NPU reads; the message names the word.";
 
-/// Look at what NPUs read
+/// Inspect the words that an NPU reads
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct NpuArgs {
@@ -24,13 +24,13 @@ pub(crate) struct NpuArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum NpuCommand {
-    /// Tell what a stream of words makes an NPU do
+    /// Decode a stream of words into operations
     Words(WordsArgs),
 }
 
 #[derive(clap::Args, Debug)]
 struct WordsArgs {
-    /// The stream
+    /// File with the stream
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Print as JSON
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &NpuArgs, _ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// What the first target that can reads of a file.
+/// Decodes a file with the first target that recognises it.
 fn read(path: &Path) -> Result<Disassembly, CommandFailure> {
     let file = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     let readers = targets().iter().filter_map(|target| target.disassembler());

@@ -1,4 +1,4 @@
-//! `millrace probe`: whether an NPU is alive, step by step, before any model is tried.
+//! `millrace probe`: checks that an NPU works, step by step, before any model is tried.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Paint, Ui};
@@ -19,17 +19,17 @@ Examples:
 Exit codes: 0 when every step went well (notes are no failure), 1 when one failed, 2 when the kind of NPU
 has no probe, or a fault is unknown. What to do stands below the step that failed.";
 
-/// Check that an NPU is alive: open it, run a small product on it, measure
+/// Check that an NPU works: open it, run a small product on it, measure
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProbeArgs {
     /// Probe a virtual device, with modelled times, instead of this computer's
     #[arg(long = "virtual")]
     is_virtual: bool,
-    /// Have something go wrong on the virtual device; `list` names what can
+    /// Inject a fault into the virtual device; `list` names the faults
     #[arg(long, value_name = "NAME", requires = "is_virtual")]
     fault: Option<String>,
-    /// Write what was measured as a profile, which other commands take with `--profile FILE`
+    /// Write the measurements as a profile, which other commands take with `--profile FILE`
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     write_profile: Option<PathBuf>,
     /// Print as JSON
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {
     }
 }
 
-/// Writes the file that was asked for.
+/// Writes the profile, if one is asked for.
 fn write_profile(args: &ProbeArgs, report: &ProbeReport) -> CommandResult {
     let Some(path) = &args.write_profile else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `millrace rm`: takes pulled models out of the cache.
+//! `millrace rm`: removes pulled models from the cache.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Ui, bytes};
@@ -18,7 +18,7 @@ are read from a path of yours are files like any other.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RmArgs {
-    /// Models by the names that `millrace list` shows
+    /// Models to remove, by the names that `millrace list` shows
     #[arg(value_name = "REPO[:QUANT]", required = true, value_hint = clap::ValueHint::Other)]
     models: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RmArgs, ui: Ui) -> CommandResult {
         }
         Ok(Reference::parse(text)?)
     });
-    // All are read before any is removed.
+    // All names are parsed before any model is removed.
     for reference in references.collect::<CommandResult<Vec<_>>>()? {
         let removed = hub.remove(&reference).map_err(|error| match error {
             Error::NotCached { .. } => CommandFailure::not_found(error.to_string())
