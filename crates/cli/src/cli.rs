@@ -19,7 +19,7 @@ Examples:
   millrace run demo \"Once upon a time\"            a story from the built-in model
   millrace chat demo                              a conversation with it
   millrace run model.gguf -f prompt.txt --json    text, timings and token counts as JSON
-  millrace run hf:OWNER/REPO:Q4_K_M \"Hello\"       downloads the model first, if it must
+  millrace run hf:OWNER/REPO:Q4_K_M \"Hello\"       downloads the model first, if needed
   millrace info model.gguf -c 8192                what is inside, and the memory it will take
   millrace doctor                                 is this machine ready, and if not, what to do
 
@@ -32,7 +32,7 @@ Environment:
   MILLRACE_CPU_LEVEL  as --cpu-level
   MILLRACE_NPU_CACHE  folder of compiled NPU programs; see `millrace compile --help`
   MILLRACE_PYTHON     Python of `verify --reference hf`
-  MILLRACE_API_KEY    key that clients of `serve` must show
+  MILLRACE_API_KEY    key that clients of `serve` must send
   HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE   see `millrace pull --help`
   NO_COLOR            no colours";
 

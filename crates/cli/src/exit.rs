@@ -33,12 +33,12 @@ pub(crate) enum Exit {
 /// The exit codes as `--help` and the man page print them.
 pub(crate) const EXIT_CODES_HELP: &str = "\
 Exit codes:
-  0    the work is done
-  1    the work ran and the answer is no (a check failed, the hardware would refuse a program)
+  0    success
+  1    the command ran and the answer is no (a check failed, the hardware would refuse a program)
   2    the command cannot be run as given (unknown flag, empty prompt, prompt longer than the context)
   3    an input file is damaged or not supported
-  4    reading or writing failed (disk full, no permission), or a device is gone or gets no memory
-  5    not found, or the network could not bring it
+  4    reading or writing failed (disk full, no permission), or a device is gone or cannot pin memory
+  5    not found, or the network could not deliver it
   130  stopped by Ctrl-C";
 
 impl From<Exit> for ExitCode {

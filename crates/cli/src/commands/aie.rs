@@ -17,19 +17,19 @@ const EXAMPLES: &str = "\
 Examples:
   millrace aie run design.mlir                            run it on numbers 1, 2, 3, …; PASS, HANG or FAIL
   millrace aie run design.mlir --input a.bin --input b.bin --output out    with files, bytes as in memory
-  millrace aie verify design.mlir                         places, routes, fields and programs, without a run
+  millrace aie verify design.mlir                         checks places, routes, fields and programs, without a run
   millrace aie words design.mlir --json                   the transaction stream that firmware would execute
-  millrace aie time design.mlir                           modelled time, never measured, and what works longest
-  millrace aie run two.mlir --sequence second             of several sequences one; --device-name likewise
-  millrace aie run design.mlir --trace t.json             what DMA, locks and cores do; opens in Perfetto
+  millrace aie time design.mlir                           modelled time, never measured, and the busiest component
+  millrace aie run two.mlir --sequence second             one of several sequences; --device-name likewise
+  millrace aie run design.mlir --trace t.json             activity of DMA, locks and cores; opens in Perfetto
 
-A design is what `aie-opt` or IRON's `print(module)` gives. A file of --input is for the next argument that
-the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
-constants of a profile, as those of `millrace kernel` are.
-`PASS on routes of ours` is said where packet streams go by routes that the text does not give: with those of
-mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints them; behind the design
-they are read.
-Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op.";
+A design is the output of `aie-opt` or of IRON's `print(module)`. Each --input file supplies the next argument
+that the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
+constants of a profile, like those of `millrace kernel`.
+`PASS on routes of ours` means that packet streams take routes that the text does not give: with the routes of
+mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints those; append them to the
+design to use them.
+Exit codes: 0 PASS, 1 HANG or FAIL, 3 for an unsupported construct, with line, column and op.";
 
 /// Run designs of MLIR's aie dialect on a register-level model of the NPU
 #[derive(clap::Args, Debug)]

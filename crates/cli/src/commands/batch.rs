@@ -18,16 +18,16 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace batch in.jsonl --out out.jsonl                    the models that the requests name
-  millrace batch in.jsonl --out out.jsonl --model gpt-4o-mini=demo   a name of theirs is this model here
-  millrace batch in.jsonl --out out.jsonl --parallel 32      as many answers together
+  millrace batch in.jsonl --out out.jsonl                    with the models that the requests name
+  millrace batch in.jsonl --out out.jsonl --model gpt-4o-mini=demo   maps a name in the requests to a model
+  millrace batch in.jsonl --out out.jsonl --parallel 32      32 answers computed together
 
-A line is a request as of OpenAI's batches:
+Each line is a request in the format of OpenAI's batches:
   {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",
     \"body\": {\"model\": \"demo\", \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}
 
-Answers come in any order, each with its custom_id. A batch that was stopped, or killed, goes on where it was when it is
-started again with the same files.";
+Answers come in any order, each with its custom_id. A stopped or killed batch resumes when it is started again with
+the same files.";
 
 /// Answer the requests of a file, many at a time
 #[derive(clap::Args, Debug)]

@@ -27,17 +27,17 @@ Examples:
   millrace bench model.gguf -p 512,2048 -n 64 -t 1,2    every combination
   millrace bench model.gguf -d 0,4096 -r 3           with 0 and 4096 tokens already in the context
   millrace bench model.gguf -p 0 -n 0 -pg 512,128    a prompt and its answer as one test
-  millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight answers in every step
+  millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight sequences in every step
   millrace bench demo --device {npu} -p 64 -n 8 -r 1    an NPU, by its modelled times
   millrace bench model.gguf -o json > run.json       also csv and jsonl
   millrace bench demo --draft demo-draft -r 3        with and without a draft model, in turn
-  millrace bench demo --draft ngram -n 256 -o json   the same with guesses from the text itself
+  millrace bench demo --draft ngram -n 256 -o json   the same with drafts from the text itself
 
-With --draft, -n tokens are written of three texts: a story that the model draws, the prompt once more, and
-prose without repetition; the speed with drafts stands beside the speed without, measured in turn.
+With --draft, -n tokens are generated of three texts: a story by the model, the prompt repeated, and prose
+without repetition. The speed with drafts is shown beside the speed without, measured in turn.
 
-pp: prompt tokens computed a second. tg: tokens written a second, one at a time. With --sequences,
-the tokens of all together; the test's name then ends in their number, as tg64 x8. The numbers are measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
+pp: prompt tokens computed per second. tg: tokens generated per second, one at a time. With --sequences,
+the total over all sequences; the test's name then ends in their number, as tg64 x8. The numbers are measured, without tokenizing and sampling. Flags and columns are those of llama-bench.";
 
 /// Measure tokens per second
 #[derive(clap::Args, Debug)]

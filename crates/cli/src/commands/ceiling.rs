@@ -12,16 +12,16 @@ use serde::Serialize;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace ceiling demo                                this CPU, as its memory was measured
-  millrace ceiling model.gguf -d 4096 --kv-type q8_0   behind 4096 tokens, with a smaller cache
+  millrace ceiling demo                                this CPU, with its measured memory bandwidth
+  millrace ceiling model.gguf -d 4096 --kv-type q8_0   after 4096 tokens, with a smaller cache
   millrace ceiling --geometry llama-3.2-1b --device {npu} -d 1024
   millrace ceiling --geometry llama-3.1-8b --type Q4_K_M --bandwidth 256 -d 8192
-                                                       a machine you only know the memory of
+                                                       a machine of which only the memory bandwidth is known
   millrace ceiling model.gguf --acceptance 0.44 --drafts 8 --draft-cost 0.2 --json
 
-A token reads every weight and the cache of its sequence once; it cannot be written sooner than memory delivers
-them, nor than the arithmetic is done. The first row is that bound, the others what it would be if one thing
-were different.";
+A token reads every weight and the cache of its sequence once. It cannot be generated faster than memory delivers
+them, nor faster than the arithmetic is done. The first row shows that bound; each other row shows it with one
+change.";
 
 /// Compute the upper bound on tokens per second, and the changes that would raise it
 #[derive(clap::Args, Debug)]

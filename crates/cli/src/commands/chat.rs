@@ -27,21 +27,21 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   millrace chat demo
-  millrace chat demo --device {npu}                an NPU's answers, simulated
-  millrace chat demo --draft demo-draft           a small model guesses ahead: the same answers, sooner
+  millrace chat demo --device {npu}                answers of a simulated NPU
+  millrace chat demo --draft demo-draft           a small model drafts: the same answers, faster
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
-  millrace chat demo --session talk.kv            goes on where the last run with this file ended
+  millrace chat demo --session talk.kv            continues where the last run with this file ended
   millrace chat demo --server http://127.0.0.1:8080    answered by a running `millrace serve`
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
 
 In the conversation:
-  /system TEXT    instructions for the model to keep to (starts over; without TEXT: none)
+  /system TEXT    set the system prompt (starts over; without TEXT: none)
   /image FILE     show an image with the next message (PNG, JPEG, WebP; models with vision)
-  /clear          start over, keeping the instructions
-  /save FILE      write the conversation as JSON; /load FILE brings it back
+  /clear          start over, keeping the system prompt
+  /save FILE      write the conversation as JSON; /load FILE restores it
   /stats          tokens and times of the last answer
   /help, /exit    Ctrl-C stops an answer, Ctrl-D ends the conversation
-  A line that ends in \\ goes on in the next; \"\"\" on a line of its own begins and ends several lines.";
+  A line that ends in \\ continues on the next; \"\"\" on a line of its own begins and ends several lines.";
 
 /// Chat with a model
 #[derive(clap::Args, Debug)]

@@ -21,15 +21,15 @@ use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace compile demo                                   every plan of a model, into the cache
+  millrace compile demo                                   all plans of a model, into the cache
   millrace compile --geometry llama-3.2-1b                 the same for a shape, without files
   millrace compile --geometry llama-3.2-1b --mode mlir-air --list
                                                           launches and slots of each program
-  millrace compile model.gguf --prompt-tokens 30,5000      what those prompts need, chunk by chunk
+  millrace compile model.gguf --prompt-tokens 30,5000      plans for these prompts, chunk by chunk
   millrace compile demo --set cols=4 --out programs        for a machine that does not exist
 
-What is compiled is kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
-empty), where `run --device {npu}` finds it. A change of model, machine, options or of millrace
+Compiled programs are kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
+empty), where `run --device {npu}` finds them. A change of model, machine, options or of millrace
 itself makes other programs; the folder may be deleted at any time.";
 
 /// Compile a model's programs ahead of time, and list them

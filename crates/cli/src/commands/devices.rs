@@ -15,8 +15,8 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   millrace devices             the processor, its instruction sets, memory, accelerators
-  millrace devices -v          what can be set of each kind of NPU, too
-  millrace devices --measure   and how fast memory can be read, which bounds tokens a second
+  millrace devices -v          also the settings of each kind of NPU
+  millrace devices --measure   also the memory read rate, which bounds tokens per second
   millrace devices --json";
 
 /// Show the compute devices of this machine

@@ -21,16 +21,16 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace diagnose demo --device {npu}                        cosine of every layer beside the CPU in f32
+  millrace diagnose demo --device {npu}                        cosine of every layer against the CPU in f32
   millrace diagnose model.gguf \"Once upon a time\" --mode mlir-air --json
-  millrace diagnose folder --reference hidden.safetensors       beside states that reference_hf.py wrote
-  millrace diagnose demo --bisect                              every op by itself: which is the first that is wrong
-  millrace diagnose demo --bisect --corrupt flash_attn:attn    makes one wrong, to see that it is found
+  millrace diagnose folder --reference hidden.safetensors       against states written by reference_hf.py
+  millrace diagnose demo --bisect                              checks every op by itself and names the first wrong one
+  millrace diagnose demo --bisect --corrupt flash_attn:attn    corrupts one op, to see that it is found
 
-The table is for reading: rounding alone moves hidden states, and the exit code is 0 whatever it says.
---bisect takes each op's operands from the device itself, so that an op answers for its own result
-only; the exit code is 1 if one lies beyond what its rounding allows. The table is what
-mlir-air's `make diagnosis` prints for its Llama-3.2-1B.";
+The table is for information: rounding alone moves hidden states, and the exit code is always 0.
+--bisect takes each op's operands from the device itself, so that only the op's own result is
+checked; the exit code is 1 if a result is beyond its rounding bound. The table has the form of
+mlir-air's `make diagnosis` for its Llama-3.2-1B.";
 
 /// Compare a device with f32, layer by layer, or find the first wrong op
 #[derive(clap::Args, Debug)]

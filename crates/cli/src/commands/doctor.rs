@@ -13,7 +13,7 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace doctor           one line a check; causes and fixes where something is wrong
+  millrace doctor           one line per check; causes and fixes of problems
   millrace doctor --json    the same for programs
 
 Exit code 0: ready, perhaps with warnings. Exit code 1: a check failed.";

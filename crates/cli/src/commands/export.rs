@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace export demo --device {exporter} --out demo-device       source for the vendor's toolchain, and what it needs
+  millrace export demo --device {exporter} --out demo-device       source for the vendor's toolchain, with its requirements
   millrace export --geometry llama-3.2-1b --device {exporter} --out 1b-device
   millrace export demo --device {exporter} --prompt-tokens 64 --context 2048 --out demo-device
 
-One pass of a prompt and one of a token are written; the folder's README.md says what its owner needs beyond it.
-A device without such a form says so, and names the devices that have one.";
+The export covers one pass of a prompt and one of a token; the folder's README.md lists further requirements.
+For a device that cannot be exported, the error names the devices that can.";
 
 /// Write a model's programs as source for the vendor's own toolchain
 #[derive(clap::Args, Debug)]

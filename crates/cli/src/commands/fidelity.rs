@@ -10,10 +10,10 @@ const EXAMPLES: &str = "\
 Examples:
   millrace fidelity               every published row of a kernel: predicted, measured, error
   millrace fidelity --model       the same for whole models
-  millrace fidelity --leave-out   constants fitted without a kernel family or a model, and the error on it (minutes)
+  millrace fidelity --leave-out   constants fitted without a kernel family or a model, and their error on it (takes minutes)
   millrace fidelity --json        as JSON
 
-Rows that a constant was fitted on are marked. Exit code 1 when a group leaves its stated bound.";
+Rows used to fit a constant are marked. The exit code is 1 when a group exceeds its stated bound.";
 
 /// Compare predicted times with published measurements
 #[derive(clap::Args, Debug)]

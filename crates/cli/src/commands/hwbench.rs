@@ -33,10 +33,10 @@ Examples:
   millrace hwbench model.gguf -m 1            the matrices of a model, in their formats
   millrace hwbench --assert                   exit code 1 where the pick is not the fastest
 
-Weights are random and walked through from memory. GB/s counts bytes of weights, GOP/s multiplications
-and additions. `limit` is the share reached of what the machine can do, as measured first: it reads
-no more from memory and computes no more in registers. `<--` marks the row that is picked on a CPU of
-the levels named after it; `*` a time taken on some of the rows of the matrix, to keep to --time.";
+Weights are random and stream from memory. GB/s counts bytes of weights, GOP/s multiplications and
+additions. `limit` is the share reached of the machine's limit, which is measured first: its memory read
+rate and its arithmetic in registers. `<--` marks the row that is picked on a CPU of the levels named
+after it; `*` marks a time taken on only some rows of the matrix, to keep within --time.";
 
 /// Measure every kernel against the machine's limits
 #[derive(clap::Args, Debug)]

@@ -25,10 +25,10 @@ const EXAMPLES: &str = "\
 Examples:
   millrace imatrix model.gguf -f calibration.txt -o imatrix.gguf
   millrace imatrix model.gguf -f calibration.txt --chunks 50 --ctx 512
-  millrace imatrix model.gguf -f more.txt --in-file imatrix.gguf -o both.gguf    adds to an earlier one
-  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf           what it is for
+  millrace imatrix model.gguf -f more.txt --in-file imatrix.gguf -o both.gguf    adds to an earlier file
+  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf           uses the result
 
-Take text like the text that the model will read. Experts count only the tokens that chose them.";
+Use text similar to the model's later input. Experts count only the tokens that chose them.";
 
 /// Measure the importance of each column of a model's matrices on a text, for `quantize --imatrix`
 #[derive(clap::Args, Debug)]

@@ -24,11 +24,11 @@ use vision::Vision;
 const EXAMPLES: &str = "\
 Examples:
   millrace info demo
-  millrace info model.gguf -c 32768 --kv-type q8_0    the memory a long context takes
+  millrace info model.gguf -c 32768 --kv-type q8_0    the memory for a long context
   millrace info model-folder --tensors                every tensor: name, shape, type, size
-  millrace info model.gguf --ranks 4                  what each of four machines holds of it
+  millrace info model.gguf --ranks 4                  the share of each of four machines
   millrace info --geometry llama-3.1-70b --type Q4_K_M --ranks 4 --memory-gb 16
-                                                      whether four machines hold one that is not here
+                                                      whether a model fits on four machines, without its files
   millrace info model.gguf --json | jq .config";
 
 /// Show the contents of a model, and the memory it takes

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace kernel                                     what there is
+  millrace kernel                                     list of kernels
   millrace kernel gemm-fused-cast 2048x2048x8192      built, verified, computed, compared, timed
   millrace kernel gemv 2048x8192 --time-only --json   the prediction alone, as JSON
   millrace kernel gemm-drain 2048x2048x512 --sweep    every legal tiling, the fastest first

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace npu words stream.bin           what a stream of words makes an NPU do, operation by operation
+  millrace npu words stream.bin           the operations in a stream of words
   millrace npu words stream.txt --json    the same with every field, for scripts
 
 A file is binary (little-endian) or text of hexadecimal words of eight digits with `#` comments.
-Exit codes: 3 where it is no stream that a known NPU reads; the message names the word.";
+Exit codes: 3 if no known NPU reads the stream; the message names the word.";
 
 /// Inspect the words that an NPU reads
 #[derive(clap::Args, Debug)]

@@ -28,7 +28,7 @@ Examples:
   millrace perplexity model.gguf wiki.test.raw
   millrace perplexity model.gguf wiki.test.raw -c 2048 --chunks 20
   millrace perplexity model.gguf text.txt --json | jq .perplexity
-  millrace perplexity model.gguf text.txt --kv-type f16,q8_0,q4_0   what smaller caches lose
+  millrace perplexity model.gguf text.txt --kv-type f16,q8_0,q4_0   the loss from smaller caches
   millrace perplexity model.gguf text.txt --device {npu} --chunks 2
 
 Lower is better. Compare only numbers of the same text, context length and number of chunks.";

@@ -12,12 +12,12 @@ const EXAMPLES: &str = "\
 Examples:
   millrace probe                          this computer's NPU: open, allocate, submit, wait, compare
   millrace probe --virtual                the same on a virtual one, which needs no hardware
-  millrace probe --virtual --fault list   what can be made to go wrong on it
+  millrace probe --virtual --fault list   the faults that can be injected
   millrace probe --json                   every step and figure, for scripts
-  millrace probe --device xdna2 --virtual --write-profile probed.toml   what was measured, for predictions (`--profile probed.toml`)
+  millrace probe --device xdna2 --virtual --write-profile probed.toml   writes the measurements, for predictions (`--profile probed.toml`)
 
-Exit codes: 0 when every step went well (notes are no failure), 1 when one failed, 2 when the kind of NPU
-has no probe, or a fault is unknown. What to do stands below the step that failed.";
+Exit codes: 0 when every step succeeded (notes are not failures), 1 when one failed, 2 when the kind of NPU
+has no probe, or a fault is unknown. Advice follows the step that failed.";
 
 /// Check that an NPU works: open it, run a small product on it, measure
 #[derive(clap::Args, Debug)]

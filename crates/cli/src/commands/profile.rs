@@ -34,21 +34,21 @@ Examples:
   millrace profile --geometry llama-3.2-1b --mode mlir-air  the published stack, 2,048 tokens
   millrace profile --geometry llama-3.2-1b --prompt-tokens 30 --context 2048
   millrace profile --geometry llama-3.2-1b --layers 2       two of its sixteen layers
-  millrace profile --geometry llama-3.2-1b --features       what each improvement buys
+  millrace profile --geometry llama-3.2-1b --features       the gain of each improvement
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
   millrace profile --geometry gemma-3-4b --mode int4 --prompt-tokens 280 --with-image
-                                                            to the first token of a question about an image
+                                                            time to the first token of a question about an image
   millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
-  millrace profile demo --ranks 2 -n 32                     CPUs: what each of two ranks computes and exchanges
-  mpirun -n 2 millrace profile demo --mpi -n 32             the same over MPI, and what its exchanges take
+  millrace profile demo --ranks 2 -n 32                     on CPUs: work and traffic of each of two ranks
+  mpirun -n 2 millrace profile demo --mpi -n 32             the same over MPI, with the time of its exchanges
 
-NPU times are modelled, never measured: the label says by which profile, and how far off it was for whole
-models that others measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated
-error. Rates count what the programs compute, padding included, against the peak of the array's matrix units
-in bf16. Times of this computer are measured and printed apart; of an NPU they say nothing.";
+NPU times are modelled, never measured. The label names the profile and its error on whole models that others
+measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated error. Rates count
+all arithmetic of the programs, padding included, against the peak of the array's matrix units in bf16. Times of
+this computer are measured and printed separately; they say nothing about an NPU.";
 
 /// Show where a model's time goes: programs, launches, bytes and memory on an NPU; products and exchanges on ranks of
 /// CPUs

@@ -24,14 +24,14 @@ Examples:
   millrace quantize big.gguf small.gguf Q4_0
   millrace quantize model.gguf model-folder BF16             GGUF to a Hugging Face folder
   millrace quantize model-folder bundle Q4NX                 a Q4NX bundle; embedding and tied head in BF16
-  millrace quantize model-folder bundle Q4NX_PURE            those in Q4NX too: faster, a little less exact
+  millrace quantize model-folder bundle Q4NX_PURE            embedding and head in Q4NX too: faster, slightly less exact
   millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf       see `millrace imatrix`
   millrace quantize model.gguf mixed.gguf Q4_K_M --tensor-type ffn_down=Q6_K  other types by name
-  millrace quantize model.gguf own.gguf Q8_0 --merge-lora style.gguf:0.8  an adapter within the weights
-  millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
+  millrace quantize model.gguf own.gguf Q8_0 --merge-lora style.gguf:0.8  an adapter merged into the weights
+  millrace quantize model-folder out.gguf Q8_0 --dry-run     the planned output and its size
 
-OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE behind a
-type gives every matrix the format it begins with. Types of one and two bits need an importance matrix.
+OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE after a
+type gives every matrix the format that the type's name begins with. Types of one and two bits need an importance matrix.
 ";
 
 fn help() -> String {

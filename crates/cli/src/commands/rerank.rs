@@ -19,8 +19,8 @@ Examples:
   millrace rerank bge-reranker-folder \"Who wrote Faust?\" passages.txt
   millrace rerank qwen3-reranker.gguf \"Who wrote Faust?\" passages.jsonl --top 3 --json
 
-Each line of the file is a text, or a JSON string or an object with `text`; blank lines are passed over.
-Lines come out the best first: the score between 0 and 1, the line's number among the texts, the text.";
+Each line of the file is a text, or a JSON string or an object with `text`; blank lines are skipped.
+The best line is printed first: the score between 0 and 1, the number of the text, the text.";
 
 /// Rank texts by how well they answer a question
 #[derive(clap::Args, Debug)]

@@ -9,10 +9,10 @@ const EXAMPLES: &str = "\
 Examples:
   millrace rm OWNER/REPO                 all of a repository, every revision of it
   millrace rm OWNER/REPO:Q8_0            one of its models; files that others share stay
-  millrace rm OWNER/REPO@REVISION:Q8_0   of a revision other than main
+  millrace rm OWNER/REPO@REVISION:Q8_0   from a revision other than main
 
-It frees the space at once and asks no question; `millrace list` shows what there is. Models that
-are read from a path of yours are files like any other.";
+This frees the space at once, without confirmation; `millrace list` shows the pulled models. Models outside
+the cache are ordinary files, which you can delete yourself.";
 
 /// Remove pulled models from the cache
 #[derive(clap::Args, Debug)]

@@ -33,19 +33,19 @@ const EXAMPLES: &str = "\
 Examples:
   millrace run demo \"Once upon a time\"                     continue a text
   millrace run demo --chat \"Who found the ball?\"           ask, through the model's chat template
-  millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
+  millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the most likely
   cat question.txt | millrace run model-folder --chat      prompt from standard input
   millrace run gemma-folder --image a.png \"What is this?\"  ask about an image; repeat --image for more
   millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
-  millrace run demo \"A cat\" --draft demo-draft            a small model guesses ahead: the same text, sooner
+  millrace run demo \"A cat\" --draft demo-draft            a small model drafts: the same text, faster
   millrace run model.gguf --lora style.gguf:0.8 \"A cat\"     with a LoRA adapter; repeat --lora for more
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
-  millrace run demo -f book.txt --session book.kv          what is computed of the text is kept for the next run
-  millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
-  millrace run demo                                        on a terminal: as `millrace chat`
+  millrace run demo -f book.txt --session book.kv          keeps the computed state for the next run
+  millrace run demo \"A cat\" --server http://127.0.0.1:8080   answered by a running `millrace serve`
+  millrace run demo                                        on a terminal: same as `millrace chat`
 
-Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
+Only the model's text goes to standard output (and, on a terminal, the prompt before it).";
 
 /// Generate text with a model: continue a prompt, or answer it
 #[derive(clap::Args, Debug)]

@@ -31,12 +31,12 @@ Examples:
   millrace serve hf:OWNER/REPO:Q4_K_M --parallel 16 -c 4096
   millrace serve small=demo-draft big=demo        two models, by names of your choice
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
-  millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
-  millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
+  millrace serve demo --also-on {npu}              on the CPU as `demo`, and on the NPU as `demo@{npu}`
+  millrace serve demo --draft demo-draft          tokens drafted by a smaller model, or by `ngram`
   millrace serve demo --cache-dir ~/.cache/prompts   conversations survive a restart of the server
-  millrace serve model.gguf --lora style=style.gguf  as `model`, and with a LoRA adapter as `style`
+  millrace serve model.gguf --lora style=style.gguf  as `model`, and with the LoRA adapter as `style`
   millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision encoder
-  millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
+  millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for other computers on the network
 
 Then:
   curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"demo\",
@@ -46,8 +46,8 @@ Then:
   OLLAMA_HOST=http://127.0.0.1:8080            for those of Ollama's
   http://127.0.0.1:8080/                       a page to chat on
 
-Prints its address to standard output when it listens, and a JSON object a request to standard error
-(not with --quiet). Ctrl-C or SIGTERM completes what was begun, then ends.";
+Prints its address to standard output when it listens, and a JSON object per request to standard error
+(not with --quiet). Ctrl-C or SIGTERM completes the requests in progress, then ends.";
 
 /// Serve models over HTTP, to many clients at once
 #[derive(clap::Args, Debug)]

@@ -17,12 +17,12 @@ const EXAMPLES: &str = "\
 Examples:
   millrace snr demo                                  weights of some blocks, and outputs with real activations
   millrace snr model.gguf --tensor blk.0.ffn_down.weight,blk.0.attn_q.weight
-  millrace snr --gaussian                            normal numbers: what formats do by themselves
+  millrace snr --gaussian                            normally distributed numbers: the formats alone
   millrace snr model.gguf --text prompt.txt --json   activations of a text of your own
 
-In decibels, 10 log10(sum x^2 / sum (x - y)^2): 6 more is a bit. `weights` compares numbers; `outputs` what they
-give with the activations that the model has on a text; `x in int8` the same with the activations, too, in int8 a
-token. A pipeline with `>` goes step by step; its reference is what `of` says.";
+In decibels, 10 log10(sum x^2 / sum (x - y)^2): 6 dB more is one bit. `weights` compares the weights; `outputs` compares
+their products with the model's activations on a text; `x in int8` is the same with the activations, too, in int8
+per token. A pipeline with `>` goes step by step; `of` names its reference.";
 
 /// Measure the signal-to-noise ratio of weights and outputs under quantisation pipelines
 #[derive(clap::Args, Debug)]

@@ -20,13 +20,13 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   millrace sweep demo                                 1 to 64 sequences on the CPU, measured
-  millrace sweep model.gguf --sequences 1,4,16 -d 4096   with 4096 tokens behind each
+  millrace sweep model.gguf --sequences 1,4,16 -d 4096   with 4096 tokens in each context
   millrace sweep demo --device {npu}                  modelled, on an NPU
   millrace sweep --geometry llama-3.2-1b --device {npu} -d 1024 --json
   millrace sweep demo --sequences 1,2,4,8 --svg sweep.svg
 
-Every sequence writes one token a step. Beside each point stand what takes its time at least (bytes of weights,
-bytes of cache, arithmetic, launches), the tokens a second at that bound, and how much of it is reached.";
+Every sequence generates one token per step. Each point shows its bottleneck (bytes of weights, bytes of cache,
+arithmetic, launches), the tokens per second at that bound, and the share of it that is reached.";
 
 /// Measure tokens per second by the number of sequences, and show the bottlenecks
 #[derive(clap::Args, Debug)]

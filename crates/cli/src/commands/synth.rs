@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace synth llama-tiny tiny.gguf                         a small one for tests
+  millrace synth llama-tiny tiny.gguf                         a small model for tests
   millrace synth llama-3.2-1b 1b.gguf --type Q4_K_M           then `millrace bench 1b.gguf`
   millrace synth qwen3-0.6b qwen-folder --type BF16           a Hugging Face folder
   millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
@@ -24,7 +24,7 @@ Examples:
   millrace synth qwen3.5-0.8b q.gguf --mtp --mtp-acceptance 0.7
   millrace synth gemma-tiny g --type F32 --vision             then `millrace run g --image a.png \"What?\"`
 
-The files load everywhere a real one does and run at the same speed; the text makes no sense. The
+The files load wherever a real model does and run at the same speed; the text makes no sense. The
 same options give the same bytes on every machine.";
 
 /// Write a random-weight model with the shape of a real one

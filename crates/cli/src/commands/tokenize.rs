@@ -10,7 +10,7 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace tokenize demo \"Once upon a time\"        ids and the text of each
+  millrace tokenize demo \"Once upon a time\"        ids with the text of each
   millrace tokenize demo -f story.txt --ids         ids only, for `logits --tokens`
   millrace tokenize demo --decode 1,15,8            the text of ids
   echo \"Hello\" | millrace tokenize demo --json

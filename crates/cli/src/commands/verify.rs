@@ -27,21 +27,21 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace verify demo --device {npu}                      two prompts, 32 tokens, beside the CPU
+  millrace verify demo --device {npu}                      two prompts, 32 tokens, against the CPU
   millrace verify model.gguf --device {npu} --prompts full  long prompts, chats and an end token too
   millrace verify demo --device {npu} --mode mlir-air     the published stack's programs
-  millrace verify demo --device {npu} --save ref.json      writes what it was compared with
+  millrace verify demo --device {npu} --save ref.json      also writes the reference to a file
   millrace verify demo --device {npu} --reference ref.json  compares with a file
-  millrace verify folder --device {npu} --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
-  millrace verify demo --corrupt flash_attn:attn:permute   a device that is wrong, which must fail
-  millrace verify demo --mutants sample                    many of them: how good is this check itself?
+  millrace verify folder --device {npu} --reference hf     against transformers (MILLRACE_PYTHON names its Python)
+  millrace verify demo --corrupt flash_attn:attn:permute   a corrupted device, which must fail
+  millrace verify demo --mutants sample                    many corrupted devices, to test the check itself
 
-The reference writes greedily; the device gets the reference's tokens, and at every step its
-probabilities are held against the model computed in f32. How far it may be off is found on the same
-model and prompts: the CPU computes them once more with every value rounded to bf16, and the device may
-be off by 1.5 times as much, and three standard errors. Then every op of the device is computed again in
-f64. The exit code is 1 if a statistic or an op is beyond its bound, or if a program did not run on what
---simulator asks for (--allow-substitutes lets that pass; it is told all the same).";
+The reference decodes greedily; the device gets the reference's tokens, and at every step its
+probabilities are compared with the model computed in f32. The tolerance comes from the same model and
+prompts: the CPU computes them once more with every value rounded to bf16, and the device may be off by
+1.5 times as much, plus three standard errors. Then every op of the device is computed again in f64. The
+exit code is 1 if a statistic or an op is beyond its bound, or if a program did not run on the simulator
+that --simulator names (--allow-substitutes lets that pass, but still reports it).";
 
 /// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
