@@ -5,8 +5,7 @@ use std::env;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
-    // Cargo drops `strip` from the profile of a package with settings of its own, and this package has
-    // some.
+    // Cargo drops `strip` from the profile of a package with settings of its own, and this package has some.
     if is("PROFILE", "release") && is("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo::rustc-link-arg-bin=millrace=-Wl,-s");
     }

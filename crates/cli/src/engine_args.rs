@@ -46,8 +46,7 @@ pub(crate) struct SessionArgs {
     pub(crate) session: Option<PathBuf>,
 }
 
-/// Accepts a level's name. Lists only those of this processor architecture; another one is refused when it is
-/// used.
+/// Accepts a level's name. Lists only those of this processor architecture; another one is refused when it is used.
 pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
     let value = |level: Level| PossibleValue::new(level.name()).hide(!level.is_native());
     PossibleValuesParser::new(Level::ALL.map(value))

@@ -21,8 +21,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// An input file is damaged, or is not something this program runs.
     BadInput = 3,
-    /// Reading or writing failed: disk full, no permission. Or a device failed: gone, no pinned
-    /// memory.
+    /// Reading or writing failed: disk full, no permission. Or a device failed: gone, no pinned memory.
     Io = 4,
     /// A model, file or repository does not exist, or the network could not deliver it.
     NotFound = 5,

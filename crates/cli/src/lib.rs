@@ -37,8 +37,7 @@ use millrace_plan::{Evidence, Target};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The arguments. llama-bench's `-pg`, the only short option of two letters, is rewritten to
-/// `--pg`.
+/// The arguments. llama-bench's `-pg`, the only short option of two letters, is rewritten to `--pg`.
 fn arguments() -> impl Iterator<Item = OsString> {
     std::env::args_os().map(|arg| {
         if arg == "-pg" {

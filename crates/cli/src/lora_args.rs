@@ -1,5 +1,4 @@
-//! `--lora` of the commands that run one model, and `--merge-lora` of the command that converts
-//! one.
+//! `--lora` of the commands that run one model, and `--merge-lora` of the command that converts one.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;

@@ -1,5 +1,4 @@
-//! The `millrace` binary: the command line with every target of the registry, and the published evidence about
-//! them.
+//! The `millrace` binary: the command line with every target of the registry, and the published evidence about them.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

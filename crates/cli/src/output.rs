@@ -27,7 +27,7 @@ impl Ui {
         }
     }
 
-    /// Prints a warning about something that does not stop the work; silent with `--quiet`.
+    /// Prints a warning about a probable fault that does not stop the work; silent with `--quiet`.
     pub(crate) fn warn(self, text: impl Display) {
         if !self.quiet {
             say(&format!("{} {text}", Paint::Warning.stderr("warning:")));
@@ -59,8 +59,7 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Text from a file or a model, without control characters that could affect a terminal; line ends
-/// and tabs stay.
+/// Text from a file or a model, without control characters that could affect a terminal; line ends and tabs stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let drives = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     // Printable ASCII, nearly all there is, needs no decoding.
@@ -144,8 +143,7 @@ impl Out {
         writeln!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
 
-    /// Writes a model's text and shows it at once: [`printable`] on a terminal, unchanged
-    /// elsewhere.
+    /// Writes a model's text and shows it at once: [`printable`] on a terminal, unchanged elsewhere.
     pub(crate) fn stream(&mut self, text: &str) -> CommandResult {
         let text = if self.is_terminal {
             printable(text)
@@ -210,8 +208,7 @@ impl TextTable {
         }
     }
 
-    /// Adds a row with one cell per column. Cells may come from files, so they are made
-    /// [`printable`].
+    /// Adds a row with one cell per column. Cells may come from files, so they are made [`printable`].
     pub(crate) fn row(&mut self, mut cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         for (cell, widest) in cells.iter_mut().zip(&mut self.widths) {

@@ -35,8 +35,7 @@ impl TextArgs {
     }
 }
 
-/// Reads a text file, or standard input for `-`: UTF-8, or UTF-16 with a byte order mark. The mark is not part of
-/// the text.
+/// Reads a text file, or standard input for `-`: UTF-8, or UTF-16 with a byte order mark. The mark is not part of the text.
 pub(crate) fn read_file(path: &Path) -> CommandResult<String> {
     if path == Path::new("-") {
         return read_stdin();

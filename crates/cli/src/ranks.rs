@@ -36,8 +36,7 @@ pub(crate) struct MpiArgs {
     /// of the cache. Needs a build with the feature `mpi`
     #[arg(long)]
     pub(crate) mpi: bool,
-    /// With --mpi: seconds in which a process must deliver its part of a value; one that does not counts as
-    /// lost
+    /// With --mpi: seconds in which a process must deliver its part of a value; one that does not counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     rank_timeout: u64,
 }
@@ -117,8 +116,7 @@ impl MpiJob {
     }
 }
 
-/// Sets the threads of one of `n_here` ranks on this machine, where none were asked for, to its share
-/// of the cores.
+/// Sets the threads of one of `n_here` ranks on this machine, where none were asked for, to its share of the cores.
 pub(crate) fn share_of_cores(options: EngineOptions, n_here: usize) -> EngineOptions {
     let cores = machine::processor().cores;
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);

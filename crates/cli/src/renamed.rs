@@ -1,5 +1,4 @@
-//! Option values that had another name in an earlier release. They are accepted, with a warning that gives the new
-//! name.
+//! Option values that had another name in an earlier release. They are accepted, with a warning that gives the new name.
 
 use crate::target_args::targets;
 use clap::ArgMatches;

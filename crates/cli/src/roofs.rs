@@ -1,5 +1,4 @@
-//! Limits of a machine, to which `sweep` and `ceiling` compare results: measured here, or facts and constants of a
-//! device.
+//! Limits of a machine, to which `sweep` and `ceiling` compare results: measured here, or facts and constants of a device.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult, Exit};

@@ -67,8 +67,7 @@ pub(crate) struct MoreSamplers {
     samplers: Option<SamplerOrder>,
 }
 
-/// A newtype keeps the list one value: for a plain list, clap would take each name as an argument
-/// of its own.
+/// A newtype keeps the list one value: for a plain list, clap would take each name as an argument of its own.
 #[derive(Clone, Debug)]
 struct SamplerOrder(Vec<StageKind>);
 

@@ -35,8 +35,7 @@ pub(crate) struct SamplingArgs {
     /// Subtract from the logits of recent tokens; 0 is off [default: the model's, else 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Subtract from the logits of recent tokens for each occurrence; 0 is off [default: the
-    /// model's, else 0]
+    /// Subtract from the logits of recent tokens for each occurrence; 0 is off [default: the model's, else 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
     /// Number of recent tokens that the penalties consider [default: the model's, else 64]
@@ -56,8 +55,7 @@ pub(crate) struct SamplingArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Generation")]
 pub(crate) struct LengthArgs {
-    /// Maximum tokens to generate; -1 for no limit [default: -1]. A full context ends generation in
-    /// any case
+    /// Maximum tokens to generate; -1 for no limit [default: -1]. A full context ends generation in any case
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     max_tokens: Option<i64>,
     /// Stop when this text appears; it is not printed. May be repeated
@@ -89,8 +87,7 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 impl SamplingArgs {
-    /// The given options as fields of a request to a server, which knows its model's
-    /// recommendations.
+    /// The given options as fields of a request to a server, which knows its model's recommendations.
     pub(crate) fn fields(&self) -> CommandResult<Map<String, Value>> {
         let mut fields = Map::new();
         let mut set = |name: &str, value: Option<Value>| {

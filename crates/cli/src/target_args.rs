@@ -122,8 +122,7 @@ pub(crate) struct TargetArgs {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Device to run on: this computer's CPU, or an NPU, simulated with modelled times where there is
-    /// none
+    /// Device to run on: this computer's CPU, or an NPU, simulated with modelled times where there is none
     #[arg(long, value_name = "NAME", default_value = CPU, value_parser = place_parser())]
     pub(crate) device: ModelPlacement,
     #[command(flatten)]
@@ -141,11 +140,10 @@ pub(crate) struct ModeArgs {
     /// Leave out an improvement of the mode; `millrace devices -v` lists them
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
-    /// Number format in which the NPU multiplies matrices [default: the mode's]
+    /// Number format in which the NPU multiplies matrices [default: the usual one of the device and mode]
     #[arg(long, value_name = "NAME")]
     numerics: Option<String>,
-    /// On a virtual NPU: simulator that executes its programs [default: the first; `millrace devices -v`
-    /// lists them]
+    /// On a virtual NPU: simulator that executes its programs [default: the first; `millrace devices -v` lists them]
     #[arg(long, value_name = "NAME")]
     simulator: Option<String>,
     #[command(flatten)]

@@ -56,10 +56,10 @@ struct DesignArgs {
     /// Design to read
     #[arg(value_name = "DESIGN.mlir", value_hint = clap::ValueHint::FilePath)]
     design: PathBuf,
-    /// Device to take, by name or number, where several have a sequence
+    /// Device to use, by name or number, where several have a sequence
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
-    /// Sequence to take, where a device has several
+    /// Sequence to use, where a device has several
     #[arg(long, value_name = "NAME")]
     sequence: Option<String>,
     /// Wait for a free place before each task that may find its channel's queue full, as mlir-aie does since

@@ -36,8 +36,7 @@ pub(crate) struct BatchArgs {
     /// Requests, one per line
     #[arg(value_name = "IN.jsonl", value_hint = clap::ValueHint::FilePath)]
     input: PathBuf,
-    /// Answers, one per line; answers already in the file are kept, and their requests are not
-    /// repeated
+    /// Answers, one per line; answers already in the file are kept, and their requests are not repeated
     #[arg(long, value_name = "OUT.jsonl", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
     /// Model to use, or NAME=MODEL to map a name in the requests to a model. May be repeated
@@ -88,7 +87,7 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
         },
         system: Arc::new(system),
     };
-    // The batch handles Ctrl-C itself, however long it takes to end.
+    // Ctrl-C ends the batch at its present state, however long that takes.
     let _patience = interrupt::patience();
     let display = ProgressDisplay::steps(ui, n_requests as u64);
     let progress = move |done: usize, _: usize| display.set(done as u64);

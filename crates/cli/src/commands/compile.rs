@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
         n_threads: Some(1),
         level: None,
     };
-    // Nothing runs on this CPU: it identifies the target that programs are kept for.
+    // Nothing runs on this device: it only identifies the target that programs are kept for.
     let cpu = Cpu::new(one_thread).map_err(millrace_runtime::Error::from)?;
     let device = (planner.open(cpu)).map_err(millrace_runtime::npu::NpuError::Open)?;
     let dir = args.out.clone().or_else(millrace::programs_folder);
@@ -85,8 +85,7 @@ pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
     .print(args.list, args.json)
 }
 
-/// Compiles every plan, as many at once as there are processors; returns them in the order of the
-/// kinds.
+/// Compiles every plan, as many at once as there are processors; returns them in the order of the kinds.
 fn compile_all(
     cache: &ProgramCache,
     planner: &dyn Lowering,

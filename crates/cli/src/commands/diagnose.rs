@@ -1,5 +1,4 @@
-//! `millrace diagnose`: how far a device is from f32, layer by layer, and the first op that is
-//! wrong.
+//! `millrace diagnose`: how far a device is from f32, layer by layer, and the first op that is wrong.
 
 mod bisect;
 mod layers;
@@ -44,8 +43,7 @@ pub(crate) struct DiagnoseArgs {
         default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
     )]
     prompt: String,
-    /// Reference to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`,
-    /// …
+    /// Reference to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
     /// Recompute every op of the device from its own operands, and name the first wrong one

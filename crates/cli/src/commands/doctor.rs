@@ -1,4 +1,4 @@
-//! `millrace doctor`: checks that this machine is ready, and says how to fix it if not.
+//! `millrace doctor`: checks that this machine is ready, and suggests fixes if not.
 //!
 //! Each check is a function from facts to a [`CheckResult`]; the facts are gathered once.
 

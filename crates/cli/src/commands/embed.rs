@@ -145,8 +145,7 @@ fn width(args: &EmbedArgs, d_model: usize) -> CommandResult<usize> {
     }
 }
 
-/// Indices of texts in batches, texts of similar length together; Ctrl-C is checked between
-/// batches.
+/// Indices of texts in batches, texts of similar length together; Ctrl-C is checked between batches.
 fn parts(tokens: &[Vec<u32>], batch: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..tokens.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(tokens[*index].len()));

@@ -42,8 +42,7 @@ after it; `*` marks a time taken on only some rows of the matrix, to keep within
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct HwbenchArgs {
-    /// N outputs and K inputs, optionally with M tokens before them, or a MODEL to take matrices
-    /// from
+    /// N outputs and K inputs, optionally with M tokens before them, or a MODEL to take matrices from
     #[arg(value_name = "N,K|M,N,K|MODEL", default_value = shape::DEFAULT, hide_default_value = true, value_hint = clap::ValueHint::AnyPath)]
     shape: String,
     /// Never use the network: hf: models must be in the cache
@@ -73,8 +72,7 @@ pub(crate) struct HwbenchArgs {
     /// Approximate time for all rows together
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
-    /// Amount of weights to cycle through, so that they come from memory [default: eight times the
-    /// last cache]
+    /// Amount of weights to cycle through, so that they come from memory [default: eight times the last cache]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     stream: Option<u32>,
     /// Fail where the picked kernel is over 5 % slower than another (such pairs are measured again)
@@ -208,8 +206,7 @@ fn measure_rows(
     Ok(rows)
 }
 
-/// Load per processor above which the machine counts as busy: a finished build leaves a load of a
-/// quarter behind.
+/// Load per processor above which the machine counts as busy: a finished build leaves a load of a quarter behind.
 const BUSY_LOAD: f64 = 0.25;
 
 /// Warns if other processes are running, and returns the load average.

@@ -1,5 +1,4 @@
-//! `millrace imatrix`: statistics of the inputs that a model's matrices are multiplied by on a
-//! text.
+//! `millrace imatrix`: statistics of the inputs that a model's matrices are multiplied by on a text.
 //!
 //! The method is llama.cpp's: chunks of the context's length, the first token of each the beginning-of-text token if
 //! the model uses one, and the sums of squares of the inputs of each matrix of a block. The model runs by its graph's

@@ -98,7 +98,7 @@ fn list_families(as_json: bool) -> CommandResult {
     out.flush()
 }
 
-/// Output of a model of the family.
+/// Kind of output from a model of the family.
 fn makes(family: &Family) -> &'static str {
     if family.is_encoder() {
         "vectors"

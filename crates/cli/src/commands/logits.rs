@@ -171,8 +171,7 @@ fn image_name(i: usize, part: usize) -> String {
     format!("image.{i}.{part}")
 }
 
-/// Specifications of the image tensors in the file: pixel values, encoder output and projected rows
-/// of each.
+/// Specifications of the image tensors in the file: pixel values, encoder output and projected rows of each.
 fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<TensorSpec>> {
     if prompt.pixels().is_empty() {
         return Ok(Vec::new());

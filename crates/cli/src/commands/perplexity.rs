@@ -48,8 +48,7 @@ pub(crate) struct PerplexityArgs {
     /// Stop after this many chunks [default: the whole text]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
-    /// Format of the cached keys and values; with several, prints the loss of each against the
-    /// first
+    /// Format of the cached keys and values; with several, prints the loss of each against the first
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', default_value = "f16", value_parser = kv_type_parser())]
     kv_type: Vec<KvType>,
     /// Print the result as JSON
@@ -63,8 +62,7 @@ pub(crate) struct PerplexityArgs {
     ranks: MpiArgs,
 }
 
-/// Tokens whose logits are computed and scored at a time. This bounds the memory for a large
-/// vocabulary's logits.
+/// Tokens whose logits are computed and scored at a time. This bounds the memory for a large vocabulary's logits.
 const SCORED_TOKENS: usize = 128;
 
 pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {

@@ -50,8 +50,7 @@ measured; `millrace fidelity --model` lists them. A changed machine (--set) has 
 all arithmetic of the programs, padding included, against the peak of the array's matrix units in bf16. Times of
 this computer are measured and printed separately; they say nothing about an NPU.";
 
-/// Show where a model's time goes: programs, launches, bytes and memory on an NPU; products and exchanges on ranks of
-/// CPUs
+/// Show where a model's time goes: programs, launches, bytes and memory on an NPU; products and exchanges on ranks of CPUs
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProfileArgs {
@@ -85,7 +84,7 @@ pub(crate) struct ProfileArgs {
     /// Tokens in the cache before the predicted token [default: the prompt's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=predict::MAX_PROMPT))]
     context: Option<u64>,
-    /// Predict also the prompt with an image at its beginning: the vision encoder's programs, and a first pass that includes it
+    /// Also predict the prompt with an image at its beginning: the vision encoder's programs, and a first pass that includes it
     #[arg(long, conflicts_with_all = ["markdown", "chips"])]
     with_image: bool,
     /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]
@@ -109,8 +108,7 @@ pub(crate) struct ProfileArgs {
     /// Predict N devices of the kind that share the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), conflicts_with_all = ["prompt", "features", "trace", "html", "markdown"])]
     chips: Option<u64>,
-    /// How devices share the model: `pp`, each has some of the layers; `tp`, each has a share of
-    /// every layer
+    /// How devices share the model: `pp`, each has some of the layers; `tp`, each has a share of every layer
     #[arg(long, value_name = "HOW", default_value = "pp", requires = "chips")]
     parallel: String,
     /// Print as JSON

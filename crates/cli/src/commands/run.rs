@@ -55,8 +55,7 @@ pub(crate) struct RunArgs {
     model: ModelArgs,
     #[command(flatten)]
     text: TextArgs,
-    /// Answer the prompt instead of continuing it: it becomes a user message in the model's chat
-    /// template
+    /// Answer the prompt instead of continuing it: it becomes a user message in the model's chat template
     #[arg(long)]
     chat: bool,
     /// System prompt (implies --chat)
@@ -236,8 +235,7 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
 }
 
 impl RunArgs {
-    /// Whether the text is a chat message. It is one also where images come before it and it has no places for
-    /// them.
+    /// Whether the text is a chat message. It is one also where images come before it and it has no places for them.
     fn is_chat(&self, model: &Model, text: &str) -> CommandResult<bool> {
         let is_asked = self.chat || self.system.is_some();
         if is_asked || self.images.is_empty() {

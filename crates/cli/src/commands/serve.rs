@@ -53,15 +53,13 @@ Prints its address to standard output when it listens, and a JSON object per req
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ServeArgs {
-    /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL sets the served
-    /// name
+    /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL sets the served name
     #[arg(value_name = "MODEL", required = true, value_hint = clap::ValueHint::AnyPath)]
     models: Vec<String>,
     /// Requests that may wait, for each model; more are refused with 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
     queue: usize,
-    /// Target for the longest pass while answers are generated: bounds the pauses that long prompts
-    /// cause
+    /// Target for the longest pass while answers are generated: bounds the pauses that long prompts cause
     #[arg(long, value_name = "MS", default_value_t = 120)]
     max_delay: u64,
     /// Maximum models loaded at a time; another one replaces the one idle longest [default: all]
@@ -94,7 +92,7 @@ pub(crate) struct ServedArgs {
     kv_tokens: Option<usize>,
     /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, with the
     /// model's own draft layer (`mtp`), or from repetitions in the text (`ngram`). Changes the speed, not the text.
-    /// With several models NAME=MODEL, for each that drafts
+    /// With several models NAME=MODEL, for each model with a draft
     #[arg(
         long,
         value_name = "[NAME=]MODEL|mtp|ngram",
@@ -108,8 +106,7 @@ pub(crate) struct ServedArgs {
     /// and only this user can read it
     #[arg(long, value_name = "FOLDER", help_heading = "Memory", value_hint = clap::ValueHint::DirPath)]
     cache_dir: Option<PathBuf>,
-    /// Size limit of --cache-dir, for each model; the least recently used entries go first
-    /// [default: 8192]
+    /// Size limit of --cache-dir, for each model; the least recently used entries go first [default: 8192]
     #[arg(long, value_name = "MIB", help_heading = "Memory", requires = "cache_dir", value_parser = at_least_one())]
     cache_dir_size: Option<usize>,
     /// LoRA adapter, a GGUF file or a PEFT folder, that clients choose by its NAME as a model, or by `lora`. May be
@@ -163,7 +160,7 @@ struct NetworkArgs {
     /// (per minute) concurrent=N priority=N
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
-    /// Append each request's client and outcome to a file: one JSON object per line, without texts
+    /// Append each request, its client and its outcome to a file: one JSON object per line, without texts
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     audit_log: Option<PathBuf>,
     /// Write request bodies to the audit log too: they contain the prompts
@@ -201,7 +198,8 @@ struct NetworkArgs {
     /// Maximum connections at a time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
     max_connections: usize,
-    /// Maximum connections from one address; behind a proxy all connections count as its address [default: half]
+    /// Maximum connections from one address. All clients behind a proxy share its address: allow as many as it
+    /// opens [default: half]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     max_connections_per_address: Option<usize>,
     /// Let clients with different API keys share cached prompts: faster where prompts begin alike, but response times
@@ -291,8 +289,7 @@ pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
         Ok(()) => ui.note("every model is loaded"),
         Err((model, reason)) => ui.warn(format_args!("{model} is not available: {reason}")),
     };
-    // Without its ranks the model cannot answer: waiting requests get an error, and the server
-    // ends.
+    // Without its ranks the model cannot answer: waiting requests get an error, and the server ends.
     let stop = || interrupt::is_raised() || ranks::has_failed();
     millrace_server::run(options, listening, loaded, stop)?;
     if ranks::has_failed() {

@@ -1,5 +1,4 @@
-//! `millrace sweep`: tokens per second by the number of sequences, and the bottleneck of each
-//! point.
+//! `millrace sweep`: tokens per second by the number of sequences, and the bottleneck of each point.
 
 mod svg;
 

@@ -43,8 +43,7 @@ pub(crate) struct SynthArgs {
     /// Use the vocabulary of this GGUF file (GGUF output only)
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     vocab_from: Option<PathBuf>,
-    /// Include the vision encoder of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the
-    /// file
+    /// Include the vision encoder of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
     #[arg(long)]
     vision: bool,
     /// Include a layer that predicts the token after the next (MTP), and guesses most of the model's text

@@ -29,8 +29,7 @@ pub(crate) struct TokenizeArgs {
     /// Turn token ids (1,2,3) into text instead
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "file"])]
     decode: Option<TokenList>,
-    /// Leave out the tokens that the model adds around every text (such as the beginning-of-text
-    /// token)
+    /// Leave out the tokens that the model adds around every text (such as the beginning-of-text token)
     #[arg(long)]
     no_special: bool,
     /// Take `<|special|>` tokens in the text as plain characters

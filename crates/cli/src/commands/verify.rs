@@ -49,15 +49,13 @@ that --simulator names (--allow-substitutes lets that pass, but still reports it
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Reference to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file written by
-    /// --save
+    /// Reference to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file written by --save
     #[arg(long, value_name = "cpu|hf|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
     /// Tokens to generate for each prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// Set of prompts: two, or short and long ones, chats and an end token; a reference file has its
-    /// own
+    /// Set of prompts: two, or short and long ones, chats and an end token; a reference file has its own
     #[arg(long, value_enum, value_name = "SET", default_value_t = PromptSet::Quick)]
     prompts: PromptSet,
     /// Write the reference to a file, to compare with it later
@@ -71,8 +69,7 @@ pub(crate) struct VerifyArgs {
     /// and count the failures; the exit code is 1 below 95 %
     #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["reference", "save"])]
     mutants: Option<Mutants>,
-    /// Pass even if programs did not run on the simulator that --simulator names, but on its
-    /// substitute
+    /// Pass even if programs did not run on the simulator that --simulator names, but on its substitute
     #[arg(long)]
     allow_substitutes: bool,
     /// Print as JSON

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Limit on the size of a reply: a prompt within the engine's own bound, as JSON.
 const REPLY_BYTES: u64 = 256 << 20;
 
-/// Interval at which a waiting caller is checked for.
+/// Interval between checks that the caller still waits.
 const TICK: Duration = Duration::from_millis(20);
 
 /// A kind of work that runs in separate processes.
@@ -149,8 +149,7 @@ fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe().or_else(|error| by_name.ok_or(error))
 }
 
-/// Whether the system ended a process for its processor time: first with SIGXCPU, and at a hard
-/// limit with SIGKILL.
+/// Whether the system ended a process for its processor time: first with SIGXCPU, and at a hard limit with SIGKILL.
 #[cfg(unix)]
 fn is_out_of_time(status: ExitStatus) -> bool {
     use signal_hook::consts::{SIGKILL, SIGXCPU};
@@ -163,8 +162,7 @@ fn is_out_of_time(_: ExitStatus) -> bool {
     false
 }
 
-/// Reason that a process ended without a reply, from the system's status or the program's last
-/// output.
+/// Reason that a process ended without a reply, from the system's status or the program's last output.
 fn why(work: &GuestWork, child: &mut Child) -> io::Result<NoReply> {
     let mut words = String::new();
     if let Some(stderr) = child.stderr.take() {

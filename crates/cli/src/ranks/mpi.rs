@@ -27,8 +27,8 @@ const NUMBERS: Tag = 1;
 /// Tag of messages with bytes.
 const BYTES: Tag = 2;
 
-/// Memory in which MPI keeps copies of small messages until they arrive. So a rank that hangs cannot block the sender,
-/// and the step can end with an error. Larger messages are sent from their own memory.
+/// Memory in which MPI keeps copies of small messages until they arrive. So a rank that hangs does not hold on to the
+/// sender's memory, and the step can end with an error. Larger messages are sent from their own memory.
 const BUFFER_BYTES: usize = 32 << 20;
 
 /// Maximum size of a small message.
@@ -107,8 +107,7 @@ struct MpiRanks {
 }
 
 impl MpiRanks {
-    /// Sends a small message to all others at once, if the buffer has room for it. Returns false where nothing
-    /// was sent.
+    /// Sends a small message to all others at once, if the buffer has room for it. Returns false where nothing was sent.
     fn give_buffered<T: Equivalence>(&mut self, message: &[T], tag: Tag) -> bool
     where
         [T]: Buffer,

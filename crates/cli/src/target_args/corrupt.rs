@@ -6,8 +6,7 @@ use millrace_npu::Corruption;
 use millrace_plan::Sequences;
 use millrace_runtime::npu::NpuModel;
 
-/// Checks that a short prompt or a token runs that program: corrupting an unused slot would let a
-/// check pass.
+/// Checks that a short prompt or a token runs that program: corrupting an unused slot would let a check pass.
 pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> CommandResult {
     let graph = &npu.model().model().graph;
     let mut known: Vec<String> = Vec::new();

@@ -237,8 +237,7 @@ fn times_are_modelled_and_traced() {
     assert!(summary.groups().contains("shims"), "{:?}", summary.groups());
 }
 
-/// Packet streams on routes chosen here are not a plain PASS, in words or as JSON; a text's own routes
-/// decide.
+/// Packet streams on routes chosen here are not a plain PASS, in words or as JSON; a text's own routes decide.
 #[test]
 fn routes_of_ours_are_told() {
     let home = designs();

@@ -27,8 +27,7 @@ fn doubling(start: &str, step: &str) -> String {
     )
 }
 
-/// Hostile templates, each with its expected error text; the text is empty if the template may end
-/// well.
+/// Hostile templates, each with its expected error text; the text is empty if the template may end well.
 fn hostile() -> Vec<(&'static str, String, &'static str)> {
     // The memory or the time limit, whichever comes first on this machine.
     let refused = "chat template of";
@@ -57,8 +56,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Runs a chat; returns the exit code, standard error and the peak memory of its processes, in
-/// bytes.
+/// Runs a chat; returns the exit code, standard error and the peak memory of its processes, in bytes.
 fn chat(home: &Path, model: &str) -> (i32, String, u64) {
     let mut command = millrace(home);
     command.args(["run", model, "--chat", "Hello", "-n", "1", "--greedy"]);
@@ -112,8 +110,7 @@ fn templates_of_strangers_are_bounded() {
                 "{what}: no `{mentions}` in {stderr}"
             );
         }
-        // One process may take 768 MiB, including its program; the other holds the model and the
-        // source.
+        // One process may take 768 MiB, including its program; the other holds the model and the source.
         assert!(most < 1000 << 20, "{what}: {most} bytes");
         println!("{what}: code {code}, {} MiB", most >> 20);
     }

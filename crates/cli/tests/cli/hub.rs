@@ -1,5 +1,4 @@
-//! A hub on loopback: one repository, a second server that acts as the storage it redirects to, and
-//! faults on demand.
+//! A hub on loopback: one repository, a second server that acts as the storage it redirects to, and faults on demand.
 
 use serde_json::{Value, json};
 use sha2::Digest;

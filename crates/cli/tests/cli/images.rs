@@ -191,8 +191,7 @@ fn models_are_asked_about_images() {
     let n_prompt = folder["timings"]["prompt_tokens"].as_u64();
     assert!(n_prompt.is_none_or(|n| n > 16), "{folder}");
     assert!(folder["image_ms"].as_f64().unwrap() > 0.0, "{folder}");
-    // The file has other weights. The vision encoder beside it is found, and is the same when
-    // named.
+    // The file has other weights. The vision encoder beside it is found, and is the same when named.
     let beside = run("g.gguf", &[]);
     let named = run("g.gguf", &["--mmproj", "mmproj-g.gguf"]);
     assert_eq!(beside["tokens"], named["tokens"]);

@@ -66,8 +66,7 @@ fn each_line_becomes_a_message() {
     for answer in ["7 plus 5 is 12", "2 plus 2 is 4", "3 plus 4 is 7"] {
         wait_for(answer);
     }
-    // Between two lines the editor does not own the terminal: an end of input typed there would be
-    // lost.
+    // Between two lines the editor does not own the terminal: an end of input typed there would be lost.
     wait_for_prompt_after("3 plus 4 is 7");
     user.write_all(b"\x04").expect("typed");
     let start = Instant::now();

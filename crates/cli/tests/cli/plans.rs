@@ -32,8 +32,7 @@ fn what_was_compiled_is_found_again() {
         let names = plans.iter().filter_map(|plan| plan["name"].as_str());
         names.filter(|name| name.starts_with(start)).count()
     };
-    // Fourteen lengths. Tokens have two plans: one where the host attends, and one where the array
-    // does.
+    // Fourteen lengths. Tokens have two plans: one where the host attends, and one where the array does.
     assert_eq!((named("prefill of "), named("decode")), (14, 2));
     assert_eq!(named("decode over "), 1);
     assert_eq!(plans.len(), 16);
@@ -268,8 +267,7 @@ fn former_names_of_modes_are_taken_with_a_warning() {
     assert!(unknown.stderr.contains(names), "{}", unknown.stderr);
 }
 
-/// The file's weights decide the mode where none is given, in every command alike; their conversion is
-/// reported.
+/// The file's weights decide the mode where none is given, in every command alike; their conversion is reported.
 #[test]
 fn files_of_four_bit_weights_keep_them() {
     let home = tempdir().expect("a folder");
@@ -357,8 +355,7 @@ fn explain_tells_of_one_op_and_of_other_machines() {
         let ops = array(&report["plans"][0]["ops"]).to_vec();
         ops.iter().filter(|op| op["device"] == "CPU").count()
     };
-    // The cores are too small for any tile of a product: the CPU computes it, and the reason is
-    // shown.
+    // The cores are too small for any tile of a product: the CPU computes it, and the reason is shown.
     let small = ["--set", "core.data_bytes=2048"];
     assert!(on_host(&small) > on_host(&[]));
     let text = run(home, &[&down[..], &small].concat()).expect(OK).stdout;

@@ -344,8 +344,7 @@ fn energy_is_told_where_the_profile_has_powers() {
     assert!(!of("profile.host.call_ns=70000").contains("energy"));
 }
 
-/// The report in `docs/reports` is current; if not, the failure names the command that writes it
-/// anew.
+/// The report in `docs/reports` is current; if not, the failure names the command that writes it anew.
 #[test]
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
@@ -403,8 +402,7 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
 }
 
-/// An image costs its vision encoder and a first pass that includes it. Where that is not possible,
-/// the error says why.
+/// An image costs its vision encoder and a first pass that includes it. Where that is not possible, the error says why.
 #[test]
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");

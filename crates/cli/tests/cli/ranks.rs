@@ -149,8 +149,7 @@ fn other_machines_are_predicted_from_what_was_measured() {
         // Undivided time is added on any number of machines.
         let ms = added(&format!("{free} {fast} --undivided-us=500"));
         assert!((ms - 0.5).abs() < 1e-9, "{n_ranks}: {ms}");
-        // Each gather, and the command before them, costs more with more machines, and nothing with
-        // one.
+        // Each gather, and the command before them, costs more with more machines, and nothing with one.
         let ms = added(&format!(
             "--gather-us=100 --message-us=1 --memory-gb-per-s=1e9 {fast}"
         ));
@@ -158,8 +157,7 @@ fn other_machines_are_predicted_from_what_was_measured() {
         let n_exchanges = rows[0]["gathers_per_token"].as_f64().unwrap() + 1.0;
         let expected = n_exchanges * gather_us / 1e3;
         assert!((ms - expected).abs() < 0.001, "{n_ranks}: {ms}, {expected}");
-        // A gigabit per second carries 125 bytes in a microsecond, and the rank with the most traffic sets
-        // the time.
+        // A gigabit per second carries 125 bytes in a microsecond, and the rank with the most traffic sets the time.
         let ms = added(&format!("{free} --link-gbit-per-s=1"));
         let moved = ["sent_bytes_per_token", "received_bytes_per_token"]
             .into_iter()

@@ -272,8 +272,7 @@ fn run_and_chat_can_ask_a_running_server() {
         finish(millrace(home.path()).args(story)).expect(OK).stdout
     );
     assert!(remote.stderr.contains("20 written"), "{}", remote.stderr);
-    // Without a limit it continues to the end of the story or of the context, and does not stop
-    // after 16 tokens.
+    // Without a limit it continues to the end of the story or of the context, and does not stop after 16 tokens.
     let long = ["run", "demo", "Once upon a time", "--greedy"];
     let here = finish(millrace(home.path()).args(long).args(["-c", "256"])).expect(OK);
     assert_eq!(ask(&long).expect(OK).stdout, here.stdout);

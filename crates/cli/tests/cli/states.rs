@@ -41,8 +41,7 @@ fn a_session_goes_on_behind_its_last_token() {
     // The same prompt again: it ends before the file's states, so all of it is computed.
     let again = write(home.path(), TEXT, &kept);
     assert_eq!(again["tokens"], plain["tokens"]);
-    // A prompt that continues. A single generated token was never read, so the file's states are those after the
-    // prompt.
+    // A prompt that continues. A single generated token was never read, so the file's states are those after the prompt.
     fs::remove_file(home.path().join("s.kv")).unwrap();
     write(home.path(), TEXT, &["--session", "s.kv", "-n", "1"]);
     let longer = format!("{TEXT} with a ball.");
@@ -91,8 +90,7 @@ fn a_server_that_is_started_again_has_the_states() {
     server.end("-TERM");
 }
 
-/// Three delta nets: each holds the last three inputs of 256 channels, and four heads of 32 by 32,
-/// in f32.
+/// Three delta nets: each holds the last three inputs of 256 channels, and four heads of 32 by 32, in f32.
 #[test]
 fn info_says_what_a_slot_takes() {
     let home = home();
@@ -103,8 +101,7 @@ fn info_says_what_a_slot_takes() {
     assert_eq!(memory["state_slot_bytes"], slot_bytes, "{memory}");
     let n_slots = memory["n_state_slots"].as_u64().unwrap();
     assert!(n_slots > 0);
-    // Slots are part of the cache: a model of the same shape without them would have that much
-    // less.
+    // Slots are part of the cache: a model of the same shape without them would have that much less.
     assert!(memory["kv_bytes"].as_u64().unwrap() > n_slots * slot_bytes);
     let told = info(&[]).stdout;
     assert!(

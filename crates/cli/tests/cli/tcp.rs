@@ -157,8 +157,7 @@ fn several_chips_share_a_model() {
     }
 }
 
-/// The export is a crate for the vendor's toolchain; a device without an export names one that has
-/// it.
+/// The export is a crate for the vendor's toolchain; a device without an export names one that has it.
 #[test]
 fn it_exports_its_programs() {
     let home = tempdir().expect("a folder");

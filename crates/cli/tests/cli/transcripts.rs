@@ -36,8 +36,7 @@ pub(crate) struct Transcript {
     pub(crate) shown: Vec<String>,
 }
 
-/// Transcripts in a document's fenced blocks. A command may continue on indented lines while a
-/// quotation is open.
+/// Transcripts in a document's fenced blocks. A command may continue on indented lines while a quotation is open.
 pub(crate) fn transcripts(document: &str) -> Vec<Transcript> {
     let mut found: Vec<Transcript> = Vec::new();
     let (mut in_block, mut is_transcript) = (false, false);
@@ -73,8 +72,7 @@ pub(crate) fn transcripts(document: &str) -> Vec<Transcript> {
     found
 }
 
-/// Splits words like a shell: quotes hold spaces together. A comment, a pipe or a redirection ends
-/// the command.
+/// Splits words like a shell: quotes hold spaces together. A comment, a pipe or a redirection ends the command.
 pub(crate) fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
     for c in command.chars() {
@@ -164,8 +162,7 @@ fn transcripts_are_what_is_printed() {
             let mut arguments = words(command);
             let mut shown = transcript.shown.clone();
             if command.starts_with("kernel ") {
-                // Computing takes long without optimisation, and other tests compare it with
-                // references.
+                // Computing takes long without optimisation, and other tests compare it with references.
                 arguments.push("--time-only".to_owned());
                 shown.retain(|line| !line.starts_with("  computed "));
             }
@@ -240,8 +237,7 @@ const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
     ),
 ];
 
-/// Commands of the examples in a help text: a line's words up to two spaces, which precede the
-/// description.
+/// Commands of the examples in a help text: a line's words up to two spaces, which precede the description.
 fn examples(help: &str) -> Vec<String> {
     let examples = help
         .lines()

@@ -49,8 +49,7 @@ fn a_device_passes_beside_the_cpu_and_beside_a_file_of_it() {
     assert_eq!(again["statistics"], report["statistics"]);
 }
 
-/// Covers long prompts up to the context, chats through the template, and an end token within a
-/// prompt.
+/// Covers long prompts up to the context, chats through the template, and an end token within a prompt.
 #[test]
 fn the_full_set_has_every_kind_of_prompt() {
     let home = tempdir().expect("a folder");
@@ -76,8 +75,7 @@ fn the_full_set_has_every_kind_of_prompt() {
     assert_eq!(longest, Some(512 - 2), "the context of the demo");
 }
 
-/// Inputs, intermediate values and outputs of a program: if one is wrong in any way, the device
-/// fails.
+/// Inputs, intermediate values and outputs of a program: if one is wrong in any way, the device fails.
 #[test]
 fn slots_that_are_wrong_fail_whatever_their_role() {
     let home = tempdir().expect("a folder");
@@ -296,8 +294,7 @@ fn devices_pass_beside_transformers() {
     }
 }
 
-/// A check that lets a wrong device pass is useless. Random models have no margin that would hide
-/// the fault.
+/// A check that lets a wrong device pass is useless. Random models have no margin that would hide the fault.
 #[test]
 fn a_wrong_device_fails() {
     let home = tempdir().expect("a folder");

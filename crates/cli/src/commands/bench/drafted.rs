@@ -106,8 +106,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Nanoseconds so far: the sum of both devices' clocks where there are devices, else measured
-    /// here.
+    /// Nanoseconds so far: the sum of both devices' clocks where there are devices, else measured here.
     fn clock(&self, start: Instant) -> u64 {
         if self.engine.device_time().is_none() {
             return u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);

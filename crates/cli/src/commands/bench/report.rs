@@ -272,8 +272,7 @@ pub(super) fn utc_now() -> String {
     utc(since_1970.as_secs())
 }
 
-/// Converts seconds since 1970 to date and time. Years are counted from March, so that leap days
-/// come last.
+/// Converts seconds since 1970 to date and time. Years are counted from March, so that leap days come last.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468; // from 1 March of the year 0

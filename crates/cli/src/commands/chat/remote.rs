@@ -93,8 +93,7 @@ impl Remote<'_> {
             Ok(answer) => answer,
             Err(failure) => {
                 self.messages.pop();
-                // A request that the server refuses must not end the conversation; a script should see the
-                // error.
+                // A request that the server refuses must not end the conversation; a script should see the error.
                 if is_terminal && matches!(failure.exit, Exit::Usage | Exit::Failed) {
                     crate::output::report(&failure);
                     return Ok(());

@@ -33,8 +33,7 @@ fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<CheckSumm
     let (check, observer) = OpCheck::new(npu);
     session.observe(Some(observer));
     let _progress = ProgressDisplay::spinner(ui, "checking every op");
-    // A device that is badly wrong gives no logits at all, so findings are reported before that
-    // error.
+    // A device that is badly wrong gives no logits at all, so findings are reported before that error.
     let passes = session.prefill(prompt).map(argmax);
     let passes = passes.and_then(|token| session.decode(token).map(|_| ()));
     let summary = check.summary()?;

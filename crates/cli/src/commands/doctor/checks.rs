@@ -150,8 +150,7 @@ fn cache(settings: Result<&HubSettings, String>) -> CheckResult {
     CheckResult::ok("cache", found)
 }
 
-/// Writes and removes a file in `dir`, or in the nearest parent that exists, so that a check leaves
-/// no trace.
+/// Writes and removes a file in `dir`, or in the nearest parent that exists, so that a check leaves no trace.
 fn try_write(dir: &std::path::Path) -> std::io::Result<()> {
     let existing = dir
         .ancestors()

@@ -1,5 +1,4 @@
-//! Runs the built-in model at the level in use and at the scalar one, whose kernels define every
-//! operation.
+//! Runs the built-in model at the level in use and at the scalar one, whose kernels define every operation.
 //!
 //! Levels add in different orders, so their numbers differ in the last bits and a near tie may fall
 //! either way. The gate is that of vLLM's tests: both write greedily. At the first token that

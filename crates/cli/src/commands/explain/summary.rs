@@ -69,8 +69,7 @@ fn dispatches(case: &PlanCase<'_>) -> u64 {
     case.plan.dispatches(case.planned.graph())
 }
 
-/// Expert dispatches among them; `None` where the host multiplies by the experts, or there are
-/// none.
+/// Expert dispatches of a pass; `None` where the host multiplies by the experts, or there are none.
 fn expert_dispatches(case: &PlanCase<'_>) -> Option<u64> {
     let (plan, graph) = (&case.plan, case.planned.graph());
     let experts = plan.calls().filter(|call| call.experts.is_some());
@@ -121,7 +120,7 @@ fn left_by(case: &PlanCase<'_>) -> Vec<HostOp> {
 }
 
 impl ExplainSummary {
-    /// Summarizes plans for prompts of these lengths.
+    /// Summarises plans for prompts of these lengths.
     pub(super) fn of(
         cases: &[PlanCase<'_>],
         prompts: &[u64],

@@ -20,7 +20,7 @@ struct FormatGroup {
 pub(super) struct WeightSummary(Vec<FormatGroup>);
 
 impl WeightSummary {
-    /// Summarizes the weights that plans bind to slots, for block formats only.
+    /// Summarises the weights that plans bind to slots, for block formats only.
     pub(super) fn of(cases: &[PlanCase<'_>]) -> WeightSummary {
         let mut groups: Vec<FormatGroup> = Vec::new();
         for case in cases {

@@ -45,8 +45,7 @@ impl fmt::Display for Slower {
     }
 }
 
-/// Compares each pick among `rows` (one format, one number of tokens) with the rows that its levels could use
-/// instead.
+/// Compares each pick among `rows` (one format, one number of tokens) with the rows that its levels could use instead.
 ///
 /// A disturbed time is as likely as a wrong pick. So a pair that disagrees is measured again in
 /// turn, and the rows keep the best times.

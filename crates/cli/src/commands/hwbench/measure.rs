@@ -176,7 +176,7 @@ impl<'a> MatmulBench<'a> {
         plan(n, few, seconds, limits.time.as_secs_f64())
     }
 
-    /// Seconds of `repeats` multiplications with `n` rows, each by another copy.
+    /// Seconds of `repeats` multiplications with `n` rows, each with another copy.
     fn run(&mut self, kernel: &'static MatmulKernel, n: usize, repeats: usize) -> f64 {
         let (cpu, weights, m) = (self.cpu, self.weights, self.m);
         let _hot = cpu.pool().enter();

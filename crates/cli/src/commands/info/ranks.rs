@@ -16,8 +16,7 @@ const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Assumed speed of machines and networks, for --ranks
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct LinkArgs {
-    /// With --ranks: memory that the model may use on each machine, in GB of 10^9 bytes; prints whether it
-    /// fits
+    /// With --ranks: memory that the model may use on each machine, in GB of 10^9 bytes; prints whether it fits
     #[arg(long, value_name = "GB", requires = "ranks", value_parser = parse_positive)]
     memory_gb: Option<f64>,
     /// With --ranks: rate at which a machine computes with weights, in GB/s; `millrace profile --mpi` measures it, and
@@ -28,8 +27,7 @@ pub(super) struct LinkArgs {
     /// measures it
     #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_cost)]
     undivided_us: f64,
-    /// With --ranks: time of a small gather between two machines, in microseconds; `millrace profile --mpi`
-    /// measures it
+    /// With --ranks: time of a small gather between two machines, in microseconds; `millrace profile --mpi` measures it
     #[arg(long, value_name = "US", default_value_t = 50.0, value_parser = parse_positive)]
     gather_us: f64,
     /// With --ranks: time to send or receive one more message, in microseconds; `millrace profile --mpi` measures it

@@ -21,8 +21,7 @@ pub(super) fn run(args: &RunArgs, server: &Server, text: &str, ui: Ui) -> Comman
     };
     body["model"] = model.as_str().into();
     let fields = args.sampling.fields()?.into_iter();
-    // A chat answer ends by itself. A text completion in this API ends after 16 tokens unless a limit is
-    // given.
+    // A chat answer ends by itself. A text completion in this API ends after 16 tokens unless a limit is given.
     let length = args.length.fields(n_ctx.filter(|_| !is_chat))?;
     if let Some(body) = body.as_object_mut() {
         body.extend(fields.chain(length));

@@ -74,8 +74,7 @@ impl Pipeline {
     }
 }
 
-/// Every format; integers per channel and per group, with and without a rotation; and integers on top of
-/// Q4_K.
+/// Every format; integers per channel and per group, with and without a rotation; and integers on top of Q4_K.
 pub(super) fn all() -> Vec<Pipeline> {
     let (file, q4k) = (SnrReference::File, SnrReference::Q4K);
     let formats = DType::all().filter(|dtype| *dtype != DType::F32);

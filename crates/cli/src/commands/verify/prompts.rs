@@ -1,5 +1,4 @@
-//! Sets of prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the
-//! full one.
+//! Sets of prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the full one.
 
 use crate::exit::CommandResult;
 use millrace_runtime::LoadedModel;

@@ -1,5 +1,4 @@
-//! Model files in parts, so that they can be odd in any way: written here and not by the program's
-//! own writers.
+//! Model files in parts, so that they can be odd in any way: written here and not by the program's own writers.
 
 use millrace_format::Checkpoint;
 use millrace_format::gguf::{GgufArray, GgufValue};

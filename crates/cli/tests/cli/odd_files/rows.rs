@@ -10,15 +10,13 @@ use std::path::Path;
 /// Construction of a file's quirk.
 pub(super) enum Make {
     Gguf(fn(&mut Gguf)),
-    /// For a folder: changes its weights and files at the path, and names the file to write the
-    /// weights to.
+    /// For a folder: changes its weights and files at the path, and names the file to write the weights to.
     Folder(fn(&mut Safetensors, &Path)),
 }
 
 /// Expected result.
 pub(super) enum Expect {
-    /// The same text as the row of this name, with these words among the warnings (none: no
-    /// warning).
+    /// The same text as the row of this name, with these words among the warnings (none: no warning).
     Like(&'static str, &'static [&'static str]),
     /// The same, except for these front ends.
     LikeBut(
