@@ -20,8 +20,8 @@ Examples:
   millrace chat demo                              a conversation with it
   millrace run model.gguf -f prompt.txt --json    text, timings and token counts as JSON
   millrace run hf:OWNER/REPO:Q4_K_M \"Hello\"       downloads the model first, if needed
-  millrace info model.gguf -c 8192                what is inside, and the memory it will take
-  millrace doctor                                 is this machine ready, and if not, what to do
+  millrace info model.gguf -c 8192                its contents, and the memory it will take
+  millrace doctor                                 checks that this machine is ready, and suggests fixes
 
 A MODEL is `demo` or `demo-draft` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO
 if it has been pulled.";

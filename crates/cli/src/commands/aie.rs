@@ -43,7 +43,7 @@ pub(crate) struct AieArgs {
 enum AieCommand {
     /// Run a design, in several orders of its actors
     Run(RunArgs),
-    /// Check what can be checked without running
+    /// Check a design without running it
     Verify(DesignArgs),
     /// List the transaction stream
     Words(DesignArgs),

@@ -37,7 +37,8 @@ With --draft, -n tokens are generated of three texts: a story by the model, the 
 without repetition. The speed with drafts is shown beside the speed without, measured in turn.
 
 pp: prompt tokens computed per second. tg: tokens generated per second, one at a time. With --sequences,
-the total over all sequences; the test's name then ends in their number, as tg64 x8. The numbers are measured, without tokenizing and sampling. Flags and columns are those of llama-bench.";
+the total over all sequences; the test's name then ends in their number, as tg64 x8. The numbers are measured,
+without tokenizing and sampling. Flags and columns are those of llama-bench.";
 
 /// Measure tokens per second
 #[derive(clap::Args, Debug)]

@@ -24,7 +24,8 @@ Examples:
   millrace embed model.gguf texts.jsonl --dimensions 256 | jq .embedding
 
 Each line of the file is a text, or a JSON string or an object with `text`; blank lines are skipped.
-Each text gives a line of JSON, in the file's order: `index`, `n_tokens`, `embedding`. With --out the file holds `embeddings` [texts, width] f32 instead.
+Each text gives a line of JSON, in the file's order: `index`, `n_tokens`, `embedding`. With --out the file
+holds `embeddings` [texts, width] f32 instead.
 Vectors have length 1, so that a dot product is a cosine.";
 
 /// Pooling of a text's token rows into one.

@@ -13,8 +13,8 @@ Examples:
   millrace list --json | jq -r '.[].name'   names alone
   millrace list --families                  families of models that run, from GGUF files and folders
 
-A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other
-tools share; `millrace rm` takes them out.";
+Other commands take these names as MODEL. Pulled models are in Hugging Face's cache, which other
+tools share; `millrace rm` removes them.";
 
 /// List the available models: built in and pulled
 #[derive(clap::Args, Debug)]
