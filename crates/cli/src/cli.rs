@@ -1,4 +1,4 @@
-//! The command line's shape: the subcommands and what all of them take.
+//! Shape of the command line: the subcommands and their common options.
 
 mod layout;
 
@@ -19,9 +19,9 @@ Examples:
   millrace run demo \"Once upon a time\"            a story from the built-in model
   millrace chat demo                              a conversation with it
   millrace run model.gguf -f prompt.txt --json    text, timings and token counts as JSON
-  millrace run hf:OWNER/REPO:Q4_K_M \"Hello\"       downloads the model first, if it must
-  millrace info model.gguf -c 8192                what is inside, and the memory it will take
-  millrace doctor                                 is this machine ready, and if not, what to do
+  millrace run hf:OWNER/REPO:Q4_K_M \"Hello\"       downloads the model first, if needed
+  millrace info model.gguf -c 8192                its contents, and the memory it will take
+  millrace doctor                                 checks that this machine is ready, and suggests fixes
 
 A MODEL is `demo` or `demo-draft` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO
 if it has been pulled.";
@@ -32,7 +32,7 @@ Environment:
   MILLRACE_CPU_LEVEL  as --cpu-level
   MILLRACE_NPU_CACHE  folder of compiled NPU programs; see `millrace compile --help`
   MILLRACE_PYTHON     Python of `verify --reference hf`
-  MILLRACE_API_KEY    key that clients of `serve` must show
+  MILLRACE_API_KEY    key that clients of `serve` must send
   HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE   see `millrace pull --help`
   NO_COLOR            no colours";
 
@@ -62,7 +62,7 @@ pub(crate) struct Cli {
 
 #[derive(clap::Args, Debug)]
 struct Global {
-    /// Say less: only results and errors
+    /// Print less: only results and errors
     #[arg(
         short,
         long,
@@ -71,7 +71,7 @@ struct Global {
         display_order = 1000
     )]
     quiet: bool,
-    /// Say more about what is done and why
+    /// Print more detail
     #[arg(short, long, global = true, display_order = 1000)]
     verbose: bool,
 }
@@ -90,7 +90,7 @@ impl Cli {
         parsed.map_err(reworded)
     }
 
-    /// How much to say.
+    /// Verbosity that the global options ask for.
     fn ui(&self) -> Ui {
         Ui {
             quiet: self.global.quiet,
@@ -98,8 +98,8 @@ impl Cli {
         }
     }
 
-    /// The command line as it is read and shown. `-1` after an option is its value, whether or not the option takes
-    /// such values: it is refused by name then, and not as an unknown option.
+    /// The command line that is parsed and shown. `-1` after an option is its value, whether or not the option
+    /// takes negative values. So it is refused by the option's name, and not as an unknown option.
     pub(crate) fn definition() -> clap::Command {
         let negatives = |arg: clap::Arg| match arg.get_action().takes_values() {
             true if !arg.is_positional() => arg.allow_negative_numbers(true),
@@ -110,7 +110,7 @@ impl Cli {
     }
 }
 
-/// Lays out the texts behind the helps of a command and of those below it.
+/// Lays out the after-help texts of a command and of its subcommands.
 fn with_layout(mut command: clap::Command) -> clap::Command {
     let laid_out = |text: &StyledStr| layout::laid_out(&text.to_string());
     if let Some(text) = command.get_after_help().map(laid_out) {
@@ -122,7 +122,7 @@ fn with_layout(mut command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_layout)
 }
 
-/// The error of a number that cannot be read, in words about the number.
+/// Rewords the error about a number that cannot be parsed, in terms of the number.
 fn reworded(error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -144,7 +144,7 @@ fn reworded(error: clap::Error) -> clap::Error {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, message)
 }
 
-/// What is wrong with a number; none if it was to be something else.
+/// Description of the fault in a number; none where the error is about something else.
 fn number_reason(value: &str, source: &(dyn std::error::Error + 'static)) -> Option<String> {
     let is_negative = value.parse::<f64>().is_ok_and(|number| number < 0.0);
     if let Some(error) = source.downcast_ref::<ParseIntError>() {
@@ -164,7 +164,7 @@ fn number_reason(value: &str, source: &(dyn std::error::Error + 'static)) -> Opt
         .trim_start_matches('=')
         .parse::<u64>()
         .unwrap_or(u64::MAX);
-    // A bound that only the type sets says nothing but "too large".
+    // A bound that comes only from the type means just "too large".
     let by_type = limit >= u64::from(u32::MAX);
     let too_large = by_type && !is_negative && value.len() >= most.trim_start_matches('=').len();
     Some(match by_type {

@@ -1,28 +1,28 @@
-//! A checkpoint in a few words and numbers, for `info` and `bench`.
+//! Summary of a checkpoint, for `info` and `bench`.
 
 use millrace_format::{Checkpoint, Source, TensorType};
 use millrace_model::recipe::Recipe;
 use serde::Serialize;
 
-/// What a checkpoint is.
+/// Summary of a checkpoint.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CheckpointSummary {
-    /// The path or built-in name.
+    /// Path or built-in name.
     pub(crate) name: String,
-    /// What its authors call it.
+    /// Title given by its authors.
     pub(crate) title: Option<String>,
     /// `GGUF` or `Hugging Face`.
     pub(crate) format: &'static str,
-    /// As the file says: `llama`, `gemma3`, `Qwen3ForCausalLM`.
+    /// Architecture as the file names it: `llama`, `gemma3`, `Qwen3ForCausalLM`.
     pub(crate) architecture: Option<String>,
-    /// Its quantisation as people call it: `Q4_K_M`, `BF16`.
+    /// Common name of its quantisation: `Q4_K_M`, `BF16`.
     pub(crate) quantization: String,
     pub(crate) n_tensors: usize,
-    /// Elements of all weights.
+    /// Number of elements of all weights.
     pub(crate) n_params: u64,
-    /// Bytes of all tensors.
+    /// Size of all tensors.
     pub(crate) size_bytes: u64,
-    /// By format, largest first.
+    /// Tensors by format, largest first.
     pub(crate) types: Vec<TypeShare>,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct TypeShare {
     pub(crate) name: &'static str,
     pub(crate) n_tensors: usize,
     pub(crate) n_elems: u64,
-    /// Where the format does not say it: the room that the file leaves.
+    /// Size of the tensors; where the format does not define it, the room that the file leaves.
     pub(crate) size_bytes: u64,
     #[serde(skip)]
     pub(crate) is_sized: bool,
 }
 
-/// llama.cpp's name of a `general.file_type`.
+/// llama.cpp's name for a `general.file_type`.
 fn file_type_name(number: u32) -> Option<&'static str> {
     let of_number = Recipe::all().find(|recipe| recipe.file_type() == Some(number));
     of_number.map(Recipe::name)
@@ -86,7 +86,7 @@ fn architecture(checkpoint: &Checkpoint) -> Option<String> {
     })
 }
 
-/// The file's own word for it, else the format that takes most bytes.
+/// The file's own statement, else the format with the most bytes.
 fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
     let file_type = checkpoint
         .gguf()
@@ -98,7 +98,7 @@ fn quantization(checkpoint: &Checkpoint, types: &[TypeShare]) -> String {
     }
 }
 
-/// Whether the format says how many bytes a tensor of this type takes.
+/// Whether the format defines how many bytes a tensor of this type takes.
 pub(crate) fn is_sized(tensor_type: TensorType) -> bool {
     match tensor_type {
         TensorType::Opaque(opaque) => opaque.is_sized(),

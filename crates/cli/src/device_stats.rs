@@ -1,4 +1,4 @@
-//! What an engine on a device did, for people and for programs.
+//! Statistics of an engine on a device, for people and for programs.
 
 use crate::output::{bytes, rate};
 use millrace_npu::Provenance;
@@ -7,8 +7,8 @@ use millrace_runtime::npu::{DeviceCounters, PhaseCounters};
 use millrace_runtime::vision::VisionRun;
 use serde_json::{Value, json};
 
-/// What this computer measured, `host` in words, and what the device did, where there is one. Of a device that is
-/// simulated the host's times are the simulation's.
+/// Times of this computer (`host`, in words), and statistics of the device, if there is one. On a simulated
+/// device the host's times are those of the simulation.
 pub(crate) fn lines(engine: &dyn Engine, host: String) -> Vec<String> {
     let simulates = matches!(engine.device_time(), Some(Provenance::Modelled { .. }));
     let host = match simulates {
@@ -20,8 +20,8 @@ pub(crate) fn lines(engine: &dyn Engine, host: String) -> Vec<String> {
     all
 }
 
-/// What ran otherwise than asked: `2 of 9 programs were not executed as asked, of which the run therefore says
-/// nothing: gemm: …`. `None` where all ran as asked.
+/// Programs that did not run as asked: `2 of 9 programs did not run on what was asked for, which this run says
+/// nothing of: gemm: …`. `None` where all ran as asked.
 pub(crate) fn substitutes(engine: &dyn Engine) -> Option<String> {
     let (all, n_programs) = engine.device_model()?.substitutes();
     told(&all, n_programs)
@@ -42,7 +42,7 @@ fn told(all: &[(String, String)], n_programs: usize) -> Option<String> {
     ))
 }
 
-/// Programs, each counted once.
+/// Number of distinct programs.
 fn names(all: &[(String, String)]) -> usize {
     let names: std::collections::BTreeSet<&str> = all.iter().map(|row| row.0.as_str()).collect();
     names.len()
@@ -67,7 +67,7 @@ pub(crate) fn line(engine: &dyn Engine) -> Option<String> {
     ))
 }
 
-/// What the phases took: prompts in all, tokens on average.
+/// Cost of the phases: total for prompts, average for tokens.
 fn of_phases(counters: &DeviceCounters) -> Vec<String> {
     let (prefill, decode, check) = (&counters.prefill, &counters.decode, &counters.check);
     let (n_tokens, n_passes) = (prefill.n_tokens, prefill.n_passes);
@@ -105,7 +105,7 @@ pub(crate) fn encoder(run: &VisionRun) -> String {
     )
 }
 
-/// The same for programs.
+/// The vision encoder's run as JSON.
 pub(crate) fn vision_json(run: &VisionRun) -> Value {
     json!({
         "times_are": run.provenance.to_string(),
@@ -114,7 +114,7 @@ pub(crate) fn vision_json(run: &VisionRun) -> Value {
     })
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 fn time(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     match ms {
@@ -124,7 +124,7 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// Everything that was counted; `None` without a device.
+/// All counters; `None` without a device.
 pub(crate) fn json(engine: &dyn Engine) -> Option<Value> {
     let (npu, counters) = (engine.device_model()?, engine.device_counters()?);
     let memory = npu.memory();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(told, expected);
     }
 
-    /// A program of two shapes counts once; without any there is no line.
+    /// A program with two shapes counts once; if all ran as asked there is no line.
     #[test]
     fn what_did_not_run_as_asked_is_counted_by_program() {
         assert_eq!(told(&[], 9), None);

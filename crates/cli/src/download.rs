@@ -1,13 +1,13 @@
-//! What is shown of a download.
+//! Progress display of a download.
 
 use crate::output::Ui;
 use crate::progress::ProgressDisplay;
 use std::sync::{Mutex, PoisonError};
 
-/// A bar for the files of a model.
+/// Progress bar for the files of a model.
 pub(crate) struct DownloadBar {
     ui: Ui,
-    /// From the first byte to the last.
+    /// The bar, present from the first byte to the last.
     bar: Mutex<Option<ProgressDisplay>>,
 }
 
@@ -19,7 +19,7 @@ impl DownloadBar {
         }
     }
 
-    /// Shows what the hub's client tells.
+    /// Shows the progress reported by the hub's client.
     pub(crate) fn tell(&self, progress: millrace_hub::Progress<'_>) {
         use millrace_hub::Progress as Step;
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);

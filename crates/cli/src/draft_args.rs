@@ -1,4 +1,4 @@
-//! `--draft`: guessing ahead, shared by `run`, `chat`, `bench` and `serve`.
+//! `--draft`: speculative decoding, shared by `run`, `chat`, `bench` and `serve`.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::ModelArgs;
@@ -13,23 +13,23 @@ use millrace_runtime::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The value for what the text repeats.
+/// Value that selects drafts from repetitions in the text.
 pub(crate) const NGRAM: &str = "ngram";
 
-/// The value for the model's own draft layer.
+/// Value that selects the model's own draft layer.
 pub(crate) const MTP: &str = "mtp";
 
 /// How tokens are guessed ahead
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftArgs {
-    /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, with `mtp`, by the
-    /// model's own layer for that, or with `ngram`, by what the text repeats. Changes the speed, not the text
+    /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, with the model's
+    /// own draft layer (`mtp`), or from repetitions in the text (`ngram`). Changes the speed, not the text
     #[arg(long, value_name = "MODEL|mtp|ngram")]
     pub(crate) draft: Option<String>,
 }
 
-/// A drafter that suits its target, before anything was laid out for it.
+/// A drafter that suits its target, before any memory is laid out for it.
 #[derive(Clone)]
 pub(crate) enum Draft {
     Ngram,
@@ -38,7 +38,7 @@ pub(crate) enum Draft {
     Model(Arc<LoadedModel>),
 }
 
-/// Both models' memory, in bytes.
+/// Memory of a model, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Need {
     weights: u64,
@@ -64,8 +64,8 @@ impl Need {
 }
 
 impl DraftArgs {
-    /// Opens the draft model and refuses one that cannot draft for `target`, or that does not fit beside it in a
-    /// context as the options say. Nothing is laid out yet.
+    /// Opens the draft model. Refuses one that cannot draft for `target`, or that does not fit beside it in the
+    /// context of the options. Nothing is laid out yet.
     pub(crate) fn open(
         &self,
         target: &LoadedModel,
@@ -121,7 +121,7 @@ fn open_layer(
     let needs = [
         need(target, device, &options)?,
         Need {
-            // They are the file's.
+            // The weights are part of the target's file.
             weights: 0,
             ..need(&layer, device, &options)?
         },
@@ -139,7 +139,7 @@ fn open_layer(
     Ok(Draft::Layer)
 }
 
-/// Devices keep to themselves what a draft layer reads.
+/// A device does not give out the hidden states that a draft layer reads.
 fn check_on_cpu(device: &DeviceArgs) -> CommandResult {
     match device.device {
         ModelPlacement::Cpu => Ok(()),
@@ -151,7 +151,7 @@ fn check_on_cpu(device: &DeviceArgs) -> CommandResult {
     }
 }
 
-/// The options with the context that the target takes, so that the draft model takes the same.
+/// Options with the target's context, so that the draft model gets the same.
 pub(crate) fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> EngineOptions {
     let trained = target.model().config.usual_context();
     let n_ctx = trained.min(EngineOptions::DEFAULT_MAX_CTX);
@@ -161,7 +161,7 @@ pub(crate) fn with_context_of(target: &LoadedModel, options: &EngineOptions) -> 
     }
 }
 
-/// What a model takes where it runs.
+/// Memory of a model where it runs.
 fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> CommandResult<Need> {
     let target = match device.device {
         ModelPlacement::Cpu => {
@@ -191,7 +191,7 @@ fn need(model: &LoadedModel, device: &DeviceArgs, options: &EngineOptions) -> Co
     })
 }
 
-/// Refuses what does not fit, with the numbers.
+/// Refuses models that do not fit, with the numbers.
 fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> CommandResult {
     let total = needs[0].total().saturating_add(needs[1].total());
     if total <= usable {
@@ -211,7 +211,7 @@ fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> 
 }
 
 impl Draft {
-    /// Lays out what drafts for `engine`'s model, where that runs and in the same context.
+    /// Lays out the drafter for `engine`'s model, on the same device and in the same context.
     pub(crate) fn speculator(
         &self,
         engine: &dyn Engine,
@@ -226,7 +226,7 @@ impl Draft {
         };
         let options = EngineOptions {
             n_ctx: Some(engine.limits().n_ctx),
-            // Adapters are the target's.
+            // Adapters belong to the target.
             adapters: AdapterSet::default(),
             ..options.clone()
         };
@@ -240,7 +240,7 @@ impl Draft {
         Ok(Speculator::model(own, engine.model())?)
     }
 
-    /// Whether it can read images: a draft model reads tokens alone.
+    /// Refuses images for a draft model, which reads only tokens.
     pub(crate) fn refuse_images(&self, n_images: usize) -> CommandResult {
         match self {
             Draft::Model(draft) if n_images > 0 => Err(CommandFailure::usage(format!(
@@ -271,7 +271,7 @@ pub(crate) fn line(stats: &SpeculationStats) -> String {
     }
 }
 
-/// What was done since `before`.
+/// Difference of the counters since `before`.
 pub(crate) fn since(now: SpeculationStats, before: SpeculationStats) -> SpeculationStats {
     SpeculationStats {
         n_checks: now.n_checks - before.n_checks,
@@ -282,7 +282,7 @@ pub(crate) fn since(now: SpeculationStats, before: SpeculationStats) -> Speculat
     }
 }
 
-/// As `--json` prints it.
+/// Counters as `--json` prints them.
 pub(crate) fn json(stats: &SpeculationStats) -> Value {
     json!({
         "n_drafted": stats.n_drafted,

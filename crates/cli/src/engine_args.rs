@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 
-/// How the CPU is used.
+/// Options for the CPU.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "CPU")]
 pub(crate) struct CpuArgs {
@@ -24,11 +24,11 @@ pub(crate) struct CpuArgs {
     pub(crate) cpu_level: Option<Level>,
 }
 
-/// How much a sequence may hold, and in what format.
+/// Size and format of a sequence's context.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Memory")]
 pub(crate) struct ContextArgs {
-    /// Tokens of context, prompt and answer together [default: what the model was trained for, at most 8192]
+    /// Tokens of context, prompt and answer together [default: the model's training context, at most 8192]
     #[arg(short, long, value_name = "TOKENS")]
     pub(crate) ctx: Option<usize>,
     /// Format of the cached keys and values
@@ -36,17 +36,17 @@ pub(crate) struct ContextArgs {
     pub(crate) kv_type: KvType,
 }
 
-/// Where what was computed of a conversation is kept between runs.
+/// Options for keeping a conversation's computed state between runs.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Memory")]
 pub(crate) struct SessionArgs {
-    /// Keep the conversation in a file: what was computed of it is read at the start and written at the end. Changes the
+    /// Keep the conversation in a file: its computed state is read at the start and written at the end. Changes the
     /// time, not the text. A file of another model, level or --kv-type is refused
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "images"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) session: Option<PathBuf>,
 }
 
-/// Accepts a level's name, and lists those of this processor architecture: another's is refused when it is used.
+/// Accepts a level's name. Lists only those of this processor architecture; another one is refused when it is used.
 pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
     let value = |level: Level| PossibleValue::new(level.name()).hide(!level.is_native());
     PossibleValuesParser::new(Level::ALL.map(value))
@@ -63,8 +63,8 @@ pub(crate) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
     })
 }
 
-/// Says so if a sequence may grow beyond the context that the model was trained for, which takes a
-/// `--ctx` of its own: what models write there is seldom of use. `n_new` is none without a limit.
+/// Warns if a sequence may grow beyond the context that the model was trained for, which requires
+/// an explicit `--ctx`. Models seldom write useful text there. `n_new` is none without a limit.
 pub(crate) fn warn_beyond_training(
     ui: Ui,
     model: &LoadedModel,
@@ -84,7 +84,7 @@ pub(crate) fn warn_beyond_training(
 }
 
 impl CpuArgs {
-    /// Engine options with these and nothing else set.
+    /// Engine options with only these set.
     pub(crate) fn options(&self) -> EngineOptions {
         EngineOptions {
             n_threads: self.threads,
@@ -93,7 +93,7 @@ impl CpuArgs {
         }
     }
 
-    /// The same in a context.
+    /// Engine options with these and a context.
     pub(crate) fn with_context(&self, context: &ContextArgs) -> EngineOptions {
         EngineOptions {
             n_ctx: context.ctx,

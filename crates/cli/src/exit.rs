@@ -1,4 +1,4 @@
-//! Exit codes, and the error every command returns.
+//! Exit codes, and the error that every command returns.
 //!
 //! Scripts branch on the code; people read the message and the hint. Libraries report *what*
 //! happened; this file decides which code that is.
@@ -10,20 +10,20 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What the process tells its parent. Documented in `millrace --help` and the man page.
+/// Exit code of the process. Documented in `millrace --help` and the man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// The work is done.
+    /// The command succeeded.
     Ok = 0,
-    /// The work ran and its answer is "no": a check failed.
+    /// The command ran and its answer is "no": a check failed.
     Failed = 1,
     /// The command cannot be run as it was given: unknown flag, empty prompt, prompt too long.
     Usage = 2,
     /// An input file is damaged, or is not something this program runs.
     BadInput = 3,
-    /// Reading or writing failed: disk full, no permission. Or a device did: gone, no pinned memory.
+    /// Reading or writing failed: disk full, no permission. Or a device failed: gone, no pinned memory.
     Io = 4,
-    /// A model, file or repository does not exist, or the network could not bring it.
+    /// A model, file or repository does not exist, or the network could not deliver it.
     NotFound = 5,
     /// Stopped by Ctrl-C.
     Interrupted = 130,
@@ -32,12 +32,12 @@ pub(crate) enum Exit {
 /// The exit codes as `--help` and the man page print them.
 pub(crate) const EXIT_CODES_HELP: &str = "\
 Exit codes:
-  0    the work is done
-  1    the work ran and the answer is no (a check failed, the hardware would refuse a program)
+  0    success
+  1    the command ran and the answer is no (a check failed, the hardware would refuse a program)
   2    the command cannot be run as given (unknown flag, empty prompt, prompt longer than the context)
   3    an input file is damaged or not supported
-  4    reading or writing failed (disk full, no permission), or a device is gone or gets no memory
-  5    not found, or the network could not bring it
+  4    reading or writing failed (disk full, no permission), or a device is gone or cannot pin memory
+  5    not found, or the network could not deliver it
   130  stopped by Ctrl-C";
 
 impl From<Exit> for ExitCode {
@@ -51,13 +51,13 @@ impl From<Exit> for ExitCode {
 pub(crate) struct CommandFailure {
     /// The process's exit code.
     pub(crate) exit: Exit,
-    /// What happened; empty when there is nothing to say (a closed pipe, Ctrl-C).
+    /// Description of the failure; empty when there is nothing to say (a closed pipe, Ctrl-C).
     pub(crate) message: String,
-    /// What to do about it.
+    /// Suggested remedy.
     pub(crate) hint: Option<String>,
 }
 
-/// What a command returns.
+/// Result of a command.
 pub(crate) type CommandResult<T = ()> = Result<T, CommandFailure>;
 
 impl CommandFailure {
@@ -81,7 +81,7 @@ impl CommandFailure {
         CommandFailure::new(Exit::NotFound, message)
     }
 
-    /// Ctrl-C: the user knows, so nothing is said.
+    /// Failure for Ctrl-C: the user knows the cause, so there is no message.
     pub(crate) fn interrupted() -> CommandFailure {
         CommandFailure::new(Exit::Interrupted, "")
     }
@@ -146,7 +146,7 @@ impl CommandFailure {
     }
 }
 
-/// What to do about the system errors people meet most.
+/// Hints for the most common system errors.
 fn io_hint(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -1,10 +1,10 @@
-//! Work for strangers in processes of its own: chat templates of other people's files, and a look at what requests
-//! give as grammars.
+//! Untrusted work in separate processes: chat templates from downloaded files, and trial compilations of grammars
+//! from requests.
 //!
-//! A template is a program by a stranger: it can ask for all memory, or never end. A grammar that a request brings can
-//! do as much to the compiler of grammars. The process that meets one is this one's own binary, which limits its memory
-//! and processor time before it reads a word, and which is ended if it takes too long or nobody waits for it. Whatever
-//! happens in it costs the user an error message.
+//! A template is an untrusted program: it can ask for all memory, or never end. A grammar in a request can do the same
+//! to the grammar compiler. The process that runs one is this program's own binary. It limits its memory and processor
+//! time before it reads its input. It is ended if it takes too long, or if nobody waits for it any more. Whatever
+//! happens in it costs the user only an error message.
 
 mod limits;
 mod process;
@@ -43,18 +43,18 @@ const GRAMMAR: GuestWork = GuestWork {
     },
     what: "a grammar",
     deep: "it nests too deeply",
-    // A few at once, of strangers, take no more than a quarter of what answers get.
+    // A few of these at once take at most a quarter of the processor time that answers get.
     niceness: 5,
 };
 
-/// Has templates rendered and grammars tried in processes of their own from now on.
+/// Makes templates render, and grammars compile on trial, in separate processes from now on.
 pub(crate) fn install() {
     process::find_own_file();
     millrace_text::render_templates_with(render);
     try_grammars_with(try_grammar);
 }
 
-/// Whether this process was started to do such work; the code it ends with.
+/// Runs such work if this process was started for it; returns the exit code.
 pub(crate) fn main() -> Option<ExitCode> {
     let argument = std::env::args_os().nth(1)?;
     let is = |work: &GuestWork| argument == OsStr::new(work.argument);
@@ -74,7 +74,7 @@ pub(crate) fn main() -> Option<ExitCode> {
     })
 }
 
-/// Does the job on standard input.
+/// Runs the job that standard input contains.
 fn serve<J: DeserializeOwned, R: Serialize>(
     work: &GuestWork,
     run: impl Fn(&J) -> R,
@@ -91,7 +91,7 @@ fn serve<J: DeserializeOwned, R: Serialize>(
     io::stdout().flush()
 }
 
-/// Renders in a process of its own.
+/// Renders in a separate process.
 fn render(job: &TemplateJob) -> TemplateReply {
     let reply = process::ask(&TEMPLATE, job, &|| false);
     reply.unwrap_or_else(|none| match none {
@@ -102,7 +102,7 @@ fn render(job: &TemplateJob) -> TemplateReply {
     })
 }
 
-/// Tries a grammar in a process of its own.
+/// Tries a grammar in a separate process.
 fn try_grammar(trial: &GrammarTrial, is_given_up: &dyn Fn() -> bool) -> TrialReply {
     let reply = process::ask(&GRAMMAR, trial, is_given_up);
     reply.unwrap_or_else(|none| match none {

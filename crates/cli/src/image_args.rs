@@ -1,4 +1,4 @@
-//! Images beside a prompt: the options, the files, what is shown while they are read.
+//! Images for a prompt: the options, the files, and the progress display.
 
 use crate::exit::CommandResult;
 use crate::output::Ui;
@@ -7,18 +7,18 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use millrace::{Event, ImageStyle, OpenOptions, RgbImage, read_image};
 use std::path::PathBuf;
 
-/// How images are read, wherever they come from.
+/// Options for reading images, wherever they come from.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Images")]
 pub(crate) struct VisionArgs {
     /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     pub(crate) mmproj: Option<PathBuf>,
-    /// Whose way of preparing images: transformers stretches them and puts line ends around them,
-    /// llama.cpp centres them on black
+    /// Preparation of images: transformers stretches them and puts line ends around them, llama.cpp
+    /// centres them on black
     #[arg(long, value_name = "STYLE", default_value = "transformers", value_parser = style_parser())]
     pub(crate) image_style: ImageStyle,
-    /// Look at long images in parts too, up to four
+    /// Also read long images in up to four parts
     #[arg(long)]
     pub(crate) pan_and_scan: bool,
 }
@@ -31,7 +31,7 @@ fn style_parser() -> impl TypedValueParser<Value = ImageStyle> {
 }
 
 impl VisionArgs {
-    /// For the library.
+    /// The same options, for the library.
     pub(crate) fn options(&self) -> OpenOptions {
         let options = OpenOptions::new()
             .image_style(self.image_style)
@@ -43,13 +43,13 @@ impl VisionArgs {
     }
 }
 
-/// Reads and decodes images' files.
+/// Reads and decodes image files.
 pub(crate) fn read_images(paths: &[PathBuf]) -> CommandResult<Vec<RgbImage>> {
     let images = paths.iter().map(|path| Ok(read_image(path)?));
     images.collect()
 }
 
-/// A bar while images are read, which goes when something else is told.
+/// Progress display while images are read; the next event of another kind removes it.
 pub(crate) struct ImageBar {
     ui: Ui,
     bar: Option<ProgressDisplay>,
@@ -60,7 +60,7 @@ impl ImageBar {
         ImageBar { ui, bar: None }
     }
 
-    /// Shows what is told of images.
+    /// Shows events about images.
     pub(crate) fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Detail(text) => self.ui.detail(text),

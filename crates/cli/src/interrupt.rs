@@ -1,5 +1,5 @@
-//! Ctrl-C: the first asks the work to stop at its next step; if that does not come soon, or at the
-//! second, the process ends, and takes its unfinished files with it.
+//! Ctrl-C: the first one asks the work to stop at its next step. If that takes too long, or at the
+//! second one, the process ends and removes its unfinished files.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace::Cancel;
@@ -9,23 +9,23 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Asks the work to stop.
+/// Flag that asks the work to stop.
 static FLAG: LazyLock<Cancel> = LazyLock::new(Cancel::new);
 
-/// Whether it was Ctrl-C that asked.
+/// Whether the request to stop came from Ctrl-C.
 static PRESSED: AtomicBool = AtomicBool::new(false);
 
-/// Parts of the program that want to reach their next step however long it takes.
+/// Number of parts of the program that need to reach their next step, however long it takes.
 static PATIENT: AtomicUsize = AtomicUsize::new(0);
 
-/// How long the work may go on: long enough for a step of a small model, and short enough that
-/// nobody presses twice.
+/// Time that the work may take to stop: long enough for a step of a small model, and short enough
+/// that nobody presses twice.
 const GRACE: Duration = Duration::from_millis(600);
 
-/// How often the thread that waits looks up.
+/// Polling interval of the waiting thread.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Takes Ctrl-C over from the system's default, which would kill the process mid-write.
+/// Replaces the system's handling of Ctrl-C, which would kill the process mid-write.
 pub(crate) fn install() -> CommandResult {
     let failed = |error| CommandFailure::io("cannot watch for Ctrl-C", &error);
     let mut signals = Signals::new([SIGINT]).map_err(failed)?;
@@ -40,7 +40,7 @@ pub(crate) fn install() -> CommandResult {
                 end();
             }
             let pressed = Instant::now();
-            // Until the work stops by itself, or someone forgets the key was pressed.
+            // Waits until the work stops by itself, or the flag is cleared.
             while PRESSED.load(Ordering::Relaxed) && PATIENT.load(Ordering::Relaxed) == 0 {
                 if pressed.elapsed() >= GRACE || signals.pending().next().is_some() {
                     end();
@@ -59,10 +59,10 @@ fn end() -> ! {
     std::process::exit(Exit::Interrupted as i32)
 }
 
-/// While it lives, one Ctrl-C is left to the work, whatever time that takes.
+/// While this value lives, the work handles one Ctrl-C, however long that takes.
 pub(crate) struct InterruptGuard(());
 
-/// Leaves the first Ctrl-C to the work: for a program that goes on afterwards.
+/// Leaves the first Ctrl-C to the work, for a program that continues afterwards.
 pub(crate) fn patience() -> InterruptGuard {
     PATIENT.fetch_add(1, Ordering::Relaxed);
     InterruptGuard(())
@@ -74,12 +74,12 @@ impl Drop for InterruptGuard {
     }
 }
 
-/// The flag that Ctrl-C raises, for work that polls it.
+/// Flag that Ctrl-C raises, for work that polls it.
 pub(crate) fn flag() -> &'static AtomicBool {
     FLAG.flag()
 }
 
-/// The same for the library's work.
+/// The same flag, for the library's work.
 pub(crate) fn cancel() -> &'static Cancel {
     &FLAG
 }

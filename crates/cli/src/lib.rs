@@ -1,4 +1,4 @@
-//! The `millrace` command line, over whatever targets its caller has.
+//! The `millrace` command line, for the targets that its caller registers.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -37,7 +37,7 @@ use millrace_plan::{Evidence, Target};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The arguments, with llama-bench's `-pg`, the one short option of two letters, spelled as ours.
+/// The arguments. llama-bench's `-pg`, the only short option of two letters, is rewritten to `--pg`.
 fn arguments() -> impl Iterator<Item = OsString> {
     std::env::args_os().map(|arg| {
         if arg == "-pg" {
@@ -48,8 +48,8 @@ fn arguments() -> impl Iterator<Item = OsString> {
     })
 }
 
-/// Runs the command line of this process, with these targets as values of `--device`, and what is known of what others
-/// published of them.
+/// Runs the command line of this process, with these targets as values of `--device`, and with published evidence
+/// about them.
 pub fn main(
     targets: &'static [&'static dyn Target],
     evidence: &'static [&'static dyn Evidence],
@@ -62,7 +62,7 @@ pub fn main(
     let cli = match cli::Cli::from_line(arguments()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too; a closed pipe leaves nobody to read them.
+            // Help and version are reported this way too; a closed pipe leaves nobody to read them.
             let _ = error.print();
             let exit = if error.use_stderr() {
                 Exit::Usage
@@ -75,7 +75,7 @@ pub fn main(
     let result = interrupt::install().and_then(|()| cli.run());
     ranks::finish(result.is_ok());
     if interrupt::is_pressed() {
-        // Whatever the work made of it, the user asked for an end.
+        // The user asked for an end, whatever the work's own result.
         return Exit::Interrupted.into();
     }
     match result {

@@ -1,4 +1,4 @@
-//! `--lora` of the commands that run one model, and `--merge-lora` of the one that converts it.
+//! `--lora` of the commands that run one model, and `--merge-lora` of the command that converts one.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Adapters")]
 pub(crate) struct LoraArgs {
-    /// LoRA adapter, a GGUF file or a PEFT folder, with a factor on what it adds [default: 1]. May be repeated
+    /// LoRA adapter, a GGUF file or a PEFT folder, with a scale factor [default: 1]. May be repeated
     #[arg(long, value_name = "FILE[:SCALE]", value_hint = clap::ValueHint::AnyPath)]
     lora: Vec<String>,
 }
@@ -35,7 +35,7 @@ impl LoraArgs {
 /// Adapters that become part of the weights.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct MergeArgs {
-    /// LoRA adapter to add to the weights, a GGUF file or a PEFT folder, with a factor on what it adds [default: 1]. May be repeated
+    /// LoRA adapter to merge into the weights, a GGUF file or a PEFT folder, with a scale factor [default: 1]. May be repeated
     #[arg(long, value_name = "FILE[:SCALE]", value_hint = clap::ValueHint::AnyPath)]
     merge_lora: Vec<String>,
 }
@@ -60,7 +60,7 @@ impl MergeArgs {
     }
 }
 
-/// The file of `FILE[:SCALE]`, and the factor. A path that exists has no factor behind it.
+/// Splits `FILE[:SCALE]` into the file and the factor. A path that exists has no factor after it.
 fn file_and_scale<'a>(option: &str, text: &'a str) -> CommandResult<(&'a str, f32)> {
     let named = text.rsplit_once(':').filter(|_| !Path::new(text).exists());
     let Some((file, scale)) = named else {
@@ -94,7 +94,7 @@ mod tests {
         ] {
             assert_eq!(file_and_scale("--lora", text).ok(), found, "{text}");
         }
-        // What exists is a file, whatever its name.
+        // An existing path is a file, whatever its name.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a:2");
         std::fs::write(&path, "").unwrap();

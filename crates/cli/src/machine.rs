@@ -1,6 +1,6 @@
 //! Facts about this machine: processor, memory, limits, accelerators.
 //!
-//! Everything is read, nothing is guessed: what the system does not tell is `None`.
+//! Everything is read and nothing is guessed: facts that the system does not report are `None`.
 
 use serde::Serialize;
 use std::fs;
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 /// The processor.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Processor {
-    /// As it calls itself.
+    /// The processor's own name.
     pub(crate) name: Option<String>,
     /// Hardware threads this process may run on.
     pub(crate) threads: usize,
-    /// Cores behind them, where the system tells.
+    /// Physical cores of these threads, where the system reports them.
     pub(crate) cores: Option<usize>,
-    /// Instruction sets that matter to the kernels.
+    /// Instruction sets that the kernels use.
     pub(crate) features: Vec<&'static str>,
-    /// Of the first core.
+    /// Caches of the first core.
     pub(crate) caches: Vec<CacheLevel>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct CacheLevel {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Accelerator {
     pub(crate) node: PathBuf,
-    /// Its kernel driver, where the system tells.
+    /// Its kernel driver, where the system reports it.
     pub(crate) driver: Option<String>,
     /// Whether this user may open it.
     pub(crate) accessible: bool,
@@ -55,19 +55,19 @@ pub(crate) fn processor() -> Processor {
     }
 }
 
-/// The board, where its firmware tells: Arm's processors do not say their names.
+/// Name of the board, where its firmware reports it: Arm processors do not report their names.
 fn board() -> Option<String> {
     let name = fs::read_to_string("/sys/firmware/devicetree/base/model").ok()?;
     let name = name.trim_end_matches('\0').trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Processors' worth of time that a container may use, if it is limited.
+/// Processor time that a container may use, in processors, if it is limited.
 pub(crate) fn cpu_quota() -> Option<f64> {
     parse_cpu_max(&cgroup_file("cpu.max")?)
 }
 
-/// Processes that wanted to run, on average over the last minute.
+/// Average number of runnable processes over the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg")
         .ok()?
@@ -77,7 +77,7 @@ pub(crate) fn load_average() -> Option<f64> {
         .ok()
 }
 
-/// Neural processors that the kernel's accelerator subsystem shows.
+/// Neural processors listed by the kernel's accelerator subsystem.
 pub(crate) fn accelerators() -> Vec<Accelerator> {
     let nodes = fs::read_dir("/dev/accel").into_iter().flatten().flatten();
     let mut found: Vec<Accelerator> = nodes
@@ -112,14 +112,14 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// `max 100000` is no limit; `150000 100000` is one and a half processors.
+/// Parses a quota: `max 100000` is no limit, `150000 100000` is one and a half processors.
 fn parse_cpu_max(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
     (period > 0.0).then(|| quota / period)
 }
 
-/// A file of this process's control group, or of the root that containers see as theirs.
+/// Reads a file of this process's control group, or of the root group that a container sees.
 fn cgroup_file(name: &str) -> Option<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = groups
@@ -132,7 +132,7 @@ fn cgroup_file(name: &str) -> Option<String> {
         .ok()
 }
 
-/// Distinct (package, core) pairs.
+/// Counts distinct (package, core) pairs.
 fn physical_cores(cpus: &Path) -> Option<usize> {
     let mut cores = std::collections::BTreeSet::new();
     for entry in fs::read_dir(cpus).ok()?.flatten() {
@@ -172,7 +172,7 @@ fn caches(folder: &Path) -> Vec<CacheLevel> {
     caches
 }
 
-/// How many numbers a kernel list such as `0-3,8` holds.
+/// Counts the numbers in a kernel list such as `0-3,8`.
 fn count_list(list: &str) -> usize {
     let count = |part: &str| match part.split_once('-') {
         Some((first, last)) => {

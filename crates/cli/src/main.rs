@@ -1,4 +1,4 @@
-//! The `millrace` binary: the command line with every target of the registry, and what others published of them.
+//! The `millrace` binary: the command line with every target of the registry, and the published evidence about them.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

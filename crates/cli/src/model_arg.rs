@@ -1,4 +1,4 @@
-//! The MODEL argument: built-in name, path, hub reference, or cached repository.
+//! The MODEL argument: a built-in name, path, hub reference, or cached repository.
 
 use crate::download::DownloadBar;
 use crate::exit::CommandResult;
@@ -12,14 +12,14 @@ use millrace_runtime::LoadedModel;
 use millrace_text::{Tokenizer, Warning};
 use std::sync::Arc;
 
-/// Help of the model's argument, wherever it stands.
+/// Help text of the MODEL argument.
 pub(crate) const MODEL_HELP: &str =
     "Model: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT], or OWNER/REPO if pulled";
 
-/// What commands that read a model take.
+/// Arguments of commands that read a model.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModelArgs {
-    /// What the user wrote.
+    /// The user's text.
     #[arg(value_name = "MODEL", value_hint = clap::ValueHint::AnyPath, help = MODEL_HELP)]
     pub(crate) model: String,
     /// Never use the network: hf: models must be in the cache
@@ -43,33 +43,33 @@ impl ModelArgs {
         Ok(self.files(ui)?.checkpoint()?)
     }
 
-    /// Opens the model to run it, and says what of its files is left aside or overruled.
+    /// Opens the model to run it, and warns about parts of its files that are ignored or overruled.
     pub(crate) fn load(&self, ui: Ui) -> CommandResult<Arc<LoadedModel>> {
         let loaded = self.files(ui)?.load()?;
         warn_of(loaded.checkpoint(), loaded.model(), ui);
         Ok(loaded)
     }
 
-    /// As [`load`](ModelArgs::load), with the way in which it reads images.
+    /// As [`load`](ModelArgs::load), with the options for reading images.
     pub(crate) fn model(&self, vision: &VisionArgs, ui: Ui) -> CommandResult<millrace::Model> {
         let loaded = self.load(ui)?;
         Ok(millrace::Model::new(loaded, &vision.options()))
     }
 
-    /// Only the tokenizer: no weights are needed, and the architecture may be any.
+    /// Opens only the tokenizer: no weights are needed, and any architecture will do.
     pub(crate) fn tokenizer(&self, ui: Ui) -> CommandResult<Tokenizer> {
         Ok(self.files(ui)?.tokenizer()?)
     }
 }
 
-/// Says what of a checkpoint the model leaves aside or overrules.
+/// Warns about parts of a checkpoint that the model ignores or overrules.
 pub(crate) fn warn_of(checkpoint: &Checkpoint, model: &Model, ui: Ui) {
     for warning in millrace_model::warnings(checkpoint, model) {
         ui.warn(printable(&warning));
     }
 }
 
-/// Says what a user should know of a vocabulary or a prompt. Files wrote parts of it.
+/// Prints warnings about a vocabulary or a prompt. They may contain text from files.
 pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Warning>, ui: Ui) {
     for warning in warnings {
         ui.warn(printable(&warning.to_string()));

@@ -1,6 +1,6 @@
-//! What people and programs read: standard output, notes on standard error, tables, units.
+//! Output for people and programs: standard output, notes on standard error, tables, units.
 //!
-//! Results go to standard output and nothing else does. Everything said *about* the work goes to
+//! Results go to standard output and nothing else does. Everything *about* the work goes to
 //! standard error, so a pipe never carries chatter.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// How much to say, and whether in colour.
+/// Verbosity of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ui {
     /// `--quiet`: errors only.
@@ -20,21 +20,21 @@ pub(crate) struct Ui {
 }
 
 impl Ui {
-    /// Something worth knowing; silent with `--quiet`.
+    /// Prints a note; silent with `--quiet`.
     pub(crate) fn note(self, text: impl Display) {
         if !self.quiet {
             say(&text.to_string());
         }
     }
 
-    /// Something probably wrong that does not stop the work; silent with `--quiet`.
+    /// Prints a warning about a probable fault that does not stop the work; silent with `--quiet`.
     pub(crate) fn warn(self, text: impl Display) {
         if !self.quiet {
             say(&format!("{} {text}", Paint::Warning.stderr("warning:")));
         }
     }
 
-    /// A detail for `--verbose`.
+    /// Prints a detail for `--verbose`.
     pub(crate) fn detail(self, text: impl Display) {
         if self.verbose && !self.quiet {
             say(&Paint::Dim.stderr(&text.to_string()));
@@ -42,10 +42,10 @@ impl Ui {
     }
 }
 
-/// Prints a failure the way every command ends.
+/// Prints a failure in the form common to all commands.
 pub(crate) fn report(failure: &CommandFailure) {
     if !failure.message.is_empty() {
-        // It may quote a file.
+        // The message may quote a file.
         let message = printable(&failure.message);
         say(&format!("{} {message}", Paint::Error.stderr("error:")));
         if let Some(hint) = &failure.hint {
@@ -54,13 +54,12 @@ pub(crate) fn report(failure: &CommandFailure) {
     }
 }
 
-/// A line on standard error. A closed standard error leaves nobody to tell, so failure is dropped.
+/// Prints a line on standard error. If that is closed nobody reads it, so a failure is dropped.
 fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Text from a file or a model without the control characters that could drive a terminal; line
-/// ends and tabs stay.
+/// Text from a file or a model, without control characters that could affect a terminal; line ends and tabs stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let drives = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     // Printable ASCII, nearly all there is, needs no decoding.
@@ -71,7 +70,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Text styles; each becomes plain text when the stream is no terminal or `NO_COLOR` is set.
+/// Text styles; each becomes plain text when the stream is not a terminal or `NO_COLOR` is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paint {
     Bold,
@@ -111,7 +110,7 @@ impl Paint {
     }
 }
 
-/// Whether a stream gets colours: a terminal that can show them, and nobody said no
+/// Whether a stream gets colours: it is a terminal that can show them, and the user did not refuse
 /// (<https://no-color.org>).
 pub(crate) fn colours(is_terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -119,7 +118,7 @@ pub(crate) fn colours(is_terminal: bool) -> bool {
     is_terminal && !set("NO_COLOR") && !dumb
 }
 
-/// Standard output with errors reported instead of panicking.
+/// Standard output that reports errors instead of panicking.
 pub(crate) struct Out {
     writer: io::BufWriter<io::Stdout>,
     is_terminal: bool,
@@ -134,7 +133,7 @@ impl Out {
         }
     }
 
-    /// Writes text as it is.
+    /// Writes text unchanged.
     pub(crate) fn text(&mut self, text: impl Display) -> CommandResult {
         write!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
@@ -144,8 +143,7 @@ impl Out {
         writeln!(self.writer, "{text}").map_err(|error| stdout_failure(&error))
     }
 
-    /// Writes what a model wrote and shows it at once: on a terminal only what is [`printable`],
-    /// elsewhere as it is.
+    /// Writes a model's text and shows it at once: [`printable`] on a terminal, unchanged elsewhere.
     pub(crate) fn stream(&mut self, text: &str) -> CommandResult {
         let text = if self.is_terminal {
             printable(text)
@@ -164,13 +162,13 @@ impl Out {
         self.flush()
     }
 
-    /// Hands everything to the system. Call it last: a full disk shows only here.
+    /// Flushes all output to the system. Call it last: a full disk shows only here.
     pub(crate) fn flush(&mut self) -> CommandResult {
         self.writer.flush().map_err(|error| stdout_failure(&error))
     }
 }
 
-/// A reader that went away (`| head`) has what it wanted; anything else is a failed write.
+/// A reader that went away (`| head`) has read enough; anything else is a failed write.
 fn stdout_failure(error: &io::Error) -> CommandFailure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => CommandFailure::new(Exit::Ok, ""),
@@ -178,7 +176,7 @@ fn stdout_failure(error: &io::Error) -> CommandFailure {
     }
 }
 
-/// How a table column is padded.
+/// Alignment of a table column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -210,7 +208,7 @@ impl TextTable {
         }
     }
 
-    /// Adds a row; one cell a column. Cells may come from files, so they are made [`printable`].
+    /// Adds a row with one cell per column. Cells may come from files, so they are made [`printable`].
     pub(crate) fn row(&mut self, mut cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         for (cell, widest) in cells.iter_mut().zip(&mut self.widths) {
@@ -233,7 +231,7 @@ impl TextTable {
         Ok(())
     }
 
-    /// A row's cells beside each other, nothing behind the last.
+    /// Joins a row's cells, without trailing spaces.
     fn padded<'a>(&self, cells: impl Iterator<Item = &'a str>) -> String {
         let mut line = String::new();
         let columns = self.widths.iter().zip(&self.columns);
@@ -253,7 +251,7 @@ impl TextTable {
     }
 }
 
-/// Characters, which are bytes in ASCII.
+/// Number of characters, which are bytes in ASCII.
 fn width(text: &str) -> usize {
     if text.is_ascii() {
         text.len()
@@ -262,7 +260,7 @@ fn width(text: &str) -> usize {
     }
 }
 
-/// A count in decimal units as model cards write it: `1.24 B`, `354 k`.
+/// Formats a count in decimal units as model cards do: `1.24 B`, `354 k`.
 pub(crate) fn count(n: u64) -> String {
     let value = n as f64;
     match n {

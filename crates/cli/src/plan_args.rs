@@ -1,4 +1,4 @@
-//! What to plan for: a model's files, or a geometry with no files at all; and for which prompts.
+//! Subject of a plan: a model's files, or a geometry without files; and the prompts.
 
 use crate::commands::quantize::parse_recipe;
 use crate::exit::{CommandFailure, CommandResult};
@@ -15,12 +15,12 @@ use millrace_plan::{Lowering, PassKind, Sequences};
 use millrace_runtime::{EngineOptions, LoadedModel};
 use std::sync::Arc;
 
-/// A graph to plan, on which machine, and how
+/// Graph, machine and mode to plan
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
     #[arg(help = crate::model_arg::MODEL_HELP, value_name = "MODEL", required_unless_present = "geometry", value_hint = clap::ValueHint::AnyPath)]
     model: Option<String>,
-    /// The shape of a real model instead: needs no files
+    /// Use the shape of a real model instead: needs no files
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]
     geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
@@ -38,7 +38,7 @@ pub(crate) struct PlanArgs {
 pub(crate) struct SubjectArgs {
     #[arg(help = crate::model_arg::MODEL_HELP, value_name = "MODEL", required_unless_present = "geometry", value_hint = clap::ValueHint::AnyPath)]
     model: Option<String>,
-    /// The shape of a real model instead: needs no files
+    /// Use the shape of a real model instead: needs no files
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = geometry_parser())]
     geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
@@ -53,7 +53,7 @@ pub(crate) struct SubjectArgs {
 }
 
 impl SubjectArgs {
-    /// The model. Of files no weight is read.
+    /// Reads the model; no weights are read.
     pub(crate) fn read(&self, ui: Ui) -> CommandResult<PlanSubject> {
         if let Some((name, model)) = self.geometry()? {
             return Ok(PlanSubject {
@@ -68,7 +68,7 @@ impl SubjectArgs {
         })
     }
 
-    /// The files that were named; none where there is a geometry.
+    /// The named files; none where there is a geometry.
     pub(crate) fn files(&self) -> ModelArgs {
         ModelArgs {
             model: self.model.clone().unwrap_or_default(),
@@ -76,7 +76,7 @@ impl SubjectArgs {
         }
     }
 
-    /// The shape that was named in place of files, and what to call it.
+    /// The shape named in place of files, and its display name.
     pub(crate) fn geometry(&self) -> CommandResult<Option<(&'static str, Model)>> {
         let Some(geometry) = self.geometry else {
             return Ok(None);
@@ -100,7 +100,7 @@ fn geometry_parser() -> impl TypedValueParser<Value = ModelGeometry> {
         .map(|name| ModelGeometry::named(&name).expect("one of the possible values"))
 }
 
-/// What is planned.
+/// Subject of a plan.
 pub(crate) struct PlanSubject {
     name: String,
     of: Of,
@@ -112,7 +112,7 @@ enum Of {
 }
 
 impl PlanSubject {
-    /// What to call it.
+    /// Display name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -140,7 +140,7 @@ impl PlanSubject {
 }
 
 impl PlanArgs {
-    /// The graph. Of a model's files no weight is read.
+    /// Reads the graph; no weights are read.
     pub(crate) fn read(&self, ui: Ui) -> CommandResult<PlanSubject> {
         if let Some(geometry) = self.geometry {
             let recipe = Recipe::parse("BF16").expect("a recipe of the table");
@@ -164,8 +164,8 @@ impl PlanArgs {
     }
 }
 
-/// The plans that prompts of those lengths run, chunk by chunk as a session cuts them (without lengths,
-/// a plan for every length that there is), and those of all tokens.
+/// Kinds of plans for prompts of these lengths, in the chunks that a session makes (without lengths,
+/// for every existing length), and those of all tokens.
 pub(crate) fn kinds(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<PassKind> {
     let mut kinds = sequences.prefills(prompts);
     kinds.extend(sequences.decodes());
@@ -173,8 +173,8 @@ pub(crate) fn kinds(sequences: &Sequences<'_>, prompts: &[u64]) -> Vec<PassKind>
 }
 
 impl PlanSubject {
-    /// Its sequences, in the context that a session has if none is asked for, or in one that holds the
-    /// longest of the prompts and a token.
+    /// Its sequences, in the default context of a session, or in one that holds the longest of the
+    /// prompts and one more token.
     pub(crate) fn sequences<'a>(
         &'a self,
         planner: &'a dyn Lowering,
@@ -196,8 +196,8 @@ mod tests {
     use super::*;
     use millrace_plan::{AttentionOn, Settings};
 
-    /// Sessions, predictions and what is compiled ahead of time ask one rule; here it is held to the
-    /// attention that each pass takes.
+    /// Sessions, predictions and ahead-of-time compilation follow one rule. This test compares it
+    /// with the attention that each pass takes.
     #[test]
     fn prompts_and_tokens_have_the_plans_that_sessions_take() {
         let geometry = ModelGeometry::named("llama-3.2-1b").expect("a geometry");
@@ -223,7 +223,7 @@ mod tests {
             );
             assert_eq!(sequences.prefills(&[1, 1]).len(), 1);
             assert_eq!(sequences.prefills(&[]).len(), lengths.all().len());
-            // Every token's plan is among those of all tokens, and none is there twice or for nothing.
+            // Every token's plan is among those of all tokens, and none is there twice or unused.
             let all = sequences.decodes();
             let mut met = Vec::new();
             for first in (0..sequences.n_ctx).step_by(64) {

@@ -1,4 +1,4 @@
-//! Plans in words: slots, herds, index sets. What `compile` and `explain` print alike.
+//! Plans in words: slots, herds, index sets. Shared by `compile` and `explain`.
 
 use crate::output::{Align, TextTable, bytes};
 use millrace_graph::Graph;
@@ -15,7 +15,7 @@ pub(crate) fn herds_text(herds: &[(u32, u32)]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes of a program's slots: weights and tables, and all others.
+/// Bytes of a program's slots: those of weights and tables, and those of all others.
 pub(crate) fn slot_bytes(slots: &[Slot]) -> (u64, u64) {
     let of = |slots: &mut dyn Iterator<Item = &Slot>| slots.filter_map(Slot::size_bytes).sum();
     let is_static = |slot: &&Slot| slot.role == Role::Static;
@@ -42,7 +42,7 @@ pub(crate) fn sets_text(slots: &[Slot]) -> String {
     named.map(one).join("  ")
 }
 
-/// What a slot holds in a call: the weight's name in the checkpoint, a table, a value.
+/// Content of a slot in a call: the weight's name in the checkpoint, a table, a value.
 pub(crate) fn holds(binding: &Binding, graph: &Graph) -> String {
     let label = |value: &millrace_graph::ValueId| {
         let mut nodes = graph.nodes.iter();
@@ -113,7 +113,7 @@ fn attention_part(part: &AttentionPart) -> &'static str {
     }
 }
 
-/// How a weight is arranged in its slot.
+/// Layout of a weight in its slot.
 pub(crate) fn layout(binding: &Binding) -> String {
     let Binding::Weight { layout, .. } = binding else {
         return String::new();
@@ -146,7 +146,7 @@ pub(crate) fn shape(slot: &Slot) -> String {
     format!("{:?} {}", slot.shape, slot.element.name())
 }
 
-/// The columns of a table of slots.
+/// Columns of a table of slots.
 pub(crate) const SLOT_COLUMNS: [(&str, Align); 7] = [
     ("slot", Align::Right),
     ("name", Align::Left),
@@ -157,7 +157,7 @@ pub(crate) const SLOT_COLUMNS: [(&str, Align); 7] = [
     ("layout", Align::Left),
 ];
 
-/// The slots of a program with what its first call binds to them.
+/// Table of a program's slots, with the bindings of its first call.
 pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> TextTable {
     let mut table = TextTable::new(&SLOT_COLUMNS);
     let first = plan.calls().find(|call| call.program == program);
@@ -180,7 +180,7 @@ pub(crate) fn slot_table(plan: &Plan, program: usize, graph: &Graph) -> TextTabl
     table
 }
 
-/// The same as JSON.
+/// The same table as JSON.
 pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Value> {
     let first = plan.calls().find(|call| call.program == program);
     let slots = plan
@@ -203,7 +203,7 @@ pub(crate) fn slots_json(plan: &Plan, program: usize, graph: &Graph) -> Vec<Valu
     slots.iter().enumerate().map(row).collect()
 }
 
-/// The logical launches of a program.
+/// Table of a program's logical launches.
 pub(crate) fn launch_table(explain: &dyn Explain, planned: &PlannedProgram) -> TextTable {
     let mut table = TextTable::new(&[
         ("launch", Align::Right),
@@ -238,7 +238,7 @@ fn slot_list(launch: &PlannedLaunch) -> String {
     slots.join(" ")
 }
 
-/// The same as JSON.
+/// The same table as JSON.
 pub(crate) fn launches_json(explain: &dyn Explain, planned: &PlannedProgram) -> Vec<Value> {
     let row = |launch: &PlannedLaunch| {
         let occupied = explain.occupied(planned, launch.physical.clone());

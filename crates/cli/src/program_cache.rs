@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// The cache of a device in a folder, which is made if need be.
+/// Opens a device's cache in a folder, which is created if it does not exist.
 pub(crate) fn open(device: Arc<dyn Device>, dir: &Path, ui: Ui) -> CommandResult<ProgramCache> {
     let cache = ProgramCache::with_directory(device, dir).map_err(|error| {
         CommandFailure::io(format!("cannot keep programs in {}", dir.display()), &error)
     })?;
-    // Each program looks into the folder: what is wrong with it is worth one line.
+    // Each program reads the folder, but a fault in it is worth only one line.
     let said = Mutex::new(BTreeSet::new());
     Ok(cache.on_notice(move |notice| {
         let text = notice.to_string();

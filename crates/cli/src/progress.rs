@@ -1,4 +1,4 @@
-//! Progress bars on standard error, only where somebody watches.
+//! Progress bars on standard error, only where a user can see them.
 
 use crate::output::Ui;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -46,28 +46,28 @@ impl ProgressDisplay {
         ProgressDisplay { bar }
     }
 
-    /// What is being worked on.
+    /// Sets the description of the current work.
     pub(crate) fn message(&self, text: impl Into<String>) {
         self.bar.set_message(text.into());
     }
 
-    /// How far it is, from the start.
+    /// Sets the position, from the start.
     pub(crate) fn set(&self, position: u64) {
         self.bar.set_position(position);
     }
 
-    /// How far it is and how long it turned out to be.
+    /// Sets the position and the total.
     pub(crate) fn set_of(&self, position: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(position);
     }
 
-    /// How far it came since the last call.
+    /// Advances the position.
     pub(crate) fn advance(&self, by: u64) {
         self.bar.inc(by);
     }
 
-    /// Does `work` (a line printed, a question asked) with the bar out of the way.
+    /// Does `work` (printing a line, asking a question) with the bar hidden.
     pub(crate) fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
         self.bar.suspend(work)
     }

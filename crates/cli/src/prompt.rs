@@ -1,13 +1,13 @@
-//! Text that a command works on: from the command line, a file, or standard input.
+//! Input text of a command: from the command line, a file, or standard input.
 
 use crate::exit::{CommandFailure, CommandResult};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// Where text comes from.
+/// Source of the text.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TextArgs {
-    /// The text; `-` or nothing reads standard input (before one that begins with a dash put `--`)
+    /// Text; `-` or nothing reads standard input (put `--` before a text that begins with a dash)
     #[arg(value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Read the text from a file (`-`: standard input)
@@ -16,12 +16,12 @@ pub(crate) struct TextArgs {
 }
 
 impl TextArgs {
-    /// Whether nothing was given and a person sits at standard input.
+    /// Whether no text was given and standard input is a terminal.
     pub(crate) fn is_interactive(&self) -> bool {
         self.text.is_none() && self.file.is_none() && std::io::stdin().is_terminal()
     }
 
-    /// The text. A file's last line end is not part of it: editors and `echo` add one.
+    /// Reads the text. A file's last line end is not part of it: editors and `echo` add one.
     pub(crate) fn read(&self) -> CommandResult<String> {
         let text = match (&self.text, &self.file) {
             (Some(text), _) if text != "-" => return Ok(text.clone()),
@@ -35,7 +35,7 @@ impl TextArgs {
     }
 }
 
-/// A text file, or standard input for `-`: UTF-8, or UTF-16 with a byte order mark. The mark is no part of the text.
+/// Reads a text file, or standard input for `-`: UTF-8, or UTF-16 with a byte order mark. The mark is not part of the text.
 pub(crate) fn read_file(path: &Path) -> CommandResult<String> {
     if path == Path::new("-") {
         return read_stdin();
@@ -52,7 +52,7 @@ fn read_stdin() -> CommandResult<String> {
     decode(&bytes, "standard input")
 }
 
-/// UTF-8, or what the byte order mark says.
+/// Decodes UTF-8, or the encoding that a byte order mark names.
 fn decode(bytes: &[u8], source: &str) -> CommandResult<String> {
     match bytes {
         // UTF-32's little-endian mark begins with UTF-16's.
@@ -105,7 +105,7 @@ fn utf8(bytes: &[u8], source: &str) -> CommandResult<String> {
     }
 }
 
-/// Refuses a text of no characters.
+/// Refuses an empty text.
 pub(crate) fn check_not_empty(text: &str) -> CommandResult {
     if text.is_empty() {
         return Err(CommandFailure::usage("the prompt is empty")

@@ -1,6 +1,6 @@
 //! `--mpi`: one model on all processes that `mpirun` started.
 //!
-//! Rank 0 is the command as ever, over an engine that tells the other ranks what it does. They open the same model and
+//! Rank 0 runs the command as usual, over an engine that tells the other ranks its work. They open the same model and
 //! follow, and write nothing to standard output.
 
 #[cfg(not(feature = "mpi"))]
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most ranks that are planned for.
+/// Maximum number of ranks to plan for.
 pub(crate) const MAX_RANKS: i64 = 64;
 
 pub(crate) use process::{finish, has_failed};
@@ -36,18 +36,18 @@ pub(crate) struct MpiArgs {
     /// of the cache. Needs a build with the feature `mpi`
     #[arg(long)]
     pub(crate) mpi: bool,
-    /// With --mpi: seconds in which a process must give its part of a value; one that does not counts as lost
+    /// With --mpi: seconds in which a process must deliver its part of a value; one that does not counts as lost
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     rank_timeout: u64,
 }
 
 impl MpiArgs {
-    /// Whether this process is to follow another one. Starts MPI, with `--mpi`.
+    /// Whether this process follows another one. Starts MPI, with `--mpi`.
     pub(crate) fn is_follower(&self) -> CommandResult<bool> {
         Ok(self.mpi && self.start()?.ranks.place().rank > 0)
     }
 
-    /// Follows rank 0 through the life of one engine.
+    /// Follows rank 0 for the lifetime of one engine.
     pub(crate) fn follow(
         &self,
         model: &Arc<LoadedModel>,
@@ -103,7 +103,7 @@ impl MpiArgs {
     }
 }
 
-/// What `mpirun` started.
+/// The processes of an `mpirun`.
 struct MpiJob {
     ranks: Box<dyn Ranks>,
     /// Processes on this machine.
@@ -116,7 +116,7 @@ impl MpiJob {
     }
 }
 
-/// Threads of one of `n_here` ranks on this machine, where none were asked for: its share of the cores.
+/// Sets the threads of one of `n_here` ranks on this machine, where none were asked for, to its share of the cores.
 pub(crate) fn share_of_cores(options: EngineOptions, n_here: usize) -> EngineOptions {
     let cores = machine::processor().cores;
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
@@ -127,12 +127,12 @@ pub(crate) fn share_of_cores(options: EngineOptions, n_here: usize) -> EngineOpt
     }
 }
 
-/// What this rank exchanged, in words; `None` where no others share the model.
+/// Traffic of this rank, in words; `None` where no others share the model.
 pub(crate) fn line(engine: &dyn Engine) -> Option<String> {
     Some(format!("rank 0: {}", traffic_text(&engine.rank_traffic()?)))
 }
 
-/// The same for programs.
+/// Traffic of this rank, as JSON.
 pub(crate) fn json(engine: &dyn Engine) -> Option<Value> {
     let traffic = engine.rank_traffic()?;
     Some(json!({

@@ -1,4 +1,4 @@
-//! Models of a running server: `run` and `chat` with `--server`.
+//! Models on a running server: `run` and `chat` with `--server`.
 
 mod stream;
 
@@ -17,15 +17,15 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 pub(crate) use stream::Answer;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of an image's file that are sent at most; servers take less.
+/// Maximum size of an image file to send; servers accept less.
 const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
-/// A server in place of a model loaded here.
+/// Options for a server in place of a model loaded here.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
     /// Ask a running server, of `millrace serve` or another with OpenAI's API, instead of loading the model here:
-    /// MODEL is then its name there. An API key is taken from MILLRACE_API_KEY
+    /// MODEL is then its name there. The API key comes from MILLRACE_API_KEY
     #[arg(
         long,
         value_name = "URL",
@@ -33,13 +33,13 @@ pub(crate) struct ServerArgs {
         conflicts_with_all = ["device", "threads", "cpu_level", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline", "lora"]
     )]
     pub(crate) server: Option<String>,
-    /// Trust this certificate, in PEM, and no other: for servers with one of their own
+    /// Trust only this certificate, in PEM, for a server with its own certificate
     #[arg(long, value_name = "FILE", requires = "server", value_hint = FilePath)]
     server_ca: Option<PathBuf>,
 }
 
 impl ServerArgs {
-    /// The server, if one is named.
+    /// Connects to the server, if one is named.
     pub(crate) fn open(&self) -> CommandResult<Option<Server>> {
         let Some(url) = &self.server else {
             return Ok(None);
@@ -88,12 +88,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Where it is.
+    /// Base URL.
     pub(crate) fn base(&self) -> &str {
         &self.base
     }
 
-    /// What it says of a model: an error if it has none of that name.
+    /// The server's description of a model; an error if it has none of that name.
     pub(crate) fn describe(&self, model: &str) -> CommandResult<Value> {
         let url = format!("{}/v1/models/{model}", self.base);
         let mut request = self.agent.get(&url);
@@ -110,8 +110,8 @@ impl Server {
         }
     }
 
-    /// Asks for a streamed answer at `path`, and hands its text over as it comes, until it ends or the work is
-    /// interrupted.
+    /// Requests a streamed answer at `path`, and hands its text over as it arrives, until it ends or the work
+    /// is interrupted.
     pub(crate) fn stream(
         &self,
         path: &str,
@@ -176,7 +176,7 @@ fn parse(text: &str) -> CommandResult<Value> {
     })
 }
 
-/// What a server says that does not do what it was asked.
+/// Failure for a request that the server refused.
 fn refused(status: u16, text: &str) -> CommandFailure {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let said = body["error"]["message"].as_str().or(body["error"].as_str());
@@ -191,7 +191,7 @@ fn refused(status: u16, text: &str) -> CommandFailure {
     }
 }
 
-/// A user's message as OpenAI's API has it, with images as data.
+/// A user message in OpenAI's API, with images as data.
 pub(crate) fn user_message(text: &str, images: &[PathBuf]) -> CommandResult<Value> {
     if images.is_empty() {
         return Ok(json!({"role": "user", "content": text}));

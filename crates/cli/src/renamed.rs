@@ -1,9 +1,9 @@
-//! Values of options that an earlier release called otherwise: they are taken, with a warning that tells the name.
+//! Option values that had another name in an earlier release. They are accepted, with a warning that gives the new name.
 
 use crate::target_args::targets;
 use clap::ArgMatches;
 
-/// Of a command line that was parsed, the warning about `--mode`.
+/// The warning about `--mode` for a parsed command line.
 pub(crate) fn warning(matches: &ArgMatches) -> Option<String> {
     let (_, command) = matches.subcommand()?;
     let mode = command.try_get_one::<String>("mode").ok()??;

@@ -1,5 +1,4 @@
-//! A machine's limits, beside which `sweep` and `ceiling` set what is reached: measured here, facts and constants of a
-//! device.
+//! Limits of a machine, to which `sweep` and `ceiling` compare results: measured here, or facts and constants of a device.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -18,17 +17,17 @@ use millrace_runtime::KvType;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What bounds a model where it runs.
+/// Limits of a machine, and a model's demand on it.
 pub(crate) struct Setting {
-    /// Where.
+    /// Name of the machine or device.
     pub(crate) name: String,
     /// The machine's limits.
     pub(crate) roofs: Roofs,
-    /// What a token asks.
+    /// Demand of a token.
     pub(crate) demand: Demand,
-    /// Where the limits come from.
+    /// Source of the limits.
     pub(crate) source: String,
-    /// A token's modelled cost on a device, and what it is modelled by.
+    /// Modelled cost of a token on a device, and the source of the model.
     pub(crate) token: Option<(PassCost, String)>,
 }
 
@@ -37,12 +36,12 @@ pub(crate) fn element_bytes(kv_type: KvType) -> f64 {
     kv_type.bits_with_scales() / 8.0
 }
 
-/// The least and the most that the machine is made to read to find its rate: fewer bytes than the caches hold
-/// would never leave them, and more than this tell nothing new.
+/// Bounds on the bytes read to measure the machine's rate. Fewer than the lower bound would never leave the
+/// caches; more than the upper bound would add nothing.
 const READ_BYTES: (f64, f64) = (4e6, 256e6);
 
 impl Setting {
-    /// Of a model at a depth.
+    /// Limits and demand for a model at a context depth.
     pub(crate) fn of(
         planned: &PlanSubject,
         device: &DeviceArgs,
@@ -112,7 +111,7 @@ fn on_cpu(
     })
 }
 
-/// The format that most bytes of the matrices are in.
+/// The format of most of the matrices' bytes.
 fn main_format(graph: &Graph) -> Option<DType> {
     let mut bytes: HashMap<DType, u64> = HashMap::new();
     for node in &graph.nodes {

@@ -5,7 +5,7 @@ use millrace::Options;
 use millrace::sampling::{Dry, DynamicTemperature, Mirostat, StageKind, Xtc};
 use serde_json::Value;
 
-/// All are off unless they are given.
+/// Each sampler is off unless it is given.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "More samplers")]
 pub(crate) struct MoreSamplers {
@@ -18,31 +18,31 @@ pub(crate) struct MoreSamplers {
     /// Probability that a token must have to be excluded [default: 0.1]
     #[arg(long, value_name = "P")]
     xtc_threshold: Option<f32>,
-    /// Let the temperature follow the entropy, so far up and down; 0 is off
+    /// Let the temperature vary with the entropy by up to T up and down; 0 is off
     #[arg(long, value_name = "T")]
     dynatemp_range: Option<f32>,
     /// How the entropy maps to the temperature [default: 1]
     #[arg(long, visible_alias = "dynatemp-exp", value_name = "X")]
     dynatemp_exponent: Option<f32>,
-    /// Penalise tokens that go on with a repetition, by X * BASE ^ (its length - ALLOWED); 0 is off
+    /// Penalise tokens that continue a repetition, by X * BASE ^ (its length - ALLOWED); 0 is off
     #[arg(long, value_name = "X")]
     dry_multiplier: Option<f32>,
-    /// Base of that penalty [default: 1.75]
+    /// Base of the --dry-multiplier penalty [default: 1.75]
     #[arg(long, value_name = "BASE")]
     dry_base: Option<f32>,
-    /// Tokens that may be repeated [default: 2]
+    /// Length of a repetition that is allowed, in tokens [default: 2]
     #[arg(long, value_name = "ALLOWED")]
     dry_allowed_length: Option<usize>,
     /// How many tokens back to look for repetitions [default: all]
     #[arg(long, visible_alias = "dry-penalty-last-n", value_name = "N")]
     dry_last_n: Option<usize>,
-    /// Text across which nothing is a repetition; may be repeated [default: line break, colon, quote, star]
+    /// Text that ends a repetition; may be repeated [default: line break, colon, quote, star]
     #[arg(long, value_name = "TEXT")]
     dry_sequence_breaker: Vec<String>,
-    /// Keep the surprise of the text near a target (Mirostat 2); top-k and the like have no effect beside it
+    /// Keep the surprise of the text near a target (Mirostat 2); disables top-k and similar samplers
     #[arg(long, num_args = 0..=1, default_missing_value = "2", value_name = "2", value_parser = clap::value_parser!(u8).range(2..=2))]
     mirostat: Option<u8>,
-    /// The surprise to keep, in bits [default: 5]
+    /// Target surprise for --mirostat, in bits [default: 5]
     #[arg(
         long,
         visible_alias = "mirostat-ent",
@@ -50,7 +50,7 @@ pub(crate) struct MoreSamplers {
         requires = "mirostat"
     )]
     mirostat_tau: Option<f32>,
-    /// How fast Mirostat follows it [default: 0.1]
+    /// Learning rate of --mirostat [default: 0.1]
     #[arg(
         long,
         visible_alias = "mirostat-lr",
@@ -61,13 +61,13 @@ pub(crate) struct MoreSamplers {
     /// Never write this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     ban: Vec<String>,
-    /// The samplers to use, in this order
-    /// [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
+    /// Samplers to use, in this order [default:
+    /// penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES", value_parser = SamplerOrder::parse)]
     samplers: Option<SamplerOrder>,
 }
 
-/// One value: of a list in its place clap would take each name for an argument of its own.
+/// A newtype keeps the list one value: for a plain list, clap would take each name as an argument of its own.
 #[derive(Clone, Debug)]
 struct SamplerOrder(Vec<StageKind>);
 
@@ -79,7 +79,7 @@ impl SamplerOrder {
 }
 
 impl MoreSamplers {
-    /// As fields of a request to a server.
+    /// These options as fields of a request to a server.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (String, Value)> {
         let names = |order: &SamplerOrder| order.0.iter().map(|kind| kind.name()).collect();
         let texts = |texts: &[String]| (!texts.is_empty()).then(|| texts.to_vec().into());
@@ -109,7 +109,7 @@ impl MoreSamplers {
         given.collect::<Vec<_>>().into_iter()
     }
 
-    /// For the library.
+    /// Adds these options to the library's.
     pub(crate) fn add_to(&self, options: Options) -> Options {
         let (xtc, dynatemp, dry) = (
             Xtc::default(),

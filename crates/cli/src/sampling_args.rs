@@ -1,4 +1,4 @@
-//! Options that say how text is chosen, shared by `run` and `chat`.
+//! Options for sampling, shared by `run` and `chat`.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
@@ -6,65 +6,65 @@ use crate::sampler_args::MoreSamplers;
 use millrace::{GenerateParams, Model, Options};
 use serde_json::{Map, Value};
 
-/// How tokens are drawn. What is not given comes from the model's files, else from here.
+/// Sampling options. An option that is not given comes from the model's files, else from here.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Always take the likeliest token (the same as --temperature 0)
+    /// Always take the most likely token (the same as --temperature 0)
     #[arg(long, conflicts_with = "temperature")]
     greedy: bool,
-    /// Higher is more varied, 0 always takes the likeliest token [default: the model's, else 0.8]
+    /// Sampling temperature: higher is more varied, 0 always takes the most likely token [default:
+    /// the model's, else 0.8]
     #[arg(long, visible_alias = "temp", value_name = "T")]
     temperature: Option<f32>,
-    /// Choose among the K likeliest tokens; 0 for all [default: the model's, else 40]
+    /// Choose among the K most likely tokens; 0 for all [default: the model's, else 40]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Choose among the likeliest tokens that together have probability P [default: the model's, else 0.95]
+    /// Choose among the most likely tokens with total probability P [default: the model's, else 0.95]
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
-    /// Leave out tokens less likely than P times the likeliest [default: the model's, else 0.05]
+    /// Leave out tokens less likely than P times the most likely [default: the model's, else 0.05]
     #[arg(long, value_name = "P")]
     min_p: Option<f32>,
     /// Choose among tokens of typical surprise up to probability P; 1 is off [default: the model's, else 1]
     #[arg(long, value_name = "P")]
     typical_p: Option<f32>,
-    /// Make tokens that appeared lately less likely; 1 is off [default: the model's, else 1]
+    /// Make recent tokens less likely; 1 is off [default: the model's, else 1]
     #[arg(long, value_name = "X")]
     repetition_penalty: Option<f32>,
-    /// Subtract from the logits of tokens that appeared lately; 0 is off [default: the model's, else 0]
+    /// Subtract from the logits of recent tokens; 0 is off [default: the model's, else 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Subtract from the logits of tokens for each time they appeared lately; 0 is off
-    /// [default: the model's, else 0]
+    /// Subtract from the logits of recent tokens for each occurrence; 0 is off [default: the model's, else 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// How many tokens back the penalties look [default: the model's, else 64]
+    /// Number of recent tokens that the penalties consider [default: the model's, else 64]
     #[arg(long, value_name = "N")]
     penalty_last_n: Option<usize>,
     /// Add X to the logit of token ID; -inf bans it. May be repeated
     #[arg(long, value_name = "ID=X", value_parser = parse_bias, allow_hyphen_values = true)]
     logit_bias: Vec<(u32, f32)>,
-    /// Seed of the draws: the same seed gives the same text [default: a new one each time]
+    /// Random seed: the same seed gives the same text [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
     more: MoreSamplers,
 }
 
-/// When generation ends.
+/// Options for the end of generation.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Generation")]
 pub(crate) struct LengthArgs {
-    /// Tokens to write at most; -1 for no limit [default: -1]. A full context ends it in any case
+    /// Maximum tokens to generate; -1 for no limit [default: -1]. A full context ends generation in any case
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(i64).range(-1..))]
     max_tokens: Option<i64>,
-    /// End when this text appears; it is not printed. May be repeated
+    /// Stop when this text appears; it is not printed. May be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Go on past the model's end-of-text tokens
+    /// Continue past the model's end-of-text tokens
     #[arg(long)]
     ignore_eos: bool,
-    /// Print control tokens that the model writes, the ending one too
+    /// Print the model's control tokens, including the final one
     #[arg(long)]
     special: bool,
 }
@@ -87,7 +87,7 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 impl SamplingArgs {
-    /// What was said, as fields of a request to a server, which knows what its model recommends.
+    /// The given options as fields of a request to a server, which knows its model's recommendations.
     pub(crate) fn fields(&self) -> CommandResult<Map<String, Value>> {
         let mut fields = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
@@ -118,7 +118,7 @@ impl SamplingArgs {
         Ok(fields)
     }
 
-    /// What was said, for the library.
+    /// The given options, for the library.
     fn options(&self) -> Options {
         fn set<T>(options: Options, value: Option<T>, with: fn(Options, T) -> Options) -> Options {
             match value {
@@ -154,14 +154,14 @@ impl SamplingArgs {
     }
 }
 
-/// As it was written, and not as the nearest f64 of an f32.
+/// The number as it was written, not the nearest f64 of an f32.
 pub(crate) fn number(value: f32) -> Value {
     let exact = value.to_string().parse::<f64>();
     exact.unwrap_or(f64::from(value)).into()
 }
 
 impl LengthArgs {
-    /// As fields of a request to a server; `n_ctx` where there is no limit of tokens.
+    /// The options as fields of a request to a server; `n_ctx` where there is no limit of tokens.
     ///
     /// # Errors
     /// An option that servers do not know.
@@ -185,8 +185,8 @@ impl LengthArgs {
     }
 }
 
-/// How to generate with a model, checked: what was asked, and what comes of it with what the model recommends. Both
-/// have the same seed.
+/// Checked generation settings for a model: the given options, and their combination with the model's
+/// recommendations. Both have the same seed.
 pub(crate) fn generate_params(
     model: &Model,
     sampling: &SamplingArgs,
@@ -197,7 +197,7 @@ pub(crate) fn generate_params(
         .ignore_end(length.ignore_eos)
         .show_special(length.special)
         .cancel(interrupt::cancel());
-    // -1 is no `usize`.
+    // -1 does not convert to `usize`.
     if let Some(n) = length.max_tokens.and_then(|n| usize::try_from(n).ok()) {
         options = options.max_tokens(n);
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(more, expected);
     }
 
-    /// A server gets each by the name that it knows.
+    /// A server gets each option under the server's own name for it.
     #[test]
     fn a_server_is_told_what_was_said() {
         let fields = args(

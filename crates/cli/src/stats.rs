@@ -1,4 +1,4 @@
-//! How fast a generation was and why it ended, for people and for programs.
+//! Speed of a generation and the reason it ended, for people and for programs.
 
 use crate::output::rate;
 use millrace_runtime::{Finish, Generation, Timings};
@@ -14,7 +14,7 @@ pub(crate) fn line(generation: &Generation) -> String {
         n => format!(" ({n} cached)"),
     };
     let n_prompt = timings.n_prefill + timings.n_cached;
-    // A prompt for which no token was wanted was not computed.
+    // A prompt without any requested token was not computed.
     if !timings.prefill.is_zero() {
         let rate = rate(timings.prefill_per_s());
         parts.push(format!("prompt {n_prompt} tokens{cached} {rate} tok/s"));
@@ -62,7 +62,7 @@ pub(crate) fn json(timings: &Timings) -> Value {
     })
 }
 
-/// Nothing where there was nothing to measure.
+/// `None` where there was nothing to measure.
 fn measured(number: f64) -> Option<f64> {
     (number > 0.0).then_some(number)
 }

@@ -1,5 +1,5 @@
-//! Which device, and how a model is put on it: the arguments that commands share. What can be said
-//! comes from the registry of targets.
+//! Arguments that commands share to choose a device and set up a model on it. The possible values
+//! come from the registry of targets.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -29,12 +29,12 @@ pub(crate) fn register(
     targets: &'static [&'static dyn Target],
     evidence: &'static [&'static dyn Evidence],
 ) {
-    // Whoever came first has set the same.
+    // An earlier call has set the same value.
     let _ = TARGETS.set(targets);
     let _ = EVIDENCE.set(evidence);
 }
 
-/// What others published of a target, if this command line knows of anything.
+/// Published evidence about a target, if this command line has any.
 pub(crate) fn evidence(target: &dyn Target) -> Option<&'static dyn Evidence> {
     let all = EVIDENCE.get().copied().unwrap_or_default();
     all.iter().copied().find(|e| e.target() == target.name())
@@ -49,8 +49,8 @@ pub(crate) fn targets() -> &'static [&'static dyn Target] {
     set.unwrap_or_default()
 }
 
-/// Examples of a help text, in which `{npu}` stands for the first target's name and `{exporter}` for that of
-/// the first whose programs can be exported.
+/// Fills in the examples of a help text: `{npu}` becomes the first target's name, and `{exporter}` that of
+/// the first target whose programs can be exported.
 pub(crate) fn examples(text: &str) -> String {
     let exporter = targets().iter().find(|target| target.exporter().is_some());
     text.replace("{npu}", default_target()).replace(
@@ -59,7 +59,7 @@ pub(crate) fn examples(text: &str) -> String {
     )
 }
 
-/// Where a model runs.
+/// Device that a model runs on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ModelPlacement {
     /// This computer's CPU.
@@ -69,7 +69,7 @@ pub(crate) enum ModelPlacement {
 }
 
 impl ModelPlacement {
-    /// The name by which `--device` takes it.
+    /// Name of the device for `--device`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ModelPlacement::Cpu => CPU,
@@ -102,7 +102,7 @@ pub(crate) fn place_parser() -> impl TypedValueParser<Value = ModelPlacement> {
     })
 }
 
-/// The target that NPU commands take if none is said.
+/// Default target of NPU commands.
 fn default_target() -> &'static str {
     targets().first().map_or("", |target| target.name())
 }
@@ -111,38 +111,39 @@ fn default_target() -> &'static str {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct TargetArgs {
-    /// The kind of NPU; `millrace devices` lists them, with their machines, profiles and modes
+    /// Kind of NPU; `millrace devices` lists them, with their machines, profiles and modes
     #[arg(long, value_name = "NAME", default_value = default_target(), value_parser = target_parser())]
     pub(crate) device: &'static dyn Target,
     #[command(flatten)]
     pub(crate) plans: ModeArgs,
 }
 
-/// Where a model runs, for commands that can choose
+/// Device to run a model on
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Where to run: this computer's CPU, or an NPU, simulated with modelled times where there is none
+    /// Device to run on: this computer's CPU, or an NPU, simulated with modelled times where there is none
     #[arg(long, value_name = "NAME", default_value = CPU, value_parser = place_parser())]
     pub(crate) device: ModelPlacement,
     #[command(flatten)]
     pub(crate) plans: ModeArgs,
 }
 
-/// How a model is put on an NPU
+/// Setup of a model on an NPU
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct ModeArgs {
-    /// On an NPU: how plans are made [default: what a file of 4-bit weights asks for, else the first; `millrace devices -v` lists them]
+    /// On an NPU: mode of the plans [default: the mode that a file's 4-bit weights select, else the first; `millrace
+    /// devices -v` lists them]
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// Leave out an improvement of the mode; `millrace devices -v` lists them
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     without: Vec<String>,
-    /// How the NPU multiplies matrices [default: as it is]
+    /// Number format in which the NPU multiplies matrices [default: the usual one of the device and mode]
     #[arg(long, value_name = "NAME")]
     numerics: Option<String>,
-    /// On a virtual NPU: what executes its programs [default: the first; `millrace devices -v` lists them]
+    /// On a virtual NPU: simulator that executes its programs [default: the first; `millrace devices -v` lists them]
     #[arg(long, value_name = "NAME")]
     simulator: Option<String>,
     #[command(flatten)]
@@ -163,20 +164,20 @@ pub(crate) struct MachineArgs {
     profile: Option<String>,
 }
 
-/// The target that is probed if none is said: the first that can be.
+/// Default target to probe: the first that can be probed.
 fn default_probed() -> &'static str {
     let all = || targets().iter().filter(|target| target.prober().is_some());
-    // The kind that this computer has, if it has one.
+    // Prefers a kind that this computer has.
     let here = all().find(|target| !target.hardware().is_empty());
     let probed = here.or_else(|| all().next());
     probed.map_or_else(default_target, |target| target.name())
 }
 
-/// A kind of NPU that is probed
+/// Kind of NPU to probe
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct ProbeTargetArgs {
-    /// The kind of NPU
+    /// Kind of NPU
     #[arg(long, value_name = "NAME", default_value = default_probed(), value_parser = target_parser())]
     pub(crate) device: &'static dyn Target,
     #[command(flatten)]
@@ -184,19 +185,19 @@ pub(crate) struct ProbeTargetArgs {
 }
 
 impl ProbeTargetArgs {
-    /// What is asked of the target.
+    /// Settings for the target.
     pub(crate) fn settings(&self) -> CommandResult<Settings> {
         self.machine.settings(self.device)
     }
 }
 
-/// A kind of NPU whose kernels are looked at
+/// Kind of NPU for kernels
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KernelTargetArgs {
-    /// The kind of NPU
+    /// Kind of NPU
     #[arg(long, value_name = "NAME", default_value = default_target(), value_parser = target_parser())]
     pub(crate) device: &'static dyn Target,
-    /// What executes the kernel [default: the first; `millrace devices -v` lists them]
+    /// Simulator that executes the kernel [default: the first; `millrace devices -v` lists them]
     #[arg(long, value_name = "NAME")]
     simulator: Option<String>,
     #[command(flatten)]
@@ -204,7 +205,7 @@ pub(crate) struct KernelTargetArgs {
 }
 
 impl KernelTargetArgs {
-    /// What is asked of the target.
+    /// Settings for the target.
     pub(crate) fn settings(&self, numerics: Option<String>) -> CommandResult<Settings> {
         let asked = TargetSettings {
             numerics,
@@ -231,7 +232,7 @@ impl MachineArgs {
 }
 
 impl ModeArgs {
-    /// What is said of the target, for the library.
+    /// The given settings of the target, for the library.
     fn target_settings(&self) -> TargetSettings {
         TargetSettings {
             mode: self.mode.clone(),
@@ -242,17 +243,17 @@ impl ModeArgs {
         }
     }
 
-    /// What is asked of a target for a model: a mode that is not said is the one that the model's weights decide.
+    /// Settings of a target for a model. Without a given mode, the model's weights decide it.
     pub(crate) fn settings(&self, target: &dyn Target, graph: &Graph) -> CommandResult<Settings> {
         Ok(self.target_settings().of_model(target, graph)?)
     }
 
-    /// Why that mode, where nobody said one and the weights decide.
+    /// Reason for the mode, where none was given and the weights decide.
     pub(crate) fn reason(&self, target: &dyn Target, graph: &Graph) -> Option<String> {
         self.target_settings().mode_reason(target, graph)
     }
 
-    /// Who makes plans, set up so.
+    /// Planner with these settings.
     pub(crate) fn planner(
         &self,
         target: &dyn Target,
@@ -261,7 +262,7 @@ impl ModeArgs {
         Ok(self.target_settings().planner(target, graph)?)
     }
 
-    /// The device of a target with an engine's options, of which progress is shown while weights are prepared.
+    /// Opens a target's device with an engine's options, showing progress while weights are prepared.
     fn device(
         &self,
         target: &'static dyn Target,
@@ -319,21 +320,21 @@ impl ModeArgs {
     }
 }
 
-/// What a model on a device is wanted for.
+/// Purpose of a model on a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DevicePurpose {
-    /// Tokens a sequence may hold.
+    /// Maximum tokens of a sequence.
     pub(crate) n_ctx: Option<usize>,
-    /// Sequences alive at a time; 0 takes one.
+    /// Maximum sequences alive at a time; 0 means one.
     pub(crate) max_sequences: usize,
-    /// A length that every prompt is padded to.
+    /// Length that every prompt is padded to.
     pub(crate) prefill_tokens: Option<u64>,
-    /// A slot that the device gets wrong.
+    /// Slot that the device corrupts.
     pub(crate) corrupt: Option<CorruptSlot>,
 }
 
 impl DevicePurpose {
-    /// One sequence in that context.
+    /// Purpose of one sequence in that context.
     pub(crate) fn context(n_ctx: impl Into<Option<usize>>) -> DevicePurpose {
         DevicePurpose {
             n_ctx: n_ctx.into(),
@@ -343,12 +344,12 @@ impl DevicePurpose {
 }
 
 impl TargetArgs {
-    /// Who makes plans, set up so.
+    /// Planner with these settings.
     pub(crate) fn planner(&self, graph: &Graph) -> CommandResult<Arc<dyn Planner>> {
         self.plans.planner(self.device, graph)
     }
 
-    /// What is asked of the target.
+    /// Settings for the target.
     pub(crate) fn settings(&self, graph: &Graph) -> CommandResult<Settings> {
         self.plans.settings(self.device, graph)
     }
@@ -371,7 +372,7 @@ impl DeviceArgs {
         matches!(self.device, ModelPlacement::Cpu)
     }
 
-    /// An engine as the options say; those of the cache's format and its pages are the CPU's.
+    /// Makes an engine as the options say. The cache's format and pages apply to the CPU only.
     pub(crate) fn make(
         &self,
         model: &Arc<LoadedModel>,
@@ -386,7 +387,7 @@ impl DeviceArgs {
             }
         };
         let engine = device.engine(model)?;
-        // And with it the spinner.
+        // This also drops the spinner.
         drop(device);
         let n_ctx = engine.limits().n_ctx;
         match engine.device_model() {

@@ -2,7 +2,7 @@
 
 use crate::exit::{CommandFailure, CommandResult};
 
-/// Token ids as a user types them: `1,2,3`, with spaces or brackets if they like.
+/// Token ids as a user types them: `1,2,3`, optionally with spaces or brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenList(pub(crate) Vec<u32>);
 
@@ -28,8 +28,8 @@ impl std::str::FromStr for TokenList {
 }
 
 impl TokenList {
-    /// Refuses an id that the vocabulary has not, but for `placeholder`: where an image's rows stand, nothing is looked up, and
-    /// in some files its id is the first beyond the table of embeddings.
+    /// Refuses an id that is not in the vocabulary, except `placeholder`. Nothing is looked up at an image's rows, and
+    /// in some files the placeholder's id is the first beyond the embedding table.
     pub(crate) fn check(&self, vocab_size: usize, placeholder: Option<u32>) -> CommandResult {
         let is_beyond = |id: &u32| *id as usize >= vocab_size && Some(*id) != placeholder;
         match self.0.iter().find(|id| is_beyond(id)) {

@@ -5,8 +5,8 @@ use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-/// The commands of a help's examples, without what stands before them in a pipe and without what they are said to do: that
-/// follows two spaces.
+/// Commands of the examples in a help text. A prefix up to a pipe is cut off, and so is the description, which follows
+/// two spaces.
 fn examples(help: &str) -> Vec<String> {
     let lines = help.lines().filter(|line| line.starts_with("  "));
     let examples = lines.filter_map(|line| {
@@ -35,7 +35,7 @@ fn words(command: &str) -> Vec<String> {
             }
         }
     }
-    // As `main` spells llama-bench's option.
+    // Same rewrite as in `main`, for llama-bench's option.
     for word in words.iter_mut().filter(|word| *word == "-pg") {
         "--pg".clone_into(word);
     }
@@ -65,7 +65,7 @@ fn every_example_parses() {
     assert!(all.len() > 150, "{} examples", all.len());
 }
 
-/// A help's lists and examples fit its width, so nothing breaks them; and an option that many commands have stands under the same heading in all.
+/// Lists and examples in a help text fit its width, so nothing breaks them. An option of many commands has the same heading in all of them.
 #[test]
 fn helps_are_laid_out() {
     let cli = Cli::definition();

@@ -1,22 +1,23 @@
-//! How the text behind a help is laid out, so that who writes one need not count columns.
+//! Layout of the text after a help page, so that its author need not count columns.
 
-/// Columns of a help; a narrower terminal wraps what is here once more.
+/// Width of a help page in columns; a narrower terminal wraps it once more.
 pub(super) const WIDTH: usize = 100;
-/// An example that is longer has what it does below it.
+/// A longer example has its description on the line below.
 const MAX_COLUMN: usize = 60;
-/// A narrower column has its descriptions wrapped beside it, a wider one below.
+/// Descriptions wrap beside a column up to this width, and below a wider one.
 const MAX_HANGING: usize = 30;
-/// Before a description that stands below.
+/// Indent of a description on its own line.
 const BELOW: usize = 6;
 
-/// The text with its paragraphs in one line each, for clap to wrap, and with its lists in two columns. A line of a list
-/// begins with two blanks, and two blanks or more begin what is said of it; a line that begins with more goes on with the one before.
+/// Returns the text with each paragraph on one line, for clap to wrap, and with its lists in two columns. A list item
+/// begins with two spaces; two or more spaces separate it from its description. A line with a deeper indent continues
+/// the line before.
 pub(super) fn laid_out(text: &str) -> String {
     let blocks = text.split("\n\n").map(block);
     blocks.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Lines without a blank one between them.
+/// Lays out consecutive lines without a blank line between them.
 fn block(text: &str) -> String {
     let lines = items(text);
     let column = lines
@@ -32,7 +33,7 @@ fn block(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Headings, paragraphs and items of lists, with what is said of them.
+/// Headings, paragraphs and list items, each with its description.
 fn items(text: &str) -> Vec<(String, String)> {
     let mut items: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
@@ -80,7 +81,7 @@ fn in_columns(item: &str, about: &str, column: usize) -> String {
     format!("{first}{}", lines.join(&between))
 }
 
-/// Lines of so many columns at most.
+/// Wraps a text into lines of at most `columns` columns.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {

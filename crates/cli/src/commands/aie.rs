@@ -19,20 +19,20 @@ const EXAMPLES: &str = "\
 Examples:
   millrace aie run design.mlir                            run it on numbers 1, 2, 3, …; PASS, HANG or FAIL
   millrace aie run design.mlir --input a.bin --input b.bin --output out    with files, bytes as in memory
-  millrace aie verify design.mlir                         places, routes, fields and programs, without a run
+  millrace aie verify design.mlir                         checks places, routes, fields and programs, without a run
   millrace aie words design.mlir --output insts.bin       the transaction stream that firmware would execute
-  millrace aie time design.mlir                           modelled time, never measured, and what works longest
-  millrace aie run two.mlir --sequence second             of several sequences one; --device-name likewise
-  millrace aie run design.mlir --trace t.json             what DMA, locks and cores do; opens in Perfetto
+  millrace aie time design.mlir                           modelled time, never measured, and the busiest component
+  millrace aie run two.mlir --sequence second             one of several sequences; --device-name likewise
+  millrace aie run design.mlir --trace t.json             activity of DMA, locks and cores; opens in Perfetto
 
-A design is what `aie-opt` or IRON's `print(module)` gives. A file of --input is for the next argument that
-the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
-constants of a profile, as those of `millrace kernel` are.
-`PASS on routes of ours` is said where packet streams go by routes that the text does not give: with those of
-mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints them; behind the design
-they are read.
-Exit codes: 0 PASS, 1 HANG or FAIL, 3 where something is not known here, with line, column and op, or CANNOT
-TELL: what is written depends on memory that nothing has set.";
+A design is the output of `aie-opt` or of IRON's `print(module)`. Each --input file supplies the next argument
+that the sequence reads; --output writes `argN.bin` for each argument that it writes. Times are modelled with the
+constants of a profile, like those of `millrace kernel`.
+`PASS on routes of ours` means that packet streams take routes that the text does not give: with the routes of
+mlir-aie's router the design may hang. `aie-opt --aie-create-pathfinder-flows` prints those; append them to the
+design to use them.
+Exit codes: 0 PASS, 1 HANG or FAIL, 3 for an unsupported construct, with line, column and op, or CANNOT TELL:
+the output depends on memory that nothing has set.";
 
 /// Run designs of MLIR's aie dialect on a register-level model of the NPU
 #[derive(clap::Args, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct AieArgs {
 enum AieCommand {
     /// Run a design, in several orders of its actors
     Run(RunArgs),
-    /// Check what can be checked without running
+    /// Check a design without running it
     Verify(DesignArgs),
     /// List the transaction stream
     Words(words::WordsArgs),
@@ -56,21 +56,21 @@ enum AieCommand {
 
 #[derive(clap::Args, Debug)]
 struct DesignArgs {
-    /// The design
+    /// Design to read
     #[arg(value_name = "DESIGN.mlir", value_hint = clap::ValueHint::FilePath)]
     design: PathBuf,
-    /// The device that is meant, by its name or number, where several have a sequence
+    /// Device to use, by name or number, where several have a sequence
     #[arg(long, value_name = "NAME")]
     device_name: Option<String>,
-    /// The sequence that is meant, where a device has several
+    /// Sequence to use, where a device has several
     #[arg(long, value_name = "NAME")]
     sequence: Option<String>,
-    /// Wait for a place before each task that may find its channel's queue full, as mlir-aie inserts such waits since
-    /// September 2026; without them a fifth task is lost, and the run fails
+    /// Wait for a free place before each task that may find its channel's queue full, as mlir-aie does since
+    /// September 2026; without these waits a fifth task is lost, and the run fails
     #[arg(long)]
     queue_waits: bool,
-    /// A number that the host gives: an argument of the sequence (`n=4`), a parameter of the scratchpad by its name,
-    /// or a word of it by its number (`scratchpad0=20`)
+    /// Number that the host supplies: an argument of the sequence (`n=4`), a parameter of the scratchpad by name, or
+    /// a word of it by number (`scratchpad0=20`)
     #[arg(long, value_name = "NAME=VALUE", value_parser = number)]
     number: Vec<(String, HostNumber)>,
     /// Print as JSON
@@ -78,7 +78,7 @@ struct DesignArgs {
     json: bool,
 }
 
-/// A name and a number.
+/// Parses `NAME=VALUE`.
 fn number(text: &str) -> Result<(String, HostNumber), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     let whole = value.parse().ok().map(HostNumber::Whole);
@@ -92,15 +92,15 @@ fn number(text: &str) -> Result<(String, HostNumber), String> {
 struct RunArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Orders of the actors to try at random
+    /// Number of random orders of the actors to try
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     orders: u64,
-    /// Orders beside them, at most, in which somebody moves only when nobody else can: the sequence, all
-    /// DMA, all cores, each core, each channel
+    /// At most this many further orders, in each of which one group of actors moves only when no other
+    /// can: the sequence, all DMA, all cores, each core, each channel
     #[arg(long, value_name = "N", default_value_t = 24)]
     slow_orders: usize,
-    /// Let elements of what is written stand in any order, as streams that merge bring them; without it
-    /// bytes that depend on who is faster fail
+    /// Accept written elements in any order, as merging streams deliver them; without it, bytes that
+    /// depend on which stream is faster are a failure
     #[arg(long)]
     any_order: bool,
     /// Let memories of tiles begin as zeros where nothing sets them; without it they hold noise, and a run whose bytes
@@ -114,17 +114,17 @@ struct RunArgs {
 struct DataArgs {
     #[command(flatten)]
     of: DesignArgs,
-    /// Bytes of the next argument that the sequence reads
+    /// File with the bytes of the next argument that the sequence reads
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     input: Vec<PathBuf>,
-    /// Write what the sequence writes to files in this folder
+    /// Write the arguments that the sequence writes to files in this folder
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     output: Option<PathBuf>,
-    /// Instructions that a core may take
+    /// Limit on the instructions of a core
     #[arg(long, value_name = "N", default_value_t = 1 << 28)]
     max_instructions: u64,
-    /// Write what DMA channels, locks and cores of a run that passes do in modelled time (Chrome
-    /// trace-event format)
+    /// Write the activity of DMA channels, locks and cores over modelled time, for a run that
+    /// passes (Chrome trace-event format)
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
 }
@@ -143,7 +143,7 @@ fn read(args: &DesignArgs) -> Result<Design, CommandFailure> {
     Design::read_with(&text, &options).map_err(|error| refused(&args.design, &error))
 }
 
-/// The design's text, and which part of it is meant.
+/// Text of the design, and the choice of device and sequence.
 fn text(args: &DesignArgs) -> Result<(String, ReadOptions), CommandFailure> {
     let path = &args.design;
     let text = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
@@ -216,7 +216,7 @@ fn run_one(args: &RunArgs, design: &Design, ui: Ui) -> Result<RunReport, Command
     Ok(report)
 }
 
-/// Runs all designs of a text, each by itself; fails as the first does that does not pass.
+/// Runs each design of a text separately; fails with the first one that does not pass.
 fn run_all(args: &RunArgs, all: &[(ReadOptions, Design)], ui: Ui) -> CommandResult {
     let data = &args.data;
     if !data.input.is_empty() || data.output.is_some() || data.trace.is_some() {
@@ -257,7 +257,7 @@ fn run_all(args: &RunArgs, all: &[(ReadOptions, Design)], ui: Ui) -> CommandResu
     ended
 }
 
-/// A choice as options name it.
+/// A choice of device and sequence, spelled as options.
 fn chosen(choice: &ReadOptions) -> String {
     let device = choice
         .device
@@ -278,7 +278,7 @@ fn options(args: &DataArgs) -> RunOptions {
     }
 }
 
-/// The command fails as the run does.
+/// Turns the verdict of a run into the command's result.
 fn end(report: &RunReport) -> CommandResult {
     if report.verdict.is_pass() {
         return Ok(());
@@ -292,8 +292,8 @@ fn end(report: &RunReport) -> CommandResult {
     })
 }
 
-/// Bytes of all arguments: files for those that are read, in their order; else the numbers from 1 on, and
-/// zeros for what is written only.
+/// Bytes of all arguments. Those that are read come from files, in order, or else hold the numbers from 1
+/// on; those that are only written hold zeros.
 fn arguments(
     args: &DataArgs,
     design: &Design,

@@ -1,4 +1,4 @@
-//! `millrace batch`: a file of requests, and one of answers.
+//! `millrace batch`: answers a file of requests into another file.
 
 use super::serve::{ServedArgs, models, system};
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -18,28 +18,28 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace batch in.jsonl --out out.jsonl                    the models that the requests name
-  millrace batch in.jsonl --out out.jsonl --model gpt-4o-mini=demo   a name of theirs is this model here
-  millrace batch in.jsonl --out out.jsonl --parallel 32      as many answers together
+  millrace batch in.jsonl --out out.jsonl                    with the models that the requests name
+  millrace batch in.jsonl --out out.jsonl --model gpt-4o-mini=demo   maps a name in the requests to a model
+  millrace batch in.jsonl --out out.jsonl --parallel 32      32 answers computed together
 
-A line is a request as of OpenAI's batches:
+Each line is a request in the format of OpenAI's batches:
   {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\",
     \"body\": {\"model\": \"demo\", \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}
 
-Answers come in any order, each with its custom_id. A batch that was stopped, or killed, goes on where it was when it is
-started again with the same files.";
+Answers come in any order, each with its custom_id. A stopped or killed batch resumes when it is started again with
+the same files.";
 
 /// Answer the requests of a file, many at a time
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct BatchArgs {
-    /// The requests, one a line
+    /// Requests, one per line
     #[arg(value_name = "IN.jsonl", value_hint = clap::ValueHint::FilePath)]
     input: PathBuf,
-    /// The answers, one a line; those that are there already are kept, and not asked again
+    /// Answers, one per line; answers already in the file are kept, and their requests are not repeated
     #[arg(long, value_name = "OUT.jsonl", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// A model, or, as NAME=MODEL, which one a name in the requests stands for. May be repeated
+    /// Model to use, or NAME=MODEL to map a name in the requests to a model. May be repeated
     /// [default: the models that the requests name]
     #[arg(long, value_name = "[NAME=]MODEL", value_hint = clap::ValueHint::AnyPath)]
     model: Vec<String>,
@@ -80,23 +80,23 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
         },
         http: HttpOptions {
             port: 0,
-            // Nobody knows it.
+            // No client knows this key.
             api_keys: vec![secret()],
             grace: Duration::ZERO,
             ..HttpOptions::default()
         },
         system: Arc::new(system),
     };
-    // Ctrl-C ends the batch where it is, however long that takes.
+    // Ctrl-C ends the batch at its present state, however long that takes.
     let _patience = interrupt::patience();
     let display = ProgressDisplay::steps(ui, n_requests as u64);
     let progress = move |done: usize, _: usize| display.set(done as u64);
-    // What is under way is given up at once: it is asked again next time.
+    // Requests in progress are dropped at once; the next run repeats them.
     let report = millrace_server::batch::run(
         options,
         &args.input,
         &args.out,
-        // Some wait, so that there is always one that begins as another.
+        // Some requests wait, so that there is always one with the same beginning as another.
         2 * n_parallel,
         interrupt::is_raised,
         progress,
@@ -137,7 +137,7 @@ fn tell(args: &BatchArgs, report: BatchReport, ui: Ui) -> CommandResult {
     Ok(())
 }
 
-/// A key that nobody guesses: the standard library's keys for hashing are random.
+/// A key that nobody can guess: the standard library's hash keys are random.
 fn secret() -> String {
     let keys: HashMap<u8, u8, RandomState> = HashMap::new();
     let word = |i: u64| format!("{:016x}", keys.hasher().hash_one(i));

@@ -1,4 +1,4 @@
-//! `millrace bench`: tokens a second, with llama-bench's tests and columns.
+//! `millrace bench`: tokens per second, with llama-bench's tests and columns.
 
 mod drafted;
 pub(crate) mod measure;
@@ -27,19 +27,20 @@ Examples:
   millrace bench model.gguf -p 512,2048 -n 64 -t 1,2    every combination
   millrace bench model.gguf -d 0,4096 -r 3           with 0 and 4096 tokens already in the context
   millrace bench model.gguf -p 0 -n 0 -pg 512,128    a prompt and its answer as one test
-  millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight answers in every step
+  millrace bench model.gguf -p 0 -n 64 --sequences 1,8   eight sequences in every step
   millrace bench demo --device {npu} -p 64 -n 8 -r 1    an NPU, by its modelled times
   millrace bench model.gguf -o json > run.json       also csv and jsonl
   millrace bench demo --draft demo-draft -r 3        with and without a draft model, in turn
-  millrace bench demo --draft ngram -n 256 -o json   the same with guesses from the text itself
+  millrace bench demo --draft ngram -n 256 -o json   the same with drafts from the text itself
 
-With --draft, -n tokens are written of three texts: a story that the model draws, the prompt once more, and
-prose without repetition; the speed with drafts stands beside the speed without, measured in turn.
+With --draft, -n tokens are generated of three texts: a story by the model, the prompt repeated, and prose
+without repetition. The speed with drafts is shown beside the speed without, measured in turn.
 
-pp: prompt tokens computed a second. tg: tokens written a second, one at a time. With --sequences,
-the tokens of all together; the test's name then ends in their number, as tg64 x8. The numbers are measured; tokenizing and sampling are left out. Flags and columns are those of llama-bench.";
+pp: prompt tokens computed per second. tg: tokens generated per second, one at a time. With --sequences,
+the total over all sequences; the test's name then ends in their number, as tg64 x8. The numbers are measured,
+without tokenizing and sampling. Flags and columns are those of llama-bench.";
 
-/// Measure tokens a second
+/// Measure tokens per second
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct BenchArgs {
@@ -54,7 +55,7 @@ pub(crate) struct BenchArgs {
         default_value = "512"
     )]
     n_prompt: Vec<usize>,
-    /// Numbers of tokens to write; 0 for none
+    /// Numbers of tokens to generate; 0 for none
     #[arg(
         short = 'n',
         long,
@@ -63,7 +64,7 @@ pub(crate) struct BenchArgs {
         default_value = "128"
     )]
     n_gen: Vec<usize>,
-    /// A prompt and an answer as one test (also -pg). May be repeated
+    /// Prompt and answer as one test (also -pg). May be repeated
     #[arg(long, value_name = "PP,TG", value_parser = parse_pair)]
     pg: Vec<(usize, usize)>,
     /// Tokens in the context before each test
@@ -75,7 +76,7 @@ pub(crate) struct BenchArgs {
         default_value = "0"
     )]
     n_depth: Vec<usize>,
-    /// Numbers of sequences that run together, each with a prompt or an answer of that length
+    /// Numbers of sequences that run together; each has a prompt or an answer of that length
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = parse_count)]
     sequences: Vec<usize>,
     /// Numbers of threads [default: one for each physical core]
@@ -94,16 +95,16 @@ pub(crate) struct BenchArgs {
     /// Instruction set to use [default: the best this CPU has]
     #[arg(long, value_name = "LEVEL", env = "MILLRACE_CPU_LEVEL", hide_env_values = true, value_parser = level_parser())]
     cpu_level: Option<Level>,
-    /// Times to run each test
+    /// Number of runs of each test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// Measure at once, without a run to warm up
+    /// Skip the warm-up run
     #[arg(long)]
     no_warmup: bool,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = ReportFormat::Md)]
     output: ReportFormat,
-    /// With --draft: a text to repeat and to continue, instead of the built-in prose
+    /// With --draft: text to repeat and continue, instead of the built-in prose
     #[arg(long, value_name = "FILE", requires = "draft", value_hint = clap::ValueHint::FilePath)]
     text: Option<PathBuf>,
     #[command(flatten)]
@@ -169,7 +170,7 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
         ));
     }
     if args.ranks.is_follower()? {
-        // An engine for each of them, as rank 0 makes them.
+        // One engine for each setting, as rank 0 makes them.
         return settings
             .into_iter()
             .try_for_each(|options| args.ranks.follow(&model, options, ui));
@@ -180,7 +181,7 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
     measure_all(args, &model, (&tests, settings), ui)
 }
 
-/// Every test on an engine of each setting.
+/// Runs every test on one engine per setting.
 fn measure_all(
     args: &BenchArgs,
     model: &Arc<LoadedModel>,
@@ -230,7 +231,7 @@ fn measure_all(
     reporter.finish()
 }
 
-/// When a test began, and what each repetition took.
+/// Start time of a test, and the time of each repetition.
 fn repeat(
     args: &BenchArgs,
     bench: &mut BenchSession,
@@ -250,7 +251,7 @@ fn repeat(
     Ok((test_time, samples_ns))
 }
 
-/// What each engine is set up for.
+/// Settings of each engine.
 fn settings(args: &BenchArgs, n_ctx: usize) -> Vec<EngineOptions> {
     let threads = match args.threads.as_slice() {
         [] => vec![None],
@@ -270,7 +271,7 @@ fn settings(args: &BenchArgs, n_ctx: usize) -> Vec<EngineOptions> {
     options.collect()
 }
 
-/// With and without drafts, at the first of the settings.
+/// Measures with and without drafts, at the first of the settings.
 fn run_drafted(args: &BenchArgs, model: &Arc<LoadedModel>, ui: Ui) -> CommandResult {
     let several = args.threads.len() > 1 || args.kv_type.len() > 1;
     let others = args.sequences != [1] || args.n_depth != [0] || !args.pg.is_empty();

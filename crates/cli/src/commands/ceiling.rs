@@ -1,4 +1,4 @@
-//! `millrace ceiling`: the tokens a second that no software can exceed, and what would move them.
+//! `millrace ceiling`: the upper bound on tokens per second, and the changes that would raise it.
 
 use crate::engine_args::{CpuArgs, kv_type_parser};
 use crate::exit::{CommandFailure, CommandResult};
@@ -12,18 +12,18 @@ use serde::Serialize;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace ceiling demo                                this CPU, as its memory was measured
-  millrace ceiling model.gguf -d 4096 --kv-type q8_0   behind 4096 tokens, with a smaller cache
+  millrace ceiling demo                                this CPU, with its measured memory bandwidth
+  millrace ceiling model.gguf -d 4096 --kv-type q8_0   after 4096 tokens, with a smaller cache
   millrace ceiling --geometry llama-3.2-1b --device {npu} -d 1024
   millrace ceiling --geometry llama-3.1-8b --type Q4_K_M --bandwidth 256 -d 8192
-                                                       a machine you only know the memory of
+                                                       a machine of which only the memory bandwidth is known
   millrace ceiling model.gguf --acceptance 0.44 --drafts 8 --draft-cost 0.2 --json
 
-A token reads every weight and the cache of its sequence once; it cannot be written sooner than memory delivers
-them, nor than the arithmetic is done. The first row is that bound, the others what it would be if one thing
-were different.";
+A token reads every weight and the cache of its sequence once. It cannot be generated faster than memory delivers
+them, nor faster than the arithmetic is done. The first row shows that bound; each other row shows it with one
+change.";
 
-/// Work out what no software can beat, and what would change it
+/// Compute the upper bound on tokens per second, and the changes that would raise it
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct CeilingArgs {
@@ -35,16 +35,16 @@ pub(crate) struct CeilingArgs {
     /// Format of the cached keys and values
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     kv_type: KvType,
-    /// Bytes that memory delivers, in GB a second [default: measured, or the device's]
+    /// Memory bandwidth, in GB/s [default: measured, or the device's]
     #[arg(long, value_name = "GB/S", value_parser = parse_positive)]
     bandwidth: Option<f64>,
-    /// Share of drafted tokens that are drawn
+    /// Share of drafted tokens that are accepted
     #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = parse_share)]
     acceptance: f64,
-    /// Tokens drafted for a step
+    /// Tokens drafted per step
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=63))]
     drafts: u64,
-    /// Time of a drafted token, in steps of the model
+    /// Time to draft a token, in steps of the model
     #[arg(long, value_name = "STEPS", default_value_t = 0.1, value_parser = parse_cost)]
     draft_cost: f64,
     /// Print as JSON
@@ -77,22 +77,22 @@ pub(crate) fn parse_cost(text: &str) -> Result<f64, String> {
     number(text, "a number of at least 0", |n| n >= 0.0)
 }
 
-/// The bound if something were different.
+/// The bound under one changed condition.
 #[derive(Clone, Debug, Serialize)]
 struct CeilingRow {
     what: String,
-    /// Of all sequences.
+    /// Sum over all sequences.
     tokens_per_s: f64,
-    /// Beside the first row.
+    /// Ratio to the first row.
     factor: f64,
     limit: Limit,
 }
 
-/// What is asked about.
+/// Inputs of the computation.
 struct Question<'a> {
     demand: &'a Demand,
     roofs: &'a Roofs,
-    /// Bytes of a cached element now.
+    /// Bytes of a cached element in the present format.
     element_bytes: f64,
     acceptance: f64,
     drafts: u64,
@@ -105,7 +105,7 @@ const ONE: StepOf = StepOf {
     n_passes: 1,
 };
 
-/// The machine with one of its limits moved, each in words.
+/// Machines with one limit raised, each with a description.
 fn better_machines(roofs: &Roofs) -> Vec<(&'static str, Roofs)> {
     let faster = Roofs {
         bytes_per_s: 1.5 * roofs.bytes_per_s,
@@ -130,7 +130,7 @@ fn better_machines(roofs: &Roofs) -> Vec<(&'static str, Roofs)> {
 }
 
 impl Question<'_> {
-    /// The bound, and what would change it.
+    /// The bound, and its value under each change.
     fn rows(&self) -> Vec<CeilingRow> {
         let (demand, roofs) = (self.demand, self.roofs);
         let base = StepBound::of(demand, roofs, ONE);
@@ -189,7 +189,7 @@ impl Question<'_> {
         rows
     }
 
-    /// What a step needs with cache elements of fewer bytes.
+    /// Demand of a step with smaller cache elements.
     fn smaller_caches(&self) -> impl Iterator<Item = (String, Demand)> {
         let formats = [KvType::Q8_0, KvType::Q4_0].map(|kv| (kv.name(), element_bytes(kv)));
         let formats = formats.into_iter().chain([("fp8", 1.0)]);
@@ -204,7 +204,7 @@ impl Question<'_> {
         })
     }
 
-    /// The answer in words.
+    /// Summary in words.
     fn verdict(&self, rows: &[CeilingRow], reached: Option<f64>) -> String {
         let base = StepBound::of(self.demand, self.roofs, ONE);
         let memory = base.weights_ns + base.cache_ns;
@@ -371,7 +371,7 @@ mod tests {
         (rows, verdict)
     }
 
-    /// The published run: an 8B model in 4.9 GB at 43.7 tokens a second, a draft model at 212.
+    /// A published run: an 8B model in 4.9 GB at 43.7 tokens a second, and a draft model at 212.
     #[test]
     fn a_dear_draft_is_a_loss_without_any_wall() {
         let demand = Demand {

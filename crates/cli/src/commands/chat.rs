@@ -27,29 +27,29 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   millrace chat demo
-  millrace chat demo --device {npu}                an NPU's answers, simulated
-  millrace chat demo --draft demo-draft           a small model guesses ahead: the same answers, sooner
+  millrace chat demo --device {npu}                answers of a simulated NPU
+  millrace chat demo --draft demo-draft           a small model drafts: the same answers, faster
   millrace chat hf:OWNER/REPO:Q4_K_M --system \"Answer in one sentence.\"
-  millrace chat demo --session talk.kv            goes on where the last run with this file ended
+  millrace chat demo --session talk.kv            continues where the last run with this file ended
   millrace chat demo --server http://127.0.0.1:8080    answered by a running `millrace serve`
   printf 'Hello!\\nAnd now?\\n' | millrace chat demo --greedy    each line is a message
 
 In the conversation:
-  /system TEXT    instructions for the model to keep to (starts over; without TEXT: none)
+  /system TEXT    set the system prompt (starts over; without TEXT: none)
   /image FILE     show an image with the next message (PNG, JPEG, WebP; models with vision)
-  /clear          start over, keeping the instructions
-  /save FILE      write the conversation as JSON; /load FILE brings it back
+  /clear          start over, keeping the system prompt
+  /save FILE      write the conversation as JSON; /load FILE restores it
   /stats          tokens and times of the last answer
   /help, /exit    Ctrl-C stops an answer, Ctrl-D ends the conversation
-  A line that ends in \\ goes on in the next; \"\"\" on a line of its own begins and ends several lines.";
+  A line that ends in \\ continues on the next; \"\"\" on a line of its own begins and ends several lines.";
 
-/// Talk with a model
+/// Chat with a model
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// Instructions for the model to keep to
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
     let draft = args
         .draft
         .open(loaded, &args.model, &args.device, &options, ui)?;
-    // What was said stays cached after it is cleared or changed.
+    // The conversation stays cached after it is cleared or changed.
     let own = EngineOptions {
         keep_prefixes: true,
         adapters: args.lora.open(loaded, ui)?,
@@ -124,12 +124,12 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
         )));
     }
     let ended = converse(&mut conversation, &mut input, ui);
-    // Whatever ended it: what was said is worth as much.
+    // The conversation is worth keeping, however it ended.
     let kept = conversation.keep();
     ended.and(kept)
 }
 
-/// Goes on with the conversation of a file, if it has one.
+/// Continues the conversation of a file, if it holds one.
 fn keep(chat: &mut Chat, path: &Path, system: Option<&str>, ui: Ui) -> CommandResult {
     let n = chat.keep_in(path)?;
     let kept = chat.messages();
@@ -149,7 +149,7 @@ fn keep(chat: &mut Chat, path: &Path, system: Option<&str>, ui: Ui) -> CommandRe
     Ok(())
 }
 
-/// Message after message, until there are no more.
+/// Handles messages until there are no more.
 fn converse(conversation: &mut Conversation, input: &mut Input, ui: Ui) -> CommandResult {
     let mut out = Out::new();
     loop {
@@ -169,7 +169,7 @@ fn converse(conversation: &mut Conversation, input: &mut Input, ui: Ui) -> Comma
     }
 }
 
-/// One message and its answer.
+/// Sends one message and prints its answer.
 fn say(
     conversation: &mut Conversation,
     text: String,
@@ -193,12 +193,12 @@ fn say(
         return Err(failure);
     }
     let answer = match answer {
-        // Too long a message is no reason to lose the conversation; a script should hear of it.
+        // A message that is too long must not end the conversation; a script should see the error.
         Err(failure) if failure.exit == Exit::Usage && is_terminal => {
             crate::output::report(&failure);
             return Ok(());
         }
-        // Stopped while an image was read: it goes with the next message.
+        // Interrupted while reading an image: the image goes with the next message.
         Err(failure) if failure.exit == Exit::Interrupted && is_terminal => {
             interrupt::clear();
             return Ok(());
@@ -224,7 +224,7 @@ fn say(
     }
 }
 
-/// A line that begins with a slash.
+/// Runs a command, from a line that begins with a slash.
 fn command(
     conversation: &mut Conversation,
     name: &str,
@@ -276,7 +276,7 @@ fn command(
     out.flush()
 }
 
-/// The part of the help that is about the conversation.
+/// Part of the help text about the conversation.
 fn help() -> &'static str {
     EXAMPLES
         .split_once("In the conversation:\n")

@@ -1,4 +1,4 @@
-//! `millrace compile`: plans and programs ahead of time, and what they are.
+//! `millrace compile`: compiles plans and programs ahead of time, and lists them.
 
 mod report;
 
@@ -21,15 +21,15 @@ use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace compile demo                                   every plan of a model, into the cache
+  millrace compile demo                                   all plans of a model, into the cache
   millrace compile --geometry llama-3.2-1b                 the same for a shape, without files
   millrace compile --geometry llama-3.2-1b --mode mlir-air --list
                                                           launches and slots of each program
-  millrace compile model.gguf --prompt-tokens 30,5000      what those prompts need, chunk by chunk
+  millrace compile model.gguf --prompt-tokens 30,5000      plans for these prompts, chunk by chunk
   millrace compile demo --set cols=4 --out programs        for a machine that does not exist
 
-What is compiled is kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
-empty), where `run --device {npu}` finds it. A change of model, machine, options or of millrace
+Compiled programs are kept in ~/.cache/millrace/npu (MILLRACE_NPU_CACHE names another folder, or none if
+empty), where `run --device {npu}` finds them. A change of model, machine, options or of millrace
 itself makes other programs; the folder may be deleted at any time.";
 
 /// Compile a model's programs ahead of time, and list them
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
         n_threads: Some(1),
         level: None,
     };
-    // Nothing runs on it: it says for which target programs are kept.
+    // Nothing runs on this device: it only identifies the target that programs are kept for.
     let cpu = Cpu::new(one_thread).map_err(millrace_runtime::Error::from)?;
     let device = (planner.open(cpu)).map_err(millrace_runtime::npu::NpuError::Open)?;
     let dir = args.out.clone().or_else(millrace::programs_folder);
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &CompileArgs, ui: Ui) -> CommandResult {
     .print(args.list, args.json)
 }
 
-/// Every plan in the order of the kinds, as many at once as there are processors.
+/// Compiles every plan, as many at once as there are processors; returns them in the order of the kinds.
 fn compile_all(
     cache: &ProgramCache,
     planner: &dyn Lowering,
@@ -99,7 +99,7 @@ fn compile_all(
     let done: Mutex<Vec<Option<Result<CompiledPlan, LowerError>>>> =
         Mutex::new(kinds.iter().map(|_| None).collect());
     let work = || {
-        // The longest first: they take longest.
+        // Longest first, because they take the most time.
         while let Some(index) = kinds.len().checked_sub(1 + next.fetch_add(1, Relaxed)) {
             if interrupt::is_raised() {
                 return;

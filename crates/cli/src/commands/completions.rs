@@ -16,7 +16,7 @@ Examples:
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `millrace devices`: what this machine can compute with.
+//! `millrace devices`: the compute devices of this machine.
 
 use crate::exit::CommandResult;
 use crate::machine::{self, Accelerator, Processor};
@@ -15,11 +15,11 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   millrace devices             the processor, its instruction sets, memory, accelerators
-  millrace devices -v          what can be set of each kind of NPU, too
-  millrace devices --measure   and how fast memory can be read, which bounds tokens a second
+  millrace devices -v          also the settings of each kind of NPU
+  millrace devices --measure   also the memory read rate, which bounds tokens per second
   millrace devices --json";
 
-/// Show what this machine can compute with
+/// Show the compute devices of this machine
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArgs {
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &DevicesArgs, ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// A level that the processor seems made for, and why it cannot be used.
+/// A level that the processor appears to support, and the reason it cannot be used.
 #[derive(serde::Serialize)]
 struct LevelRefusal {
     level: &'static str,
@@ -139,7 +139,7 @@ fn print_memory(
     Ok(())
 }
 
-/// Every kind of NPU; what can be set of it for who wants to know.
+/// Prints every kind of NPU, with its settings if details are asked for.
 fn print_targets(ui: Ui, out: &mut Out) -> CommandResult {
     out.line(format!("\n{}", Paint::Bold.stdout("NPU")))?;
     for target in targets() {
@@ -241,9 +241,9 @@ fn print_accelerators(accelerators: &[Accelerator], out: &mut Out) -> CommandRes
     out.line("  Hardware that no line above calls ready is not driven by this version; virtual NPUs need none.")
 }
 
-/// Bytes a second that all threads together read from memory, best of a few passes.
+/// Bytes per second that all threads together read from memory; best of a few passes.
 fn measure_read(n_threads: usize, ui: Ui) -> f64 {
-    /// Far beyond any cache.
+    /// Far larger than any cache.
     const THREAD_BYTES: usize = 256 << 20;
     const PASSES: usize = 4;
     let _progress = ProgressDisplay::spinner(ui, "measuring memory");

@@ -1,4 +1,4 @@
-//! `millrace diagnose`: how far a device is from f32, layer by layer; and which op is wrong.
+//! `millrace diagnose`: how far a device is from f32, layer by layer, and the first op that is wrong.
 
 mod bisect;
 mod layers;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace diagnose demo --device {npu}                        cosine of every layer beside the CPU in f32
+  millrace diagnose demo --device {npu}                        cosine of every layer against the CPU in f32
   millrace diagnose model.gguf \"Once upon a time\" --mode mlir-air --json
-  millrace diagnose folder --reference hidden.safetensors       beside states that reference_hf.py wrote
-  millrace diagnose demo --bisect                              every op by itself: which is the first that is wrong
-  millrace diagnose demo --bisect --corrupt flash_attn:attn    makes one wrong, to see that it is found
+  millrace diagnose folder --reference hidden.safetensors       against states written by reference_hf.py
+  millrace diagnose demo --bisect                              checks every op by itself and names the first wrong one
+  millrace diagnose demo --bisect --corrupt flash_attn:attn    corrupts one op, to see that it is found
 
-The table is for reading: rounding alone moves hidden states, and the exit code is 0 whatever it says.
---bisect takes each op's operands from the device itself, so that an op answers for its own result
-only; the exit code is 1 if one lies beyond what its rounding allows. The table is what
-mlir-air's `make diagnosis` prints for its Llama-3.2-1B.";
+The table is for information: rounding alone moves hidden states, and the exit code is always 0.
+--bisect takes each op's operands from the device itself, so that only the op's own result is
+checked; the exit code is 1 if a result is beyond its rounding bound. The table has the form of
+mlir-air's `make diagnosis` for its Llama-3.2-1B.";
 
-/// Compare a device with f32, layer by layer, or find the op that is wrong
+/// Compare a device with f32, layer by layer, or find the first wrong op
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct DiagnoseArgs {
@@ -43,14 +43,14 @@ pub(crate) struct DiagnoseArgs {
         default_value = "Once upon a time, there was a little girl who lived near the woods. One day she"
     )]
     prompt: String,
-    /// What to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
+    /// Reference to compare with: `cpu`, or safetensors with `tokens` (i32 or i64) and `hidden.0`, …
     #[arg(long, value_name = "cpu|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
-    /// Compute every op of the device again from its own operands, and name the first that is wrong
+    /// Recompute every op of the device from its own operands, and name the first wrong one
     #[arg(long, conflicts_with = "reference")]
     bisect: bool,
-    /// Make a slot of a program wrong, to see that it is found. HOW is some (every 16th element; if
-    /// it is not said), double, zero, permute or row
+    /// Corrupt a slot of a program, to see that it is found. HOW is some (every 16th element; the
+    /// default), double, zero, permute or row
     #[arg(long, value_name = "PROGRAM:SLOT[:HOW]")]
     corrupt: Option<CorruptSlot>,
     /// Print as JSON
@@ -62,7 +62,7 @@ pub(crate) struct DiagnoseArgs {
     cpu: CpuArgs,
 }
 
-/// Tokens that the bisect goes on with after the prompt: decode has programs of its own.
+/// Tokens that the bisection decodes after the prompt: decode has programs of its own.
 const N_DECODED: usize = 1;
 
 pub(crate) fn run(args: &DiagnoseArgs, ui: Ui) -> CommandResult {
@@ -105,7 +105,7 @@ fn encode(model: &LoadedModel, text: &str) -> CommandResult<Vec<u32>> {
     Ok(tokens)
 }
 
-/// What the device computes for the prompt.
+/// States that the device computes for the prompt.
 fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<States> {
     let mut session = NpuSession::new(npu)?;
     let (capture, observer) = layers::Capture::new(npu);
@@ -121,7 +121,7 @@ fn on_device(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<State
     })
 }
 
-/// The likeliest token.
+/// Most likely token.
 fn best(states: &States) -> Option<u32> {
     states.logits.as_deref().map(argmax)
 }

@@ -1,4 +1,4 @@
-//! `millrace doctor`: is this machine ready, and if not, what to do.
+//! `millrace doctor`: checks that this machine is ready, and suggests fixes if not.
 //!
 //! Each check is a function from facts to a [`CheckResult`]; the facts are gathered once.
 
@@ -13,12 +13,12 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace doctor           one line a check; causes and fixes where something is wrong
+  millrace doctor           one line per check; causes and fixes of problems
   millrace doctor --json    the same for programs
 
 Exit code 0: ready, perhaps with warnings. Exit code 1: a check failed.";
 
-/// Check that this machine is ready, and say what to do if not
+/// Check that this machine is ready, and suggest fixes if not
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
@@ -29,7 +29,7 @@ pub(crate) struct DoctorArgs {
     cpu: CpuArgs,
 }
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
@@ -38,17 +38,17 @@ enum Status {
     Fail,
 }
 
-/// What a check found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct CheckResult {
     check: &'static str,
     status: Status,
-    /// What is, in a few words.
+    /// Finding, in a few words.
     found: String,
     /// Why that is a problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
-    /// What to do.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `millrace embed`: vectors of texts, one a line of a file.
+//! `millrace embed`: embeddings of the texts in a file, one text per line.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -23,49 +23,50 @@ Examples:
   millrace embed bge-folder texts.txt --out vectors.safetensors
   millrace embed model.gguf texts.jsonl --dimensions 256 | jq .embedding
 
-Each line of the file is a text, or a JSON string or an object with `text`; blank lines are passed over.
-For each a line of JSON is printed, in the file's order: `index`, `n_tokens`, `embedding`. With --out the file holds `embeddings` [texts, width] f32 instead.
+Each line of the file is a text, or a JSON string or an object with `text`; blank lines are skipped.
+Each text gives a line of JSON, in the file's order: `index`, `n_tokens`, `embedding`. With --out the file
+holds `embeddings` [texts, width] f32 instead.
 Vectors have length 1, so that a dot product is a cosine.";
 
-/// How rows of tokens become one.
+/// Pooling of a text's token rows into one.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PoolingArg {
-    /// Their mean
+    /// Mean of all tokens
     Mean,
-    /// The first token's
+    /// First token
     First,
-    /// The last token's
+    /// Last token
     Last,
 }
 
-/// Make vectors of texts
+/// Compute embeddings of texts
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EmbedArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Texts, one a line (`-`: standard input)
+    /// Texts, one per line (`-`: standard input)
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// How rows of tokens become one [default: what the model's files say, else mean]
+    /// How to pool the tokens of a text [default: from the model's files, else mean]
     #[arg(long, value_name = "HOW")]
     pooling: Option<PoolingArg>,
-    /// Elements to keep of each vector, for models that were trained to be cut
+    /// Elements to keep of each vector, for models trained to be truncated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     dimensions: Option<u32>,
-    /// What stands before every text, such as "query: " [default: the usual prompt of the model's files, if they have one]
+    /// Prefix of every text, such as "query: " [default: the usual prompt of the model's files, if they have one]
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt_name")]
     prefix: Option<String>,
-    /// The prompt of the model's files that stands before every text, such as query or document
+    /// Prompt of the model's files to put before every text, such as query or document
     #[arg(long, value_name = "NAME")]
     prompt_name: Option<String>,
-    /// File to write instead of lines
+    /// File to write instead of printing lines
     #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
     out: Option<PathBuf>,
-    /// Tokens that a text may have [default: what the model was trained for, at most 8192]
+    /// Maximum tokens of a text [default: the model's training context, at most 8192]
     #[arg(short, long, value_name = "TOKENS")]
     ctx: Option<usize>,
-    /// Texts that are computed together at most
+    /// Maximum texts computed together
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
     #[command(flatten)]
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
     write(args, &tokens, &vectors, width)
 }
 
-/// What stands before every text.
+/// Prefix of every text.
 fn prefix(args: &EmbedArgs, prompts: &EmbeddingPrompts) -> CommandResult<String> {
     let prefix = match (&args.prefix, &args.prompt_name) {
         (Some(prefix), _) => Ok(prefix.as_str()),
@@ -135,7 +136,7 @@ fn prefix(args: &EmbedArgs, prompts: &EmbeddingPrompts) -> CommandResult<String>
     Ok(prefix.to_owned())
 }
 
-/// Elements to keep.
+/// Number of elements to keep.
 fn width(args: &EmbedArgs, d_model: usize) -> CommandResult<usize> {
     match args.dimensions.map(|n| n as usize) {
         Some(n) if n > d_model => Err(CommandFailure::usage(format!(
@@ -145,14 +146,14 @@ fn width(args: &EmbedArgs, d_model: usize) -> CommandResult<usize> {
     }
 }
 
-/// Numbers of texts, those of like length together, in lists between which Ctrl-C is heard.
+/// Indices of texts in batches, texts of similar length together; Ctrl-C is checked between batches.
 fn parts(tokens: &[Vec<u32>], batch: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..tokens.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(tokens[*index].len()));
     order.chunks(batch * 4).map(<[usize]>::to_vec).collect()
 }
 
-/// A text a line: as it stands, or in JSON.
+/// Parses one text per line: plain, or in JSON.
 pub(super) fn texts(file: &str) -> CommandResult<Vec<String>> {
     let lines = file.lines().enumerate();
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
@@ -167,7 +168,7 @@ fn text_of(number: usize, line: &str) -> CommandResult<String> {
     }
     let value: Value = match serde_json::from_str(line) {
         Ok(value) => value,
-        // A quotation is a text like any other.
+        // A line that only looks like a JSON string is a plain text.
         Err(_) if line.starts_with('"') => return Ok(line.to_owned()),
         Err(error) => {
             let message = format!("line {number} begins as JSON and is none: {error}");

@@ -1,4 +1,4 @@
-//! `millrace explain`: where every op runs, and why.
+//! `millrace explain`: shows where every op runs, and why.
 
 mod op;
 mod report;
@@ -18,17 +18,17 @@ const EXAMPLES: &str = "\
 Examples:
   millrace explain demo                                      prompt and token: op, device, program, why
   millrace explain --geometry llama-3.2-1b --mode mlir-air  the published stack's programs and slots
-  millrace explain --geometry qwen2.5-0.5b --op attn_q       one op in detail, or why it is the CPU's
+  millrace explain --geometry qwen2.5-0.5b --op attn_q       one op in detail, or why the CPU runs it
   millrace explain --geometry llama-3.2-1b --set core.data_bytes=16384
-                                                             what does not fit a smaller core
+                                                             ops that do not fit a smaller core
   millrace explain model.gguf --prompt-tokens 5000 --json    every chunk of a long prompt, as JSON
 
-Without --mode a file's weights decide it, and the first lines say which and why: mode int4 keeps a file
-of mostly 4-bit weights in 4 bits, where mode fast expands them to bf16. Then comes what becomes of each
-quantised format.
+Without --mode the file's weights decide the mode, and the first lines say which and why. Mode int4 keeps a
+file of mostly 4-bit weights in 4 bits, where mode fast expands them to bf16. Next comes the conversion of
+each quantised format.
 
-A summary comes first, then every op: layers that run alike are one row (`0–15`). Rows of the CPU say why the
-array does not take the op, rows of the array why a program begins there. The published stack is mlir-air's
+A summary comes first, then every op; layers that run alike share one row (`0–15`). A CPU row says why the
+array does not run the op, an array row why a program begins there. The published stack is mlir-air's
 for Llama-3.2-1B (`programming_examples/llama32_1b`).";
 
 /// Explain where each op of a model runs, and why
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &ExplainArgs, ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// The plans of prompts so long, and of a token behind the longest.
+/// Plans for prompts of these lengths, and for a token after the longest.
 fn plan_cases<'a>(
     planned: &'a PlanSubject,
     planner: &'a dyn Planner,

@@ -1,4 +1,4 @@
-//! `millrace export`: a model's programs as source for a vendor's own toolchain.
+//! `millrace export`: writes a model's programs as source for a vendor's own toolchain.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Ui};
@@ -10,31 +10,31 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace export demo --device {exporter} --out demo-device       source for the vendor's toolchain, and what it needs
+  millrace export demo --device {exporter} --out demo-device       source for the vendor's toolchain, with its requirements
   millrace export --geometry llama-3.2-1b --device {exporter} --out 1b-device
   millrace export demo --device {exporter} --prompt-tokens 64 --context 2048 --out demo-device
 
-One pass of a prompt and one of a token are written; the folder's README.md says what its owner needs beyond it.
-A device without such a form says so, and names the devices that have one.";
+The export covers one pass of a prompt and one of a token; the folder's README.md lists further requirements.
+For a device that cannot be exported, the error names the devices that can.";
 
 /// Write a model's programs as source for the vendor's own toolchain
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ExportArgs {
-    /// The folder to write
+    /// Folder to write
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
-    /// Tokens of the prompt's pass
+    /// Tokens in the prompt's pass
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     prompt_tokens: u64,
-    /// Tokens that the token's pass looks back on
+    /// Tokens of context in the token's pass
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=MOST))]
     context: u64,
     #[command(flatten)]
     plan: PlanArgs,
 }
 
-/// More tokens than any model's context has.
+/// Limit above the context of any model.
 const MOST: u64 = 1 << 22;
 
 pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {

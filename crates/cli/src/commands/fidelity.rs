@@ -1,4 +1,4 @@
-//! `millrace fidelity`: predictions beside published measurements.
+//! `millrace fidelity`: compares predictions with published measurements.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Ui};
@@ -10,10 +10,10 @@ const EXAMPLES: &str = "\
 Examples:
   millrace fidelity               every published row of a kernel: predicted, measured, error
   millrace fidelity --model       the same for whole models
-  millrace fidelity --leave-out   constants fitted without a kernel family or a model, and the error on it (minutes)
+  millrace fidelity --leave-out   constants fitted without a kernel family or a model, and their error on it (takes minutes)
   millrace fidelity --json        as JSON
 
-Rows that a constant was fitted on are marked. Exit code 1 when a group leaves its stated bound.";
+Rows used to fit a constant are marked. The exit code is 1 when a group exceeds its stated bound.";
 
 /// Compare predicted times with published measurements
 #[derive(clap::Args, Debug)]
@@ -21,14 +21,14 @@ Rows that a constant was fitted on are marked. Exit code 1 when a group leaves i
 pub(crate) struct FidelityArgs {
     #[command(flatten)]
     target: EvidenceTargetArgs,
-    /// Rows of single kernels (the default)
+    /// Compare single kernels (the default)
     #[arg(long, conflicts_with = "model")]
     kernel: bool,
-    /// Rows of whole models
+    /// Compare whole models
     #[arg(long)]
     model: bool,
-    /// Fit the constants anew without each kernel family and each model, and compare the errors on what
-    /// was left out with those of a fit on everything
+    /// Refit the constants without each kernel family and each model, and compare the errors on the
+    /// part left out with those of a fit on everything
     #[arg(long, conflicts_with_all = ["kernel", "model"])]
     leave_out: bool,
     /// Print as JSON

@@ -1,4 +1,4 @@
-//! `millrace hwbench`: every kernel against what the machine could do at best.
+//! `millrace hwbench`: every kernel against the best that the machine allows.
 
 mod check;
 mod measure;
@@ -33,16 +33,16 @@ Examples:
   millrace hwbench model.gguf -m 1            the matrices of a model, in their formats
   millrace hwbench --assert                   exit code 1 where the pick is not the fastest
 
-Weights are random and walked through from memory. GB/s counts bytes of weights, GOP/s multiplications
-and additions. `limit` is the share reached of what the machine can do, as measured first: it reads
-no more from memory and computes no more in registers. `<--` marks the row that is picked on a CPU of
-the levels named after it; `*` a time taken on some of the rows of the matrix, to keep to --time.";
+Weights are random and stream from memory. GB/s counts bytes of weights, GOP/s multiplications and
+additions. `limit` is the share reached of the machine's limit, which is measured first: its memory read
+rate and its arithmetic in registers. `<--` marks the row that is picked on a CPU of the levels named
+after it; `*` marks a time taken on only some rows of the matrix, to keep within --time.";
 
 /// Measure every kernel against the machine's limits
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct HwbenchArgs {
-    /// N outputs and K inputs, M tokens before them, or a MODEL whose matrices to take
+    /// N outputs and K inputs, optionally with M tokens before them, or a MODEL to take matrices from
     #[arg(value_name = "N,K|M,N,K|MODEL", default_value = shape::DEFAULT, hide_default_value = true, value_hint = clap::ValueHint::AnyPath)]
     shape: String,
     /// Never use the network: hf: models must be in the cache
@@ -54,7 +54,7 @@ pub(crate) struct HwbenchArgs {
     /// Only kernels of these instruction sets [default: all that this CPU has]
     #[arg(long, value_name = "LEVEL,..", value_delimiter = ',', value_parser = level_parser())]
     level: Vec<Level>,
-    /// Numbers of tokens multiplied at once [default: 1,512]
+    /// Numbers of tokens to multiply at once [default: 1,512]
     #[arg(short = 'm', long, value_name = "M,..", value_delimiter = ',')]
     tokens: Vec<usize>,
     /// Threads to compute with [default: one for each physical core]
@@ -66,13 +66,13 @@ pub(crate) struct HwbenchArgs {
         hide_env_values = true
     )]
     threads: Option<usize>,
-    /// Most times to measure each row
+    /// Maximum number of times to measure each row
     #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// Time to spend on all rows together, roughly
+    /// Approximate time for all rows together
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
-    /// Weights to walk through, so that they come from memory [default: eight times the last cache]
+    /// Amount of weights to cycle through, so that they come from memory [default: eight times the last cache]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     stream: Option<u32>,
     /// Fail where the picked kernel is over 5 % slower than another (such pairs are measured again)
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &HwbenchArgs, ui: Ui) -> CommandResult {
     verdict(&slower)
 }
 
-/// What is measured, and within which limits.
+/// Kernels to measure, and the limits on doing so.
 struct Trials<'a> {
     cases: Vec<(&'a MatrixCase, Vec<&'static MatmulKernel>)>,
     n_rows: usize,
@@ -206,10 +206,10 @@ fn measure_rows(
     Ok(rows)
 }
 
-/// Load above which a processor is not ours: a quarter is what a finished build leaves behind.
+/// Load per processor above which the machine counts as busy: a finished build leaves a load of a quarter behind.
 const BUSY_LOAD: f64 = 0.25;
 
-/// Says so if other processes are running, and returns the load average.
+/// Warns if other processes are running, and returns the load average.
 fn warn_if_busy(ui: Ui) -> Option<f64> {
     let load = machine::load_average()?;
     let n = machine::processor().threads;
@@ -221,7 +221,7 @@ fn warn_if_busy(ui: Ui) -> Option<f64> {
     Some(load)
 }
 
-/// Several times what the caches could keep of it.
+/// Several times the size of the caches.
 fn default_stream_bytes() -> usize {
     const LEAST: u64 = 256 << 20;
     let caches = machine::processor().caches;
@@ -230,7 +230,7 @@ fn default_stream_bytes() -> usize {
     usize::try_from(stream).unwrap_or(usize::MAX)
 }
 
-/// Refuses what does not fit this machine, before anything is allocated.
+/// Refuses work that does not fit this machine, before anything is allocated.
 fn check_memory(work: &HwbenchWork, stream_bytes: usize) -> CommandResult {
     let m = work.tokens.iter().copied().max().unwrap_or(0);
     let needed = work
@@ -238,7 +238,7 @@ fn check_memory(work: &HwbenchWork, stream_bytes: usize) -> CommandResult {
         .iter()
         .map(|case| case.memory_bytes(m, stream_bytes));
     let needed = needed.max().unwrap_or(0);
-    // Where the system does not tell, half of the address space is surely too much.
+    // Where the system does not report memory, half of the address space is surely too much.
     let usable = HostMemory::read().usable_bytes().unwrap_or(u64::MAX / 2);
     if needed > usable {
         return Err(CommandFailure::usage(format!(

@@ -1,8 +1,8 @@
-//! `millrace imatrix`: what the matrices of a model are multiplied with on a text.
+//! `millrace imatrix`: statistics of the inputs that a model's matrices are multiplied by on a text.
 //!
-//! The method is llama.cpp's: chunks of the context's length, the first token of each the beginning-of-text token if the
-//! model uses one, and the sums of squares of what each matrix of a block reads. The model runs by its graph's definition
-//! in f32, so the numbers do not depend on a kernel's formats.
+//! The method is llama.cpp's: chunks of the context's length, the first token of each the beginning-of-text token if
+//! the model uses one, and the sums of squares of the inputs of each matrix of a block. The model runs by its graph's
+//! definition in f32, so the numbers do not depend on a kernel's formats.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -24,12 +24,12 @@ const EXAMPLES: &str = "\
 Examples:
   millrace imatrix model.gguf -f calibration.txt -o imatrix.gguf
   millrace imatrix model.gguf -f calibration.txt --chunks 50 --ctx 512
-  millrace imatrix model.gguf -f more.txt --in-file imatrix.gguf -o both.gguf    adds to an earlier one
-  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf           what it is for
+  millrace imatrix model.gguf -f more.txt --in-file imatrix.gguf -o both.gguf    adds to an earlier file
+  millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf           uses the result
 
-Take text like the text that the model will read. Experts count only the tokens that chose them.";
+Use text similar to the model's later input. Experts count only the tokens that chose them.";
 
-/// Measure how much each column of a model's matrices counts on a text, for `quantize --imatrix`
+/// Measure the importance of each column of a model's matrices on a text, for `quantize --imatrix`
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImatrixArgs {
@@ -41,16 +41,16 @@ pub(crate) struct ImatrixArgs {
     /// File to write
     #[arg(short, long, value_name = "FILE", default_value = "imatrix.gguf", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
-    /// Kind of file: gguf, or llama.cpp's older dat
+    /// File format: gguf, or llama.cpp's older dat
     #[arg(long, value_name = "FORMAT", default_value = "gguf")]
     format: ImatrixFormat,
-    /// Earlier importance matrix of this model to add to; may be given several times
+    /// Earlier importance matrix of this model to add to; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     in_file: Vec<PathBuf>,
     /// Tokens of context: the length of a chunk
     #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(4..))]
     ctx: u32,
-    /// Stop after so many chunks [default: the whole text]
+    /// Stop after this many chunks [default: the whole text]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
     /// Print a summary as JSON
@@ -67,7 +67,7 @@ enum ImatrixFormat {
 }
 
 pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
-    // Earlier files are read first: what is wrong with them should not cost a run.
+    // Earlier files are read first, so that a fault in them does not cost a run.
     let earlier = args.in_file.iter().map(|path| ImportanceMatrix::read(path));
     let earlier: Vec<ImportanceMatrix> = earlier
         .collect::<Result<_, _>>()
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
     report(args, n_chunks, &matrix, ui)
 }
 
-/// Runs the chunks of the text; how many there were.
+/// Runs the chunks of the text; returns their number.
 fn collect(
     args: &ImatrixArgs,
     model: &LoadedModel,
@@ -151,7 +151,7 @@ struct ChunkRecorder<'a> {
     model: &'a LoadedModel,
     names: &'a [Option<String>],
     matrix: &'a mut ImportanceMatrix,
-    /// Tensors and the values that they were multiplied with: weights that are parts of one tensor share its rows.
+    /// Tensors and the values that they were multiplied by. Weights that are parts of one tensor share its rows.
     read: HashSet<(&'a str, ValueId)>,
 }
 

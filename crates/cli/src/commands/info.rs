@@ -1,4 +1,4 @@
-//! `millrace info`: what is in a model, and the memory it takes.
+//! `millrace info`: contents of a model, and the memory it takes.
 
 mod memory;
 mod metadata;
@@ -24,26 +24,26 @@ use vision::Vision;
 const EXAMPLES: &str = "\
 Examples:
   millrace info demo
-  millrace info model.gguf -c 32768 --kv-type q8_0    the memory a long context takes
+  millrace info model.gguf -c 32768 --kv-type q8_0    the memory for a long context
   millrace info model-folder --tensors                every tensor: name, shape, type, size
-  millrace info model.gguf --ranks 4                  what each of four machines holds of it
+  millrace info model.gguf --ranks 4                  the share of each of four machines
   millrace info --geometry llama-3.1-70b --type Q4_K_M --ranks 4 --memory-gb 16
-                                                      whether four machines hold one that is not here
+                                                      whether a model fits on four machines, without its files
   millrace info model.gguf --json | jq .config";
 
-/// Show what is in a model, and the memory it takes
+/// Show the contents of a model, and the memory it takes
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Context length to plan memory for [default: what the model was trained for, at most 8192]
+    /// Context length to plan memory for [default: the model's training context, at most 8192]
     #[arg(short, long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     ctx: Option<u32>,
     /// Format of the cached keys and values to plan with
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     kv_type: KvType,
-    /// Plan for so many machines that share the model (`--mpi`): what each holds and exchanges, and how long a token takes
+    /// Plan for N machines that share the model (`--mpi`): the share and the traffic of each, and the time per token
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     ranks: Option<u32>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct InfoArgs {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// Print long metadata values whole
+    /// Print long metadata values in full
     #[arg(long)]
     full: bool,
     /// Print as JSON
@@ -59,13 +59,13 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-/// A model that this program can run, and what that takes.
+/// A model that this program can run, and its requirements.
 struct Runnable {
     config: ModelConfig,
     plan: MemoryPlan,
-    /// For several machines, if asked for.
+    /// Plan for several machines, if asked for.
     ranks: Option<RanksPlan>,
-    /// Parameters, and those that a token uses.
+    /// Number of parameters, in total and used by a token.
     n_params: [u64; 2],
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// What running the file takes; why it does not run here otherwise, in words.
+/// Requirements of running the file; otherwise the reason it does not run here, in words.
 fn runnable(
     args: &InfoArgs,
     checkpoint: Checkpoint,
@@ -142,14 +142,14 @@ fn runnable(
             "it is a vision encoder alone; `millrace run MODEL --mmproj FILE` takes it".to_owned(),
         ),
         Err(error) => {
-            // The file was named two lines above.
+            // The file is already named two lines above.
             let (error, name) = (error.to_string(), format!("{}: ", summary.name));
             Err(error.strip_prefix(&name).unwrap_or(&error).to_owned())
         }
     })
 }
 
-/// Of a shape without files there is the plan for machines, and nothing else to tell.
+/// Prints the plan for several machines, the only output for a shape without files.
 fn plan_geometry(args: &InfoArgs, name: &str, model: &Model) -> CommandResult {
     let Some(n_ranks) = args.ranks else {
         let message = format!("{name} has no files: all that can be told of it is a plan");
@@ -223,7 +223,7 @@ fn print_config(config: &ModelConfig, out: &mut Out) -> CommandResult {
     Ok(())
 }
 
-/// What differs from layer to layer.
+/// Lines about properties that differ from layer to layer.
 fn layer_lines(config: &ModelConfig) -> Vec<(&'static str, String)> {
     let layers = &config.layers;
     let mut lines = Vec::new();
@@ -255,7 +255,7 @@ fn layer_lines(config: &ModelConfig) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The experts of a mixture, and the parameters that a token uses.
+/// Prints the experts of a mixture, and the parameters that a token uses.
 fn print_experts(runnable: &Runnable, out: &mut Out) -> CommandResult {
     let Some(experts) = &runnable.config.experts else {
         return Ok(());
@@ -311,7 +311,7 @@ fn print_metadata(metadata: &[(String, Value)], out: &mut Out) -> CommandResult 
     table.print(out)
 }
 
-/// Name, shape, type, bytes where the format says how many.
+/// Name, shape, type, and bytes where the format defines them.
 type TensorRow = (String, Vec<usize>, String, Option<usize>);
 
 fn tensor_rows(checkpoint: &Checkpoint) -> Vec<TensorRow> {

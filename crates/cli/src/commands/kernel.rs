@@ -1,4 +1,4 @@
-//! `millrace kernel`: one kernel on the virtual NPU: built, verified, computed, compared, timed.
+//! `millrace kernel`: builds, verifies, computes, compares and times one kernel on the virtual NPU.
 
 mod print;
 mod slot_file;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace kernel                                     what there is
+  millrace kernel                                     list of kernels
   millrace kernel gemm-fused-cast 2048x2048x8192      built, verified, computed, compared, timed
   millrace kernel gemv 2048x8192 --time-only --json   the prediction alone, as JSON
   millrace kernel gemm-drain 2048x2048x512 --sweep    every legal tiling, the fastest first
@@ -35,14 +35,14 @@ Examples:
 Times are modelled, never measured: the label says by which profile, and its median error on published
 measurements outside its calibration rows. `millrace fidelity` lists them all.";
 
-/// Run a kernel on the virtual NPU: its numbers, its limits, its time
+/// Run a kernel on the virtual NPU and show its numbers, its limits and its time
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct KernelArgs {
-    /// The kernel; without one, all are listed
+    /// Kernel to run; without one, all are listed
     #[arg(conflicts_with = "program")]
     name: Option<String>,
-    /// The problem's dimensions, as the kernel's line in the list says
+    /// Dimensions of the problem, in the form that the kernel list shows
     #[arg(requires = "name")]
     shape: Option<String>,
     #[command(flatten)]
@@ -50,13 +50,13 @@ pub(crate) struct KernelArgs {
     /// Change tile sizes or the herd (`tile_n=64,cols=4`); the others keep their defaults
     #[arg(long, value_name = "KEY=VALUE,..", requires = "shape")]
     tile: Option<String>,
-    /// How the NPU multiplies matrices, where it can in several ways; prints what that loses
+    /// How the NPU multiplies matrices, where it has several ways; prints the loss
     #[arg(long, value_name = "NAME", requires = "shape")]
     numerics: Option<String>,
     /// Time all legal tilings and rank them
     #[arg(long, requires = "shape", conflicts_with_all = ["tile", "trace", "print", "time_only"])]
     sweep: bool,
-    /// How many tilings to list
+    /// Number of tilings to list
     #[arg(long, value_name = "N", default_value_t = 10, requires = "sweep")]
     top: usize,
     /// Predict the time only: compute nothing
@@ -65,7 +65,7 @@ pub(crate) struct KernelArgs {
     /// Seed of the random inputs
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Write what every core and channel does over time (Chrome trace-event format)
+    /// Write the activity of every core and channel over time (Chrome trace-event format)
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     trace: Option<PathBuf>,
     /// Print the tile program and stop
@@ -74,11 +74,11 @@ pub(crate) struct KernelArgs {
     /// Verify, compute and time a tile program from a file instead
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     program: Option<PathBuf>,
-    /// Take a slot of that program from a file of its elements: row by row, little-endian, no
-    /// header. Slots without one are random. May be repeated
+    /// Read a slot of that program from a file of its elements: row by row, little-endian, no
+    /// header. Slots without a file are random. May be repeated
     #[arg(long, value_name = "SLOT=FILE", requires = "program")]
     input: Vec<SlotFile>,
-    /// Write a slot of that program to a file, in the same form. May be repeated
+    /// Write a slot of that program to a file in the same form. May be repeated
     #[arg(
         long,
         value_name = "SLOT=FILE",
@@ -93,7 +93,7 @@ pub(crate) struct KernelArgs {
     cpu: CpuArgs,
 }
 
-/// Spans a trace may hold: more only slow the viewer down.
+/// Limit on the spans of a trace: more only slow the viewer down.
 const MOST_SPANS: usize = 200_000;
 
 pub(crate) fn run(args: &KernelArgs, ui: Ui) -> CommandResult {
@@ -218,7 +218,7 @@ fn sweep(
     print::sweep(&found, args.top, args.json)
 }
 
-/// The threads of the simulation.
+/// CPU with the threads of the simulation.
 fn cpu(args: &CpuArgs) -> CommandResult<Cpu> {
     let options = CpuOptions {
         n_threads: args.threads,

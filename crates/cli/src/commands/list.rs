@@ -1,4 +1,4 @@
-//! `millrace list`: the models that are here.
+//! `millrace list`: lists the available models.
 
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
@@ -13,14 +13,14 @@ Examples:
   millrace list --json | jq -r '.[].name'   names alone
   millrace list --families                  families of models that run, from GGUF files and folders
 
-A name is what other commands take as MODEL. Pulled models lie in Hugging Face's cache, which other
-tools share; `millrace rm` takes them out.";
+Other commands take these names as MODEL. Pulled models are in Hugging Face's cache, which other
+tools share; `millrace rm` removes them.";
 
-/// List the models that are here: built in, and pulled
+/// List the available models: built in and pulled
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListArgs {
-    /// List the families of models that run here, and the fixture of transformers behind each
+    /// List the supported model families, and the transformers fixture behind each
     #[arg(long)]
     families: bool,
     /// Print a JSON array
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
     if args.families {
         return list_families(args.json);
     }
-    // Nothing is asked of the network.
+    // This does not use the network.
     let held = Hub::new(HubSettings::from_env(true)?).held();
     let mut out = Out::new();
     if args.json {
@@ -82,7 +82,7 @@ fn list_families(as_json: bool) -> CommandResult {
         let all: Vec<serde_json::Value> = all.collect();
         return out.json(&all);
     }
-    // The longest comes last. The fixture is for scripts.
+    // The longest column comes last. The fixture is for scripts.
     let columns = ["family", "models", "makes", "GGUF", "transformers"];
     let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
     for family in families().chain(encoders()) {
@@ -98,7 +98,7 @@ fn list_families(as_json: bool) -> CommandResult {
     out.flush()
 }
 
-/// What a model of the family makes of a text.
+/// Kind of output from a model of the family.
 fn makes(family: &Family) -> &'static str {
     if family.is_encoder() {
         "vectors"

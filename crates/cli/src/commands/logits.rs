@@ -1,4 +1,4 @@
-//! `millrace logits`: a model's raw numbers, as a safetensors file.
+//! `millrace logits`: writes a model's raw logits to a safetensors file.
 
 use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
@@ -39,7 +39,7 @@ image (Gemma 3: 262144), which becomes as many tokens as an image has; and the f
 pub(crate) struct LogitsArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Token ids to feed, as 1,2,3; nothing is added to them
+    /// Token ids to feed, as 1,2,3; no tokens are added to them
     #[arg(
         long,
         value_name = "IDS",
@@ -47,22 +47,22 @@ pub(crate) struct LogitsArgs {
         conflicts_with = "text"
     )]
     tokens: Option<TokenList>,
-    /// Text to feed instead, with the tokens the model puts around every text
+    /// Text to feed instead, with the tokens that the model adds around every text
     #[arg(long, value_name = "TEXT")]
     text: Option<String>,
     /// File to write
     #[arg(short, long, value_name = "FILE.safetensors", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// Logits of every token, not only of the last
+    /// Write the logits of every token, not only of the last
     #[arg(long)]
     all: bool,
-    /// The hidden states between the blocks too
+    /// Write the hidden states between the blocks too
     #[arg(long)]
     hidden_states: bool,
-    /// Print what was written as JSON
+    /// Print a summary of the file as JSON
     #[arg(long)]
     json: bool,
-    /// Image (PNG, JPEG, WebP) for a placeholder among the tokens, in their order; may be repeated
+    /// Image (PNG, JPEG, WebP) for a placeholder among the tokens, in order; may be repeated
     #[arg(long = "image", help_heading = "Images", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
     let config = &loaded.model().config;
     let mut prompt = prompt(args, &model, images)?;
     let n_tokens = prompt.tokens().len();
-    // Without --ctx the context is as long as what was given, if the model was trained for it.
+    // Without --ctx the context is as long as the input, if the model was trained for it.
     let n_ctx = args
         .context
         .ctx
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
 
     let mut specs = specs(args, config, n_tokens);
     specs.extend(image_specs(&model, &prompt)?);
-    // Before the work: an unwritable path should not cost minutes.
+    // Created before the work: an unwritable path should not cost minutes.
     let writer = safetensors::Writer::create(&args.out, &BTreeMap::new(), &specs)
         .map_err(|error| CommandFailure::writing(&error))?;
     let mut images = ImageBar::new(ui);
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
     report(args, &specs, ui)
 }
 
-/// What the engine computes of the prompt.
+/// Outputs of the engine for the prompt.
 fn compute(
     args: &LogitsArgs,
     engine: &mut dyn Engine,
@@ -135,7 +135,7 @@ fn compute(
     engine.compute(&[item])
 }
 
-/// The tokens to feed, and the images among them.
+/// Tokens to feed, and the images among them.
 fn prompt(args: &LogitsArgs, model: &Model, images: Vec<RgbImage>) -> CommandResult<PromptTokens> {
     let text = args.text.as_deref().unwrap_or_default();
     let prompt = match &args.tokens {
@@ -165,13 +165,13 @@ fn prompt(args: &LogitsArgs, model: &Model, images: Vec<RgbImage>) -> CommandRes
     Ok(model.prepare(images.into_iter().fold(prompt, Prompt::image))?)
 }
 
-/// What a tensor of image `i` is called.
+/// Name of a tensor of image `i`.
 fn image_name(i: usize, part: usize) -> String {
     let part = ["pixel_values", "encoder", "projected"][part];
     format!("image.{i}.{part}")
 }
 
-/// What the file will hold of images: pixel values, encoder output and projected rows of each.
+/// Specifications of the image tensors in the file: pixel values, encoder output and projected rows of each.
 fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<TensorSpec>> {
     if prompt.pixels().is_empty() {
         return Ok(Vec::new());
@@ -194,7 +194,7 @@ fn image_specs(model: &Model, prompt: &PromptTokens) -> CommandResult<Vec<Tensor
     Ok(specs.collect())
 }
 
-/// These tensors, with their names.
+/// The image tensors, with their names.
 fn image_tensors(prompt: &PromptTokens) -> Vec<(String, &[f32])> {
     let Some(read) = prompt.images_read() else {
         return Vec::new();
@@ -209,7 +209,7 @@ fn image_tensors(prompt: &PromptTokens) -> Vec<(String, &[f32])> {
     .collect()
 }
 
-/// What the file will hold.
+/// Specifications of the tensors in the file.
 fn specs(args: &LogitsArgs, config: &ModelConfig, n_tokens: usize) -> Vec<TensorSpec> {
     let n_rows = if args.all { n_tokens } else { 1 };
     let mut specs = vec![TensorSpec::new(

@@ -1,4 +1,4 @@
-//! `millrace man`: manual pages made from the command line's own definition.
+//! `millrace man`: manual pages generated from the command line's own definition.
 
 use crate::cli::Cli;
 use crate::exit::{CommandFailure, CommandResult};
@@ -15,7 +15,7 @@ Examples:
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// Folder to write into; made if it is missing
+    /// Folder to write into; created if it does not exist
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: PathBuf,
 }

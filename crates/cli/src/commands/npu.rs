@@ -1,4 +1,4 @@
-//! `millrace npu`: what NPUs read.
+//! `millrace npu`: decodes the words that an NPU reads.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Out, Ui};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace npu words stream.bin           what a stream of words makes an NPU do, operation by operation
+  millrace npu words stream.bin           the operations in a stream of words
   millrace npu words stream.txt --json    the same with every field, for scripts
 
 A file is binary (little-endian) or text of hexadecimal words of eight digits with `#` comments.
-Exit codes: 3 where it is no stream that a known NPU reads; the message names the word.";
+Exit codes: 3 if no known NPU reads the stream; the message names the word.";
 
-/// Look at what NPUs read
+/// Inspect the words that an NPU reads
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct NpuArgs {
@@ -24,7 +24,7 @@ pub(crate) struct NpuArgs {
 
 #[derive(clap::Subcommand, Debug)]
 enum NpuCommand {
-    /// Tell what a stream of words makes an NPU do
+    /// Decode a stream of words into operations
     Words(WordsArgs),
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &NpuArgs, _ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// What the first target that can reads of a file.
+/// Decodes a file with the first target that recognises it.
 fn read(path: &Path) -> Result<Disassembly, CommandFailure> {
     let file = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
     let readers = targets().iter().filter_map(|target| target.disassembler());

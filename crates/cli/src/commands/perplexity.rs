@@ -1,12 +1,12 @@
 //! `millrace perplexity`: how well a model predicts a text.
 //!
-//! The method is llama.cpp's, so numbers compare: the text is cut into chunks of the context's
-//! length, the first token of each becomes the beginning-of-text token if the model uses one, and
+//! The method is llama.cpp's, so numbers compare. The text is cut into chunks of the context's
+//! length. The first token of each becomes the beginning-of-text token if the model uses one, and
 //! the second half of each chunk is scored. The error is the standard error of the mean negative
 //! log-likelihood, carried over to its exponential.
 //!
-//! Of several formats of the cache each is measured on the same tokens. What one loses beside the first is the mean of the
-//! differences token by token, whose error is far less than that of either.
+//! Several formats of the cache are measured on the same tokens. The loss of one against the first is the mean of the
+//! differences token by token. Its error is far smaller than that of either score.
 
 use crate::engine_args::{CpuArgs, kv_type_parser, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
@@ -28,7 +28,7 @@ Examples:
   millrace perplexity model.gguf wiki.test.raw
   millrace perplexity model.gguf wiki.test.raw -c 2048 --chunks 20
   millrace perplexity model.gguf text.txt --json | jq .perplexity
-  millrace perplexity model.gguf text.txt --kv-type f16,q8_0,q4_0   what smaller caches lose
+  millrace perplexity model.gguf text.txt --kv-type f16,q8_0,q4_0   the loss from smaller caches
   millrace perplexity model.gguf text.txt --device {npu} --chunks 2
 
 Lower is better. Compare only numbers of the same text, context length and number of chunks.";
@@ -45,10 +45,10 @@ pub(crate) struct PerplexityArgs {
     /// Tokens of context: the length of a chunk
     #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(4..))]
     ctx: u32,
-    /// Stop after so many chunks [default: the whole text]
+    /// Stop after this many chunks [default: the whole text]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
-    /// Format of the cached keys and values; of several, what each loses beside the first
+    /// Format of the cached keys and values; with several, prints the loss of each against the first
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', default_value = "f16", value_parser = kv_type_parser())]
     kv_type: Vec<KvType>,
     /// Print the result as JSON
@@ -62,8 +62,7 @@ pub(crate) struct PerplexityArgs {
     ranks: MpiArgs,
 }
 
-/// Tokens whose logits are computed and scored at a time, which bounds the memory of a large
-/// vocabulary's logits.
+/// Tokens whose logits are computed and scored at a time. This bounds the memory for a large vocabulary's logits.
 const SCORED_TOKENS: usize = 128;
 
 pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &PerplexityArgs, ui: Ui) -> CommandResult {
     report(args, &device, n_chunks, &scores, ui)
 }
 
-/// Chunks of a text of `n` tokens that are scored.
+/// Number of chunks of a text of `n` tokens to score.
 fn n_chunks(args: &PerplexityArgs, n: usize) -> CommandResult<usize> {
     let n_ctx = args.ctx as usize;
     let available = n / n_ctx;
@@ -115,7 +114,7 @@ fn n_chunks(args: &PerplexityArgs, n: usize) -> CommandResult<usize> {
     Ok(available.min(wanted))
 }
 
-/// Scores all chunks, and tells how far it is.
+/// Scores all chunks and reports progress.
 fn score_chunks(
     engine: &mut dyn Engine,
     chunks: &[&[u32]],
@@ -163,7 +162,7 @@ fn score_chunk(
             Ok(())
         };
     step(engine, &tokens[..first], LogitsFor::None, &mut |_| {})?;
-    // The last token's prediction has nothing to be compared with.
+    // The prediction after the last token has no target.
     let scored = &tokens[first..tokens.len() - 1];
     let mut at = first;
     for part in scored.chunks(SCORED_TOKENS) {
@@ -197,7 +196,7 @@ fn negative_log_likelihoods(logits: &[f32], targets: &[u32], n_threads: usize) -
     results
 }
 
-/// The scored tokens.
+/// Scores of the tokens.
 #[derive(Clone, Debug, Default)]
 struct Score {
     /// `-ln p` of each.
@@ -223,7 +222,7 @@ impl Score {
         error * mean.exp()
     }
 
-    /// Nats a token that this loses beside another score of the same tokens, with the standard error.
+    /// Loss against another score of the same tokens in nats per token, with the standard error.
     fn loss(&self, other: &Score) -> (f64, f64) {
         let pairs = self.nlls.iter().zip(&other.nlls);
         let differences: Vec<f64> = pairs.map(|(own, other)| own - other).collect();
@@ -231,7 +230,7 @@ impl Score {
     }
 }
 
-/// The mean of numbers, and its standard error.
+/// Mean of numbers, and its standard error.
 fn mean_and_error(numbers: &[f64]) -> (f64, f64) {
     let n = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / n;
@@ -269,7 +268,7 @@ fn report(
     out.flush()
 }
 
-/// By format of the cache: what it takes, and what it loses beside the first.
+/// Table of the cache formats: size, and loss against the first.
 fn loss_table(args: &PerplexityArgs, scores: &[Score], first: &Score) -> TextTable {
     let mut table = TextTable::new(&[
         ("cache", Align::Left),

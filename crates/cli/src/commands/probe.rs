@@ -1,4 +1,4 @@
-//! `millrace probe`: whether an NPU is alive, step by step, before any model is tried.
+//! `millrace probe`: checks that an NPU works, step by step, before any model is tried.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Out, Paint, Ui};
@@ -12,24 +12,24 @@ const EXAMPLES: &str = "\
 Examples:
   millrace probe                          this computer's NPU: open, allocate, submit, wait, compare
   millrace probe --virtual                the same on a virtual one, which needs no hardware
-  millrace probe --virtual --fault list   what can be made to go wrong on it
+  millrace probe --virtual --fault list   the faults that can be injected
   millrace probe --json                   every step and figure, for scripts
-  millrace probe --device xdna2 --virtual --write-profile probed.toml   what was measured, for predictions (`--profile probed.toml`)
+  millrace probe --device xdna2 --virtual --write-profile probed.toml   writes the measurements, for predictions (`--profile probed.toml`)
 
-Exit codes: 0 when every step went well (notes are no failure), 1 when one failed, 2 when the kind of NPU
-has no probe, or a fault is unknown. What to do stands below the step that failed.";
+Exit codes: 0 when every step succeeded (notes are not failures), 1 when one failed, 2 when the kind of NPU
+has no probe, or a fault is unknown. Advice follows the step that failed.";
 
-/// Check that an NPU is alive: open it, run a small product on it, measure
+/// Check that an NPU works: open it, run a small product on it, measure
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProbeArgs {
     /// Probe a virtual device, with modelled times, instead of this computer's
     #[arg(long = "virtual")]
     is_virtual: bool,
-    /// Have something go wrong on the virtual device; `list` names what can
+    /// Inject a fault into the virtual device; `list` names the faults
     #[arg(long, value_name = "NAME", requires = "is_virtual")]
     fault: Option<String>,
-    /// Write what was measured as a profile, which other commands take with `--profile FILE`
+    /// Write the measurements as a profile, which other commands take with `--profile FILE`
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     write_profile: Option<PathBuf>,
     /// Print as JSON
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ProbeArgs, ui: Ui) -> CommandResult {
     }
 }
 
-/// Writes the file that was asked for.
+/// Writes the profile, if one is asked for.
 fn write_profile(args: &ProbeArgs, report: &ProbeReport) -> CommandResult {
     let Some(path) = &args.write_profile else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `millrace profile`: what a model costs on an NPU, predicted; what it moves and where the time goes.
+//! `millrace profile`: predicts the cost of a model on an NPU, its transfers, and where the time goes.
 
 mod cluster;
 mod document;
@@ -34,42 +34,42 @@ Examples:
   millrace profile --geometry llama-3.2-1b --mode mlir-air  the published stack, 2,048 tokens
   millrace profile --geometry llama-3.2-1b --prompt-tokens 30 --context 2048
   millrace profile --geometry llama-3.2-1b --layers 2       two of its sixteen layers
-  millrace profile --geometry llama-3.2-1b --features       what each improvement buys
+  millrace profile --geometry llama-3.2-1b --features       the gain of each improvement
   millrace profile --geometry llama-3.2-1b --set profile.ddr.read_gb_per_s=110
                                                             a machine that does not exist yet
   millrace profile --geometry gemma-3-4b --mode int4 --prompt-tokens 280 --with-image
-                                                            to the first token of a question about an image
+                                                            time to the first token of a question about an image
   millrace profile --paper gemma3                           a paper's tables beside predictions
   millrace profile demo \"Once upon a time\" --html p.html   a page with the array over time
   millrace profile demo --timing-only --trace t.json        opens in Perfetto or chrome://tracing
-  millrace profile demo --ranks 2 -n 32                     CPUs: what each of two ranks computes and exchanges
-  mpirun -n 2 millrace profile demo --mpi -n 32             the same over MPI, and what its exchanges take
+  millrace profile demo --ranks 2 -n 32                     on CPUs: work and traffic of each of two ranks
+  mpirun -n 2 millrace profile demo --mpi -n 32             the same over MPI, with the time of its exchanges
 
-NPU times are modelled, never measured: the label says by which profile, and how far off it was for whole
-models that others measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated
-error. Rates count what the programs compute, padding included, against the peak of the array's matrix units
-in bf16. Times of this computer are measured and printed apart; of an NPU they say nothing.";
+NPU times are modelled, never measured. The label names the profile and its error on whole models that others
+measured; `millrace fidelity --model` lists them. A changed machine (--set) has no stated error. Rates count
+all arithmetic of the programs, padding included, against the peak of the array's matrix units in bf16. Times of
+this computer are measured and printed separately; they say nothing about an NPU.";
 
-/// Show where a model's time goes: on an NPU programs, launches, bytes, memory; on ranks of CPUs products and exchanges
+/// Show where a model's time goes: programs, launches, bytes and memory on an NPU; products and exchanges on ranks of CPUs
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProfileArgs {
     #[arg(help = crate::model_arg::MODEL_HELP, value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["geometry", "paper"])]
     model: Option<String>,
-    /// The prompt [default: as many tokens as --prompt-tokens says]
+    /// Prompt [default: the number of tokens given by --prompt-tokens]
     #[arg(conflicts_with = "prompt_tokens")]
     prompt: Option<String>,
-    /// Take the shape of a published model instead of a file; only predicted
+    /// Use the shape of a published model instead of a file; only predicted
     #[arg(long, value_name = "NAME", value_parser = subject::geometry_parser(), conflicts_with = "model")]
     geometry: Option<ModelGeometry>,
     /// Number of layers [default: the geometry's]
     #[arg(long, value_name = "N", requires = "geometry")]
     layers: Option<usize>,
-    /// Put the tables of a publication beside what its models are predicted to take
+    /// Print the tables of a publication beside the predictions for its models
     #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "prompt", "geometry", "prompt_tokens", "context",
         "features", "trace", "html", "chips", "markdown", "with_image", "mode", "without", "numerics", "simulator", "machine", "set", "profile"])]
     paper: Option<String>,
-    /// Of a paper's rows only those of at most so many tokens: long ones take longest
+    /// Take only the rows of a paper with at most this many tokens: long ones take longest
     #[arg(long, value_name = "TOKENS", requires = "paper", conflicts_with_all = ["model", "geometry"], value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
     up_to: Option<u64>,
     /// Never use the network: hf: models must be in the cache
@@ -78,22 +78,22 @@ pub(crate) struct ProfileArgs {
     /// Tokens of the prompt [default: 2048 if only predicted, else 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=predict::MAX_PROMPT))]
     prompt_tokens: Option<u64>,
-    /// Tokens to write when it runs
+    /// Tokens to generate when it runs
     #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=4096))]
     n_tokens: u64,
-    /// Tokens in the cache of the token that is predicted [default: the prompt's]
+    /// Tokens in the cache before the predicted token [default: the prompt's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=predict::MAX_PROMPT))]
     context: Option<u64>,
-    /// Predict the prompt with an image at its beginning, too: the vision encoder's programs, and a first pass that knows of it
+    /// Also predict the prompt with an image at its beginning: the vision encoder's programs, and a first pass that includes it
     #[arg(long, conflicts_with_all = ["markdown", "chips"])]
     with_image: bool,
     /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]
     #[arg(long, value_name = "FILE", requires = "with_image", value_hint = clap::ValueHint::FilePath)]
     mmproj: Option<PathBuf>,
-    /// Predict only: no weight is read, nothing is run
+    /// Only predict: no weight is read, nothing is run
     #[arg(long)]
     timing_only: bool,
-    /// Leave out each improvement of mode fast in turn, to see what it buys
+    /// Leave out each improvement of mode fast in turn, to show its gain
     #[arg(long)]
     features: bool,
     /// Write a trace of the prompt and a token (Chrome trace-event format)
@@ -102,19 +102,19 @@ pub(crate) struct ProfileArgs {
     /// In the trace, show cores and channels too, at the first call of each program
     #[arg(long, requires = "trace")]
     trace_cores: bool,
-    /// Write one page with tables and images, for a browser
+    /// Write an HTML page with tables and images
     #[arg(long, value_name = "FILE.html", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Predict several devices of the kind that share the model
+    /// Predict N devices of the kind that share the model
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024), conflicts_with_all = ["prompt", "features", "trace", "html", "markdown"])]
     chips: Option<u64>,
-    /// How they share it: `pp`, each has some of the layers; `tp`, each a share of every layer
+    /// How devices share the model: `pp`, each has some of the layers; `tp`, each has a share of every layer
     #[arg(long, value_name = "HOW", default_value = "pp", requires = "chips")]
     parallel: String,
     /// Print as JSON
     #[arg(long)]
     json: bool,
-    /// Print as Markdown, both modes beside what was published of Llama-3.2-1B
+    /// Print as Markdown, with both modes beside the published results of Llama-3.2-1B
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
     #[command(flatten)]
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     show(args, &document, ui)
 }
 
-/// Writes the page that was asked for, and prints the tables.
+/// Writes the HTML page, if one is asked for, and prints the tables.
 fn show(args: &ProfileArgs, document: &Document, ui: Ui) -> CommandResult {
     if let Some(path) = &args.html {
         html::write(path, document)?;
@@ -200,7 +200,7 @@ fn unmeasured(target: &dyn Target) -> CommandFailure {
     ))
 }
 
-/// What a pass takes without each feature, and what others compare with.
+/// Time of a pass without each feature, and the published ratios to compare with.
 fn without(
     target: &'static dyn Target,
     settings: &Settings,
@@ -213,7 +213,7 @@ fn without(
     rows.map_err(failed)
 }
 
-/// Says so where the model was not trained for what is predicted.
+/// Warns where the prediction exceeds the context that the model was trained for.
 fn warn_of_length(subject: &ProfileSubject, work: &PromptWorkload, ui: Ui) {
     let trained = subject.model().config.context_length as u64;
     let longest = work.prompt_tokens.max(work.context + 1);
@@ -227,7 +227,7 @@ fn warn_of_length(subject: &ProfileSubject, work: &PromptWorkload, ui: Ui) {
     }
 }
 
-/// The page of what was published of the model, by whoever has the rows.
+/// Prints the page of published results of the model; fails where nothing was published.
 fn markdown(
     args: &ProfileArgs,
     subject: &ProfileSubject,
@@ -262,7 +262,7 @@ fn failed(error: PredictError) -> CommandFailure {
     }
 }
 
-/// What is predicted.
+/// Prompt and context to predict.
 fn work(
     args: &ProfileArgs,
     subject: &ProfileSubject,
@@ -282,7 +282,7 @@ fn work(
     })
 }
 
-/// The machine without what was changed, where something was.
+/// The machine and its prediction without the `--set` changes, if there are any.
 fn unchanged(
     args: &ProfileArgs,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! `millrace pull`: a model from the Hugging Face Hub into the shared cache.
+//! `millrace pull`: downloads a model from the Hugging Face Hub into the shared cache.
 
 use crate::download::DownloadBar;
 use crate::exit::CommandResult;
@@ -27,16 +27,16 @@ Environment:
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {
-    /// Model to get: OWNER/REPO, with :QUANT or :FILE to choose one of several files
+    /// Model to download: OWNER/REPO, with :QUANT or :FILE to choose one of several files
     #[arg(value_name = "REPO[:QUANT]", value_hint = clap::ValueHint::Other)]
     reference: String,
     /// Branch, tag or commit (the same as OWNER/REPO@REVISION)
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
-    /// Only look in the cache
+    /// Look only in the cache
     #[arg(long)]
     offline: bool,
-    /// Print what was got as JSON
+    /// Print the downloaded model as JSON
     #[arg(long)]
     json: bool,
 }

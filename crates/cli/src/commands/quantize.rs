@@ -1,4 +1,4 @@
-//! `millrace quantize`: a model in another number format or kind of files.
+//! `millrace quantize`: converts a model to another number format or kind of files.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
@@ -24,14 +24,14 @@ Examples:
   millrace quantize big.gguf small.gguf Q4_0
   millrace quantize model.gguf model-folder BF16             GGUF to a Hugging Face folder
   millrace quantize model-folder bundle Q4NX                 a Q4NX bundle; embedding and tied head in BF16
-  millrace quantize model-folder bundle Q4NX_PURE            those in Q4NX too: faster, a little less exact
+  millrace quantize model-folder bundle Q4NX_PURE            embedding and head in Q4NX too: faster, slightly less exact
   millrace quantize model.gguf small.gguf IQ2_M --imatrix imatrix.gguf       see `millrace imatrix`
   millrace quantize model.gguf mixed.gguf Q4_K_M --tensor-type ffn_down=Q6_K  other types by name
-  millrace quantize model.gguf own.gguf Q8_0 --merge-lora style.gguf:0.8  an adapter within the weights
-  millrace quantize model-folder out.gguf Q8_0 --dry-run     what would be written, and how large
+  millrace quantize model.gguf own.gguf Q8_0 --merge-lora style.gguf:0.8  an adapter merged into the weights
+  millrace quantize model-folder out.gguf Q8_0 --dry-run     the planned output and its size
 
-OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE behind a
-type gives every matrix the format it begins with. Types of one and two bits need an importance matrix.
+OUT is a GGUF file if it ends in .gguf, else a folder. The result appears whole or not at all. _PURE after a
+type gives every matrix the format that the type's name begins with. Types of one and two bits need an importance matrix.
 ";
 
 fn help() -> String {
@@ -48,13 +48,13 @@ pub(crate) struct QuantizeArgs {
     /// File (.gguf) or folder to write
     #[arg(value_name = "OUT", value_hint = clap::ValueHint::AnyPath)]
     out: PathBuf,
-    /// Type of the weights, as llama.cpp names them; the list is below
+    /// Type of the weights, by llama.cpp's names; listed below
     #[arg(value_name = "TYPE", value_parser = parse_recipe)]
     recipe: Recipe,
-    /// Importance matrix of this model (GGUF or .dat): errors in columns that count more are made smaller
+    /// Importance matrix of this model (GGUF or .dat): reduces errors in the more important columns
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     imatrix: Option<PathBuf>,
-    /// Type of the matrices whose names match a regular expression; several times, the first that matches counts
+    /// Type of the matrices whose names match a regular expression; may be repeated, and the first match counts
     #[arg(long, value_name = "PATTERN=TYPE", value_parser = parse_rule)]
     tensor_type: Vec<TensorTypeRule>,
     /// Type of the token embeddings
@@ -65,23 +65,23 @@ pub(crate) struct QuantizeArgs {
     output_tensor_type: Option<DType>,
     #[command(flatten)]
     merge: MergeArgs,
-    /// Only say what would be written
+    /// Show the plan and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Threads to convert with [default: one for each processor]
     #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print what was written as JSON
+    /// Print a summary of the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// A recipe's name, in any case.
+/// Parses the name of a recipe; letter case does not matter.
 pub(crate) fn parse_recipe(name: &str) -> Result<Recipe, String> {
     Recipe::from_name(name).map_err(|error| error.to_string())
 }
 
-/// A format that GGUF files hold weights in.
+/// Parses a format that GGUF files hold weights in.
 fn parse_dtype(name: &str) -> Result<DType, String> {
     let is_for_weights = |dtype: &DType| {
         dtype.gguf_type().is_some() && !dtype.is_for_activations() && !dtype.is_tiled()
@@ -99,7 +99,7 @@ fn parse_dtype(name: &str) -> Result<DType, String> {
     })
 }
 
-/// `PATTERN=TYPE`. Names of tensors are in small letters, so patterns are.
+/// Parses `PATTERN=TYPE`. Tensor names are in lower case, so patterns are too.
 fn parse_rule(text: &str) -> Result<TensorTypeRule, String> {
     let (pattern, dtype) = text
         .rsplit_once('=')
@@ -168,7 +168,7 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     report(args, &summary, plan.n_elems(), ui)
 }
 
-/// Says what the result lacks, and what has another format than the recipe's.
+/// Reports tensors missing from the result, and tensors with another format than the recipe's.
 fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
     for note in plan.notes() {
         ui.note(note);
@@ -184,7 +184,7 @@ fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
         let (tensor, shape) = (&fallback.tensor, &fallback.shape);
         let (wanted, given) = (fallback.wanted, fallback.given);
         let told = format_args!("{tensor} {shape:?}: {given}, as {wanted} blocks do not fit");
-        // Who asked for a type by name is told that it was not taken.
+        // A user who asked for a type by name must see that it was not used.
         match fallback.by_name {
             true => ui.note(told),
             false => ui.detail(told),
@@ -192,7 +192,7 @@ fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
     }
 }
 
-/// Says once what an importance matrix does not cover.
+/// Reports once which tensors an importance matrix does not cover.
 fn tell_of_importance(args: &QuantizeArgs, plan: &Conversion<'_>, ui: Ui) {
     let Some((first, others)) = plan.without_importance().split_first() else {
         return;

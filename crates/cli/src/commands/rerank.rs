@@ -1,4 +1,4 @@
-//! `millrace rerank`: which texts answer a question best.
+//! `millrace rerank`: ranks texts by how well they answer a question.
 
 use super::embed::texts;
 use crate::engine_args::CpuArgs;
@@ -19,8 +19,8 @@ Examples:
   millrace rerank bge-reranker-folder \"Who wrote Faust?\" passages.txt
   millrace rerank qwen3-reranker.gguf \"Who wrote Faust?\" passages.jsonl --top 3 --json
 
-Each line of the file is a text, or a JSON string or an object with `text`; blank lines are passed over.
-Lines come out the best first: the score between 0 and 1, the line's number among the texts, the text.";
+Each line of the file is a text, or a JSON string or an object with `text`; blank lines are skipped.
+The best line is printed first: the score between 0 and 1, the number of the text, the text.";
 
 /// Rank texts by how well they answer a question
 #[derive(clap::Args, Debug)]
@@ -28,28 +28,28 @@ Lines come out the best first: the score between 0 and 1, the line's number amon
 pub(crate) struct RerankArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The question
+    /// Question to answer
     #[arg(value_name = "QUERY")]
     query: String,
-    /// Texts, one a line (`-`: standard input)
+    /// Texts, one per line (`-`: standard input)
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Print so many of the best alone
+    /// Print only the N best
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// What a Qwen 3 reranker is told to judge by
+    /// Instruction for a Qwen 3 reranker: the criterion to judge by
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
-    /// The numbers of the model's head, not between 0 and 1
+    /// Print the raw scores of the model's head, not scaled to between 0 and 1
     #[arg(long)]
     raw_scores: bool,
-    /// Print lines of JSON: `index`, `score`, `text`
+    /// Print JSON lines: `index`, `score`, `text`
     #[arg(long)]
     json: bool,
-    /// Tokens that a pair may have [default: what the model was trained for, at most 8192]
+    /// Maximum tokens of a pair [default: the model's training context, at most 8192]
     #[arg(short, long, value_name = "TOKENS")]
     ctx: Option<usize>,
-    /// Pairs that are computed together at most
+    /// Maximum pairs computed together
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: u32,
     #[command(flatten)]

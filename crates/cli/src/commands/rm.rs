@@ -1,4 +1,4 @@
-//! `millrace rm`: takes pulled models out of the cache.
+//! `millrace rm`: removes pulled models from the cache.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Ui, bytes};
@@ -9,16 +9,16 @@ const EXAMPLES: &str = "\
 Examples:
   millrace rm OWNER/REPO                 all of a repository, every revision of it
   millrace rm OWNER/REPO:Q8_0            one of its models; files that others share stay
-  millrace rm OWNER/REPO@REVISION:Q8_0   of a revision other than main
+  millrace rm OWNER/REPO@REVISION:Q8_0   from a revision other than main
 
-It frees the space at once and asks no question; `millrace list` shows what there is. Models that
-are read from a path of yours are files like any other.";
+This frees the space at once, without confirmation; `millrace list` shows the pulled models. Models outside
+the cache are ordinary files, which you can delete yourself.";
 
 /// Remove pulled models from the cache
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RmArgs {
-    /// Models by the names that `millrace list` shows
+    /// Models to remove, by the names that `millrace list` shows
     #[arg(value_name = "REPO[:QUANT]", required = true, value_hint = clap::ValueHint::Other)]
     models: Vec<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RmArgs, ui: Ui) -> CommandResult {
         }
         Ok(Reference::parse(text)?)
     });
-    // All are read before any is removed.
+    // All names are parsed before any model is removed.
     for reference in references.collect::<CommandResult<Vec<_>>>()? {
         let removed = hub.remove(&reference).map_err(|error| match error {
             Error::NotCached { .. } => CommandFailure::not_found(error.to_string())

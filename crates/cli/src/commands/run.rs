@@ -1,4 +1,4 @@
-//! `millrace run`: one prompt in, text out.
+//! `millrace run`: generates text from one prompt.
 
 mod remote;
 
@@ -33,21 +33,21 @@ const EXAMPLES: &str = "\
 Examples:
   millrace run demo \"Once upon a time\"                     continue a text
   millrace run demo --chat \"Who found the ball?\"           ask, through the model's chat template
-  millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the likeliest
+  millrace run model.gguf -f notes.txt -n 200 --greedy     at most 200 tokens, always the most likely
   cat question.txt | millrace run model-folder --chat      prompt from standard input
   millrace run gemma-folder --image a.png \"What is this?\"  ask about an image; repeat --image for more
   millrace run gemma.gguf --image a.jpg --mmproj mmproj.gguf \"Who?\"
   millrace run demo \"A cat\" --seed 7 --json                text, tokens, timings and seed as JSON
-  millrace run demo \"A cat\" --draft demo-draft            a small model guesses ahead: the same text, sooner
+  millrace run demo \"A cat\" --draft demo-draft            a small model drafts: the same text, faster
   millrace run model.gguf --lora style.gguf:0.8 \"A cat\"     with a LoRA adapter; repeat --lora for more
   millrace run demo \"A cat\" --device {npu} -n 32           on the simulated NPU, with modelled times
-  millrace run demo -f book.txt --session book.kv          what is computed of the text is kept for the next run
-  millrace run demo \"A cat\" --server http://127.0.0.1:8080   by a running `millrace serve`
-  millrace run demo                                        on a terminal: as `millrace chat`
+  millrace run demo -f book.txt --session book.kv          keeps the computed state for the next run
+  millrace run demo \"A cat\" --server http://127.0.0.1:8080   answered by a running `millrace serve`
+  millrace run demo                                        on a terminal: same as `millrace chat`
 
-Only what the model writes goes to standard output (and, on a terminal, the prompt before it).";
+Only the model's text goes to standard output (and, on a terminal, the prompt before it).";
 
-/// Write text with a model: continue a prompt, or answer it
+/// Generate text with a model: continue a prompt, or answer it
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES), mut_arg("text", |text| text.value_name("PROMPT")))]
 pub(crate) struct RunArgs {
@@ -55,10 +55,10 @@ pub(crate) struct RunArgs {
     model: ModelArgs,
     #[command(flatten)]
     text: TextArgs,
-    /// Ask instead of continue: the prompt becomes a user's message in the model's chat template
+    /// Answer the prompt instead of continuing it: it becomes a user message in the model's chat template
     #[arg(long)]
     chat: bool,
-    /// Instructions for the model to keep to (implies --chat)
+    /// System prompt (implies --chat)
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Print the prompt before the text even when output is not a terminal
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// Image (PNG, JPEG, WebP) to ask about; may be repeated. Images come before the text, unless the text
-    /// has <start_of_image> where they belong (implies --chat if it has not)
+    /// has <start_of_image> where they belong (without it, implies --chat)
     #[arg(long = "image", help_heading = "Images", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The same, for a conversation.
+    /// The same arguments, for a conversation.
     fn as_chat(&self) -> chat::ChatArgs {
         chat::ChatArgs {
             model: self.model.clone(),
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
             "--mpi and --server: one of them, since the model runs there or here",
         ));
     }
-    // It reads no prompt: `mpirun` gives standard input to rank 0.
+    // A follower reads no prompt: `mpirun` gives standard input to rank 0.
     if args.ranks.is_follower()? {
         let options = args.cpu.with_context(&args.context);
         return args.ranks.follow(&args.model.load(ui)?, options, ui);
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     let images = read_images(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let (how, params) = generate_params(&model, &args.sampling, &args.length)?;
-    // What is wrong with a vision encoder is told before what is strange about a vocabulary.
+    // A fault in a vision encoder is reported before oddities of a vocabulary.
     let is_chat = args.is_chat(&model, &text)?;
     let mut prompt = prompt(args, &model, (&text, is_chat), images, ui)?;
     let session = session(args, &model, ui)?;
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &RunArgs, ui: Ui) -> CommandResult {
     finish(args, &generation, report, &lines, printer.out, ui)
 }
 
-/// Refuses what has no room, and says so where the model was trained for less.
+/// Refuses a prompt that does not fit, and warns beyond the context that the model was trained for.
 fn check_length(
     session: &Session,
     n_prompt: usize,
@@ -185,7 +185,7 @@ fn check_length(
     Ok(())
 }
 
-/// The model where it runs, with what drafts for it.
+/// Loads the model on its device, with its drafter.
 fn session(args: &RunArgs, model: &Model, ui: Ui) -> CommandResult<Session> {
     let options = args.cpu.with_context(&args.context);
     let draft = args
@@ -216,7 +216,7 @@ fn about_images(details: &mut Value, args: &RunArgs, seen: &ImageReading) {
         .into();
 }
 
-/// Where a generation ran, and the lines about it.
+/// The device of a generation, and the lines about it.
 fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
     let mut details = json!({
         "n_ctx": engine.limits().n_ctx,
@@ -235,7 +235,7 @@ fn about(engine: &dyn Engine, generation: &Generation) -> (Value, Vec<String>) {
 }
 
 impl RunArgs {
-    /// Whether the text is a message: also where images are to be put before it, which has no places for them.
+    /// Whether the text is a chat message. It is one also where images come before it and it has no places for them.
     fn is_chat(&self, model: &Model, text: &str) -> CommandResult<bool> {
         let is_asked = self.chat || self.system.is_some();
         if is_asked || self.images.is_empty() {
@@ -245,7 +245,7 @@ impl RunArgs {
     }
 }
 
-/// What reading the images took.
+/// Line about the time to read the images.
 fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
     let n = args.images.len();
     let n_rows: usize = seen.images.iter().map(|image| image.n_rows()).sum();
@@ -258,7 +258,7 @@ fn image_line(args: &RunArgs, seen: &ImageReading) -> String {
     }
 }
 
-/// The prompt as the model wants it, with placeholders for the rows of images.
+/// Builds the prompt in the model's form, with placeholders for the rows of images.
 fn prompt(
     args: &RunArgs,
     model: &Model,
@@ -291,10 +291,10 @@ struct Printer {
 }
 
 impl Printer {
-    /// Prints the prompt, if it is to be seen.
+    /// Starts the output with the prompt, if it is to be shown.
     fn new(args: &RunArgs, text: &str, is_chat: bool) -> CommandResult<Printer> {
         let mut out = Out::new();
-        // `mpirun` reads through a terminal of its own.
+        // `mpirun` reads the output through a terminal of its own.
         let is_terminal = std::io::stdout().is_terminal() && !args.ranks.mpi;
         if !args.json && (args.echo || is_terminal) {
             out.text(Paint::Bold.stdout(&printable(text)))?;
@@ -311,7 +311,7 @@ impl Printer {
         })
     }
 
-    /// Runs `work`, which generates, and prints what it tells.
+    /// Runs `work`, which generates, and prints its events.
     fn stream(
         &mut self,
         ui: Ui,
@@ -330,7 +330,7 @@ impl Printer {
             Event::Text(text) if !self.silent => {
                 if let Err(failure) = self.out.stream(text) {
                     self.failure = Some(failure);
-                    // Nobody reads on: stop as Ctrl-C would.
+                    // The reader has gone: stop as Ctrl-C would.
                     interrupt::raise();
                 }
             }
@@ -345,7 +345,7 @@ impl Printer {
     }
 }
 
-/// The last line, the JSON object or the statistics, and the exit code of a stopped run.
+/// Prints the last line, the JSON object or the statistics; returns the exit code of a stopped run.
 fn finish(
     args: &RunArgs,
     generation: &Generation,
@@ -369,7 +369,7 @@ fn finish(
     }
 }
 
-/// What a run gave, with `details` of where it ran.
+/// Result of a run, with `details` of its device.
 fn to_json(
     model: &Model,
     params: &GenerateParams,

@@ -1,4 +1,4 @@
-//! `millrace serve`: models for any client of OpenAI's, Anthropic's or Ollama's API.
+//! `millrace serve`: serves models to any client of OpenAI's, Anthropic's or Ollama's API.
 
 mod adapters;
 mod assign;
@@ -31,12 +31,12 @@ Examples:
   millrace serve hf:OWNER/REPO:Q4_K_M --parallel 16 -c 4096
   millrace serve small=demo-draft big=demo        two models, by names of your choice
   millrace serve demo --device {npu}               on the simulated NPU, with modelled times
-  millrace serve demo --also-on {npu}              on the CPU as `demo`, and as `demo@{npu}`
-  millrace serve demo --draft demo-draft          tokens guessed ahead by a smaller model, or by `ngram`
+  millrace serve demo --also-on {npu}              on the CPU as `demo`, and on the NPU as `demo@{npu}`
+  millrace serve demo --draft demo-draft          tokens drafted by a smaller model, or by `ngram`
   millrace serve demo --cache-dir ~/.cache/prompts   conversations survive a restart of the server
-  millrace serve model.gguf --lora style=style.gguf  as `model`, and with a LoRA adapter as `style`
+  millrace serve model.gguf --lora style=style.gguf  as `model`, and with the LoRA adapter as `style`
   millrace serve gemma.gguf --mmproj mmproj.gguf  images in messages, read by this vision encoder
-  millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for others on the network
+  millrace serve demo --host 0.0.0.0 --api-key-file keys.txt    for other computers on the network
 
 Then:
   curl http://127.0.0.1:8080/v1/chat/completions -d '{\"model\": \"demo\",
@@ -46,30 +46,30 @@ Then:
   OLLAMA_HOST=http://127.0.0.1:8080            for those of Ollama's
   http://127.0.0.1:8080/                       a page to chat on
 
-Prints its address to standard output when it listens, and a JSON object a request to standard error
-(not with --quiet). Ctrl-C or SIGTERM completes what was begun, then ends.";
+Prints its address to standard output when it listens, and a JSON object per request to standard error
+(not with --quiet). Ctrl-C or SIGTERM completes the requests in progress, then ends.";
 
 /// Serve models over HTTP, to many clients at once
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct ServeArgs {
-    /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL gives one a name
+    /// Models: `demo` (built in), a file or folder, hf:OWNER/REPO[:QUANT]; NAME=MODEL sets the served name
     #[arg(value_name = "MODEL", required = true, value_hint = clap::ValueHint::AnyPath)]
     models: Vec<String>,
     /// Requests that may wait, for each model; more are refused with 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one())]
     queue: usize,
-    /// What a pass should last at most while answers are written: bounds the pauses long prompts cause
+    /// Target for the longest pass while answers are generated: bounds the pauses that long prompts cause
     #[arg(long, value_name = "MS", default_value_t = 120)]
     max_delay: u64,
-    /// Models loaded at a time; a further one takes the place of the one idle longest [default: all]
+    /// Maximum models loaded at a time; another one replaces the one idle longest [default: all]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     max_loaded: Option<usize>,
-    /// Memory that loaded models together may take, weights and contexts; one that does not fit takes the place of
-    /// those idle longest [default: no limit]
+    /// Memory limit of all loaded models, weights and contexts; a model that does not fit replaces those idle
+    /// longest [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = at_least_one())]
     memory_budget: Option<usize>,
-    /// Unload a model that was not used for so many seconds; it is loaded again when asked for
+    /// Unload a model that has been idle this long; it is loaded again when asked for
     #[arg(long, value_name = "SECONDS")]
     idle_unload: Option<u64>,
     #[command(flatten)]
@@ -78,21 +78,21 @@ pub(crate) struct ServeArgs {
     network: NetworkArgs,
 }
 
-/// How models are served: what `serve` and `batch` share.
+/// Options for serving models that `serve` and `batch` share.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServedArgs {
     /// Never use the network: hf: models must be in the cache
     #[arg(long)]
     offline: bool,
-    /// Answers computed together, for each model; more wait
+    /// Maximum answers computed together, for each model; more wait
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one())]
     pub(crate) parallel: usize,
-    /// Tokens of context all answers of a model together may hold [default: --parallel times --ctx]
+    /// Total context of all answers of a model, in tokens [default: --parallel times --ctx]
     #[arg(long, value_name = "TOKENS")]
     kv_tokens: Option<usize>,
-    /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, with
-    /// `mtp`, by the model's own layer for that, or with `ngram`, by what the text repeats. Changes the speed, not the text. With several models NAME=MODEL, for each of
-    /// them that has one
+    /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, with the
+    /// model's own draft layer (`mtp`), or from repetitions in the text (`ngram`). Changes the speed, not the text.
+    /// With several models NAME=MODEL, for each model with a draft
     #[arg(
         long,
         value_name = "[NAME=]MODEL|mtp|ngram",
@@ -102,11 +102,11 @@ pub(crate) struct ServedArgs {
     /// File with the vision encoder of a GGUF model [default: the mmproj file beside it]. With several models NAME=FILE
     #[arg(long, value_name = "[NAME=]FILE.gguf", help_heading = "Images", value_hint = clap::ValueHint::FilePath)]
     mmproj: Vec<String>,
-    /// Keep what was computed of prompts in this folder too: a server that is started again finds it. It holds what was
-    /// said, and only this user can read it
+    /// Keep the cache of computed prompts in this folder too: a restarted server finds it. It contains conversations,
+    /// and only this user can read it
     #[arg(long, value_name = "FOLDER", help_heading = "Memory", value_hint = clap::ValueHint::DirPath)]
     cache_dir: Option<PathBuf>,
-    /// Room on disk for it, for each model; what was used longest ago goes first [default: 8192]
+    /// Size limit of --cache-dir, for each model; the least recently used entries go first [default: 8192]
     #[arg(long, value_name = "MIB", help_heading = "Memory", requires = "cache_dir", value_parser = at_least_one())]
     cache_dir_size: Option<usize>,
     /// LoRA adapter, a GGUF file or a PEFT folder, that clients choose by its NAME as a model, or by `lora`. May be
@@ -126,29 +126,29 @@ pub(crate) struct ServedArgs {
     pub(crate) ranks: MpiArgs,
 }
 
-/// Room on disk for cached pages of a model, where nothing else is said.
+/// Default size limit on disk for cached pages of a model.
 const CACHE_DIR_MIB: usize = 8192;
 
-/// Bytes of a key that signs thoughts at least.
+/// Minimum bytes of a key that signs thoughts.
 const THINKING_KEY_BYTES: usize = 16;
 
-/// Where it listens, and to whom.
+/// Network address and access.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Network")]
 struct NetworkArgs {
-    /// Address to listen on; beyond this computer an API key is needed
+    /// Address to listen on; an address beyond this computer needs an API key
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Port; 0 takes a free one
+    /// Port; 0 picks a free one
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// Speak TLS: the certificate, in PEM, and those that vouch for it
+    /// Use TLS: certificate in PEM, followed by its issuers
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key, in PEM
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     tls_key: Option<PathBuf>,
-    /// A key clients must show. May be repeated; better in the environment or a file
+    /// API key that clients must send. May be repeated; better in the environment or a file
     #[arg(
         long,
         value_name = "KEY",
@@ -156,67 +156,69 @@ struct NetworkArgs {
         hide_env_values = true
     )]
     api_key: Vec<String>,
-    /// Read keys from a file, one a line; behind a key may stand what it may use: name=NAME requests=N tokens=N (a
-    /// minute) concurrent=N priority=N
+    /// Read API keys from a file, one per line, each with optional limits after it: name=NAME requests=N tokens=N
+    /// (per minute) concurrent=N priority=N
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     api_key_file: Option<PathBuf>,
-    /// Append who asked what, and what became of it, to a file: a JSON object a line, without texts
+    /// Append each request, its client and its outcome to a file: one JSON object per line, without texts
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     audit_log: Option<PathBuf>,
-    /// Write bodies of requests to the audit log too: prompts are in them
+    /// Write request bodies to the audit log too: they contain the prompts
     #[arg(long, requires = "audit_log")]
     audit_text: bool,
-    /// Sign what models think with the text of a file, so that it can be sent back after a restart [default: a key of this run]
+    /// Sign the models' thoughts with the text of a file, so that clients can send them back after a restart [default:
+    /// a key of this run]
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     thinking_key_file: Option<PathBuf>,
     /// Listen beyond this computer without an API key: anyone there may use the models
     #[arg(long)]
     allow_open: bool,
-    /// Let pages of this origin ask, as http://localhost:3000; `*` is any. May be repeated
+    /// Allow web pages of this origin, such as http://localhost:3000; `*` is any. May be repeated
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
-    /// A name that requests may call this server, besides addresses and localhost. May be repeated
+    /// Host name that requests may use, besides addresses and localhost. May be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Let /metrics be read without an API key, as routers of a cluster do: it tells numbers, and names of models and keys
+    /// Serve /metrics without an API key, for routers of a cluster: it shows numbers, and names of models and keys
     #[arg(long)]
     open_metrics: bool,
-    /// Keep files and batches (/v1/files, /v1/batches) in this folder, and go on with the batches that are in it
+    /// Keep files and batches (/v1/files, /v1/batches) in this folder, and resume its batches
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     batches: Option<PathBuf>,
-    /// Let clients that show an API key load LoRA adapters from this folder while the server runs (/v1/load_lora_adapter)
+    /// Let clients with an API key load LoRA adapters from this folder while the server runs (/v1/load_lora_adapter)
     #[arg(long, value_name = "FOLDER", value_hint = clap::ValueHint::DirPath)]
     lora_dir: Option<PathBuf>,
-    /// Keep responses of /v1/responses in memory, so many MiB of them, for `previous_response_id`; a request says `store:
-    /// false` if its own shall not be kept [default: none are kept]
+    /// Keep up to this many MiB of responses of /v1/responses in memory, for `previous_response_id`; a request with
+    /// `store: false` is not kept [default: none are kept]
     #[arg(long, value_name = "MIB", value_parser = at_least_one())]
     store_responses: Option<usize>,
-    /// Longest body of a request, in MiB
+    /// Maximum size of a request body, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = at_least_one())]
     max_body: usize,
-    /// Connections at a time
+    /// Maximum connections at a time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one())]
     max_connections: usize,
-    /// Of those, connections of one address; behind a proxy, whose address all have, as many as it opens [default: half]
+    /// Maximum connections from one address. All clients behind a proxy share its address: allow as many as it
+    /// opens [default: half]
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     max_connections_per_address: Option<usize>,
-    /// Let clients with different API keys find each other's prompts in the cache: faster where they begin alike, but
-    /// the time of an answer then tells what others have asked
+    /// Let clients with different API keys share cached prompts: faster where prompts begin alike, but response times
+    /// then reveal what others have asked
     #[arg(long)]
     share_cache: bool,
-    /// Give a request up after so many seconds [default: never]
+    /// Abort a request after this many seconds [default: never]
     #[arg(long, value_name = "SECONDS")]
     request_timeout: Option<u64>,
-    /// Go on accepting requests so many seconds after being asked to stop, while /ready says no: for a proxy to notice
+    /// Keep accepting requests for this long after being asked to stop, while /ready says no, so that a proxy notices
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     linger: u64,
-    /// How long requests may go on after the server was asked to stop, in seconds
+    /// Time that requests may still take after the server was asked to stop
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u64,
 }
 
 impl ServedArgs {
-    /// Where pages are kept on disk.
+    /// Folder for pages on disk.
     fn page_folder(&self, ui: Ui) -> CommandResult<Option<PageFolder>> {
         let Some(path) = &self.cache_dir else {
             return Ok(None);
@@ -269,7 +271,7 @@ pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
         http: args.network.options(ui)?,
         system: Arc::new(system),
     };
-    // One Ctrl-C is left to the server, however long its requests take to end.
+    // The server handles the first Ctrl-C, however long its requests take to end.
     let _patience = interrupt::patience();
     let scheme = match args.network.tls_cert {
         Some(_) => "https",
@@ -287,20 +289,20 @@ pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {
         Ok(()) => ui.note("every model is loaded"),
         Err((model, reason)) => ui.warn(format_args!("{model} is not available: {reason}")),
     };
-    // Without its ranks the model answers nobody: what waits is told so, and the server ends.
+    // Without its ranks the model cannot answer: waiting requests get an error, and the server ends.
     let stop = || interrupt::is_raised() || ranks::has_failed();
     millrace_server::run(options, listening, loaded, stop)?;
     if ranks::has_failed() {
         let message = "the server ended, because a rank is lost";
         return Err(CommandFailure::new(Exit::Io, message).hint("start all ranks again"));
     }
-    // It was asked to end, and did: that is no failure.
+    // It was asked to end, and did so: that is not a failure.
     interrupt::clear();
     written
 }
 
 impl NetworkArgs {
-    /// The keys, and what each may use.
+    /// API keys, and the limits of each.
     fn keys(&self) -> CommandResult<(Vec<String>, Vec<KeyLimits>)> {
         let mut keys = self.api_key.clone();
         let mut limits = vec![KeyLimits::default(); keys.len()];
@@ -375,7 +377,7 @@ impl NetworkArgs {
     }
 }
 
-/// What `/v1/system` says of this machine.
+/// Description of this machine for `/v1/system`.
 pub(crate) fn system() -> Value {
     let processor = machine::processor();
     let memory = HostMemory::read();

@@ -1,4 +1,4 @@
-//! `millrace snr`: what quantisation leaves of weights, and of what they compute.
+//! `millrace snr`: signal-to-noise ratio of quantised weights and of their outputs.
 
 mod data;
 mod pipelines;
@@ -17,14 +17,14 @@ const EXAMPLES: &str = "\
 Examples:
   millrace snr demo                                  weights of some blocks, and outputs with real activations
   millrace snr model.gguf --tensor blk.0.ffn_down.weight,blk.0.attn_q.weight
-  millrace snr --gaussian                            normal numbers: what formats do by themselves
+  millrace snr --gaussian                            normally distributed numbers: the formats alone
   millrace snr model.gguf --text prompt.txt --json   activations of a text of your own
 
-In decibels, 10 log10(sum x^2 / sum (x - y)^2): 6 more is a bit. `weights` compares numbers; `outputs` what they
-give with the activations that the model has on a text; `x in int8` the same with the activations, too, in int8 a
-token. A pipeline with `>` goes step by step; its reference is what `of` says.";
+In decibels, 10 log10(sum x^2 / sum (x - y)^2): 6 dB more is one bit. `weights` compares the weights; `outputs` compares
+their products with the model's activations on a text; `x in int8` is the same with the activations, too, in int8
+per token. A pipeline with `>` goes step by step; `of` names its reference.";
 
-/// Measure what quantisation pipelines leave of weights and outputs
+/// Measure the signal-to-noise ratio of weights and outputs under quantisation pipelines
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SnrArgs {
@@ -41,16 +41,16 @@ pub(crate) struct SnrArgs {
         conflicts_with = "gaussian"
     )]
     tensor: Vec<String>,
-    /// Normal numbers instead of a model: N rows of K
+    /// Use normally distributed numbers instead of a model: N rows of K
     #[arg(long, value_name = "N,K", conflicts_with = "model", num_args = 0..=1, default_missing_value = "64,4096", value_parser = parse_shape)]
     gaussian: Option<(usize, usize)>,
-    /// Rows of each matrix to look at
+    /// Rows to measure of each matrix
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     rows: u32,
-    /// A text whose activations to take [default: a few built-in sentences]
+    /// Text to take activations from [default: a few built-in sentences]
     #[arg(long, value_name = "FILE", conflicts_with = "gaussian", value_hint = clap::ValueHint::FilePath)]
     text: Option<std::path::PathBuf>,
-    /// Print as JSON, every tensor by itself
+    /// Print as JSON, each tensor separately
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ fn parse_shape(text: &str) -> Result<(usize, usize), String> {
     fits.ok_or_else(|| "write N,K, as 64,4096: at most 2^26 numbers".to_owned())
 }
 
-/// A pipeline on one tensor.
+/// Result of a pipeline on one tensor.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio {
     tensor: String,
@@ -132,7 +132,7 @@ fn measure(sample: &SnrSample, pipeline: &Pipeline) -> Option<Ratio> {
     })
 }
 
-/// Mean and least of what there is.
+/// Mean and minimum of the values that are present.
 fn summary(values: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
     let values: Vec<f64> = values.flatten().collect();
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;

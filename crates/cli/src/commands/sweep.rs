@@ -1,4 +1,4 @@
-//! `millrace sweep`: tokens a second by the number of sequences, and what bounds each point.
+//! `millrace sweep`: tokens per second by the number of sequences, and the bottleneck of each point.
 
 mod svg;
 
@@ -19,21 +19,21 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   millrace sweep demo                                 1 to 64 sequences on the CPU, measured
-  millrace sweep model.gguf --sequences 1,4,16 -d 4096   with 4096 tokens behind each
+  millrace sweep model.gguf --sequences 1,4,16 -d 4096   with 4096 tokens in each context
   millrace sweep demo --device {npu}                  modelled, on an NPU
   millrace sweep --geometry llama-3.2-1b --device {npu} -d 1024 --json
   millrace sweep demo --sequences 1,2,4,8 --svg sweep.svg
 
-Every sequence writes one token a step. Beside each point stand what takes its time at least (bytes of weights,
-bytes of cache, arithmetic, launches), the tokens a second at that bound, and how much of it is reached.";
+Every sequence generates one token per step. Each point shows its bottleneck (bytes of weights, bytes of cache,
+arithmetic, launches), the tokens per second at that bound, and the share of it that is reached.";
 
-/// Tokens a second by the number of sequences, and what bounds them
+/// Measure tokens per second by the number of sequences, and show the bottlenecks
 #[derive(clap::Args, Debug)]
 #[command(after_help = examples(EXAMPLES))]
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Numbers of sequences that write together
+    /// Numbers of sequences that generate together
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2,4,8,16,32,64", value_parser = clap::value_parser!(u64).range(1..=4096))]
     sequences: Vec<u64>,
     /// Tokens in the context of each sequence
@@ -57,18 +57,18 @@ pub(crate) struct SweepArgs {
     device: DeviceArgs,
 }
 
-/// A number of sequences.
+/// Result for one number of sequences.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     n_sequences: u64,
-    /// Of all together.
+    /// Sum over all sequences.
     tokens_per_s: f64,
     each_tokens_per_s: f64,
     step_ns: f64,
     limit: Limit,
-    /// Of all together, at the bound.
+    /// Sum over all sequences, at the bound.
     bound_tokens_per_s: f64,
-    /// The share of the bound that is reached.
+    /// Share of the bound that is reached.
     reached: f64,
     bound: StepBound,
 }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &SweepArgs, ui: Ui) -> CommandResult {
     sequences.dedup();
     let at = (args.depth, args.kv_type);
     let setting = Setting::of(&planned, &args.device, &args.cpu, at, None, ui)?;
-    // A device computes one sequence after the other: each of them reads the weights.
+    // A device computes one sequence after another: each of them reads the weights.
     let shares_passes = setting.token.is_none();
     let step_of = |n: u64| StepOf {
         n_sequences: n,
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &SweepArgs, ui: Ui) -> CommandResult {
     print(args, &planned, &setting, &points, &verdict)
 }
 
-/// The median time of a step at each number of sequences.
+/// Measures the median time of a step at each number of sequences.
 fn measure(
     args: &SweepArgs,
     planned: &PlanSubject,
@@ -173,7 +173,7 @@ fn measure(
     Ok(times)
 }
 
-/// What the curve says.
+/// Conclusion from the curve, in words.
 fn verdict(points: &[Point], shares_passes: bool) -> String {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return String::new();

@@ -1,4 +1,4 @@
-//! `millrace synth`: a random-weight model at a real geometry.
+//! `millrace synth`: writes a random-weight model at a real geometry.
 
 use crate::commands::quantize::parse_recipe;
 use crate::exit::{CommandFailure, CommandResult};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace synth llama-tiny tiny.gguf                         a small one for tests
+  millrace synth llama-tiny tiny.gguf                         a small model for tests
   millrace synth llama-3.2-1b 1b.gguf --type Q4_K_M           then `millrace bench 1b.gguf`
   millrace synth qwen3-0.6b qwen-folder --type BF16           a Hugging Face folder
   millrace synth llama-3.1-8b 8b.gguf --layers 4 --seed 7     fewer layers, other weights
@@ -24,14 +24,14 @@ Examples:
   millrace synth qwen3.5-0.8b q.gguf --mtp --mtp-acceptance 0.7
   millrace synth gemma-tiny g --type F32 --vision             then `millrace run g --image a.png \"What?\"`
 
-The files load everywhere a real one does and run at the same speed; the text makes no sense. The
+The files load wherever a real model does and run at the same speed; the text makes no sense. The
 same options give the same bytes on every machine.";
 
 /// Write a random-weight model with the shape of a real one
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SynthArgs {
-    /// Whose shape to take
+    /// Model shape to use
     #[arg(value_name = "GEOMETRY", value_parser = geometry_parser())]
     geometry: ModelGeometry,
     /// File (.gguf) or folder to write
@@ -40,13 +40,13 @@ pub(crate) struct SynthArgs {
     /// Type of the weights [default: Q4_0 in a GGUF file, BF16 in a folder]
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_recipe)]
     recipe: Option<Recipe>,
-    /// Take the vocabulary of this GGUF file (GGUF output only)
+    /// Use the vocabulary of this GGUF file (GGUF output only)
     #[arg(long, value_name = "FILE.gguf", value_hint = clap::ValueHint::FilePath)]
     vocab_from: Option<PathBuf>,
-    /// With the vision encoder of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
+    /// Include the vision encoder of gemma-3-4b or gemma-tiny: in the folder, or in mmproj-OUT beside the file
     #[arg(long)]
     vision: bool,
-    /// With a layer that predicts the token after the next (MTP), and guesses most of what the model writes
+    /// Include a layer that predicts the token after the next (MTP), and guesses most of the model's text
     #[arg(long, conflicts_with = "vision")]
     mtp: bool,
     /// Share of that layer's guesses that are right, from 0.05 to 1
@@ -58,10 +58,10 @@ pub(crate) struct SynthArgs {
     /// Seed of the weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Threads to draw with [default: one for each processor]
+    /// Threads to generate weights with [default: one for each processor]
     #[arg(short, long, value_name = "N", env = "MILLRACE_THREADS", hide_env_values = true, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print what was written as JSON
+    /// Print a summary of the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `millrace tokenize`: text to token ids and back.
+//! `millrace tokenize`: converts text to token ids and back.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace tokenize demo \"Once upon a time\"        ids and the text of each
+  millrace tokenize demo \"Once upon a time\"        ids with the text of each
   millrace tokenize demo -f story.txt --ids         ids only, for `logits --tokens`
   millrace tokenize demo --decode 1,15,8            the text of ids
   echo \"Hello\" | millrace tokenize demo --json
@@ -29,7 +29,7 @@ pub(crate) struct TokenizeArgs {
     /// Turn token ids (1,2,3) into text instead
     #[arg(long, value_name = "IDS", conflicts_with_all = ["text", "file"])]
     decode: Option<TokenList>,
-    /// Leave out the tokens the model puts around every text (such as the beginning-of-text token)
+    /// Leave out the tokens that the model adds around every text (such as the beginning-of-text token)
     #[arg(long)]
     no_special: bool,
     /// Take `<|special|>` tokens in the text as plain characters
@@ -45,7 +45,7 @@ pub(crate) struct TokenizeArgs {
 
 pub(crate) fn run(args: &TokenizeArgs, ui: Ui) -> CommandResult {
     let tokenizer = args.model.tokenizer(ui)?;
-    // What stands behind a text is shown here, not left out.
+    // This command shows the tokens after a text, so the warning does not apply.
     let mut warnings = tokenizer.warnings();
     warnings.retain(|warning| !matches!(warning, Warning::SuffixLeftOut { .. }));
     warn(&warnings, ui);

@@ -1,4 +1,4 @@
-//! `millrace verify`: whether a device computes what the model says.
+//! `millrace verify`: checks that a device computes what the model defines.
 
 mod compare;
 mod hf;
@@ -27,21 +27,21 @@ use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
-  millrace verify demo --device {npu}                      two prompts, 32 tokens, beside the CPU
+  millrace verify demo --device {npu}                      two prompts, 32 tokens, against the CPU
   millrace verify model.gguf --device {npu} --prompts full  long prompts, chats and an end token too
   millrace verify demo --device {npu} --mode mlir-air     the published stack's programs
-  millrace verify demo --device {npu} --save ref.json      writes what it was compared with
+  millrace verify demo --device {npu} --save ref.json      also writes the reference to a file
   millrace verify demo --device {npu} --reference ref.json  compares with a file
-  millrace verify folder --device {npu} --reference hf     beside transformers (MILLRACE_PYTHON names its Python)
-  millrace verify demo --corrupt flash_attn:attn:permute   a device that is wrong, which must fail
-  millrace verify demo --mutants sample                    many of them: how good is this check itself?
+  millrace verify folder --device {npu} --reference hf     against transformers (MILLRACE_PYTHON names its Python)
+  millrace verify demo --corrupt flash_attn:attn:permute   a corrupted device, which must fail
+  millrace verify demo --mutants sample                    many corrupted devices, to test the check itself
 
-The reference writes greedily; the device gets the reference's tokens, and at every step its
-probabilities are held against the model computed in f32. How far it may be off is found on the same
-model and prompts: the CPU computes them once more with every value rounded to bf16, and the device may
-be off by 1.5 times as much, and three standard errors. Then every op of the device is computed again in
-f64. The exit code is 1 if a statistic or an op is beyond its bound, or if a program did not run on what
---simulator asks for (--allow-substitutes lets that pass; it is told all the same).";
+The reference decodes greedily; the device gets the reference's tokens, and at every step its
+probabilities are compared with the model computed in f32. The tolerance comes from the same model and
+prompts: the CPU computes them once more with every value rounded to bf16, and the device may be off by
+1.5 times as much, plus three standard errors. Then every op of the device is computed again in f64. The
+exit code is 1 if a statistic or an op is beyond its bound, or if a program did not run on the simulator
+that --simulator names (--allow-substitutes lets that pass, but still reports it).";
 
 /// Check a device against the model: probabilities at every step, and every op by itself
 #[derive(clap::Args, Debug)]
@@ -49,27 +49,27 @@ f64. The exit code is 1 if a statistic or an op is beyond its bound, or if a pro
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// What to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file that --save wrote
+    /// Reference to compare with: `cpu`, `hf` (Hugging Face transformers in bf16), or a file written by --save
     #[arg(long, value_name = "cpu|hf|FILE", default_value = "cpu", value_hint = clap::ValueHint::FilePath)]
     reference: String,
-    /// Tokens to write for each prompt
+    /// Tokens to generate for each prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
-    /// Which prompts: two, or short and long ones, chats and an end token; a reference file has its own
+    /// Set of prompts: two, or short and long ones, chats and an end token; a reference file has its own
     #[arg(long, value_enum, value_name = "SET", default_value_t = PromptSet::Quick)]
     prompts: PromptSet,
     /// Write the reference to a file, to compare with it later
     #[arg(long, value_name = "FILE.json", value_hint = clap::ValueHint::FilePath)]
     save: Option<PathBuf>,
-    /// Make a slot of a program wrong, to see the check fail. HOW is some (every 16th element; if it
-    /// is not said), double, zero, permute or row
+    /// Corrupt a slot of a program, to see the check fail. HOW is some (every 16th element; the
+    /// default), double, zero, permute or row
     #[arg(long, value_name = "PROGRAM:SLOT[:HOW]", conflicts_with = "mutants")]
     corrupt: Option<CorruptSlot>,
-    /// Make every slot of every program wrong, one at a time and in four ways, or a sample of these,
-    /// and see how many fail; the exit code is 1 below 95 %
+    /// Corrupt every slot of every program, one at a time and in four ways, or a sample of these,
+    /// and count the failures; the exit code is 1 below 95 %
     #[arg(long, value_enum, value_name = "WHICH", conflicts_with_all = ["reference", "save"])]
     mutants: Option<Mutants>,
-    /// Pass although programs did not run on what --simulator asks for, but on what replaces it there
+    /// Pass even if programs did not run on the simulator that --simulator names, but on its substitute
     #[arg(long)]
     allow_substitutes: bool,
     /// Print as JSON
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &VerifyArgs, ui: Ui) -> CommandResult {
     }
 }
 
-/// What the reference's continuations are held against.
+/// Baselines to compare the device with, along the reference's continuations.
 fn baselines(
     args: &VerifyArgs,
     npu: &NpuModel,
@@ -156,7 +156,7 @@ fn exact_cpu(cpu: &CpuArgs) -> CommandResult<Cpu> {
     Ok(Cpu::new(options).map_err(millrace_runtime::Error::from)?)
 }
 
-/// What the CPU engine writes.
+/// Reference from the CPU engine.
 fn by_cpu(
     args: &VerifyArgs,
     model: &Arc<LoadedModel>,

@@ -1,4 +1,4 @@
-//! Which exit code each library's errors mean.
+//! Maps each library's errors to exit codes.
 
 use super::{CommandFailure, Exit};
 use crate::output::bytes;
@@ -26,7 +26,7 @@ impl From<millrace::Error> for CommandFailure {
             None => failure,
         };
         match error {
-            // What the command line calls options otherwise than the library.
+            // Errors whose options have another name on the command line than in the library.
             Error::NoModel {
                 similar, reference, ..
             } => of_unknown_model(text, &similar, reference),
@@ -65,7 +65,7 @@ impl From<millrace::Error> for CommandFailure {
     }
 }
 
-/// Nothing has that name.
+/// Failure for a name that no model has.
 fn of_unknown_model(text: String, similar: &[String], reference: Option<String>) -> CommandFailure {
     let failure = CommandFailure::not_found(text);
     match reference {
@@ -110,14 +110,14 @@ impl From<millrace_hub::Error> for CommandFailure {
     }
 }
 
-/// What to do where that is a command or an option.
+/// Hint for errors that a command or an option can fix.
 fn hub_hint(error: &millrace_hub::Error) -> Option<String> {
     use millrace_hub::Error;
     Some(match error {
         Error::NotCached { reference, .. } => {
             format!("get it with `millrace pull {reference}` (without --offline)")
         }
-        // To ask less often is another matter.
+        // The remedy for this status is to ask less often, so the hint below does not apply.
         Error::Status { status: 429, .. } => return None,
         Error::Status { .. } | Error::Network { .. } => {
             "run the command again: what was downloaded is kept, and it goes on from there".into()
@@ -149,7 +149,7 @@ impl From<millrace_runtime::Error> for CommandFailure {
     fn from(error: millrace_runtime::Error) -> CommandFailure {
         use millrace_runtime::Error;
         match &error {
-            // What was asked for is wrong, not what was read.
+            // The request is wrong, not the input file.
             Error::Kernels(_)
             | Error::ContextOverflow { .. }
             | Error::CacheFull { .. }
@@ -197,12 +197,12 @@ fn of_npu(error: &millrace_runtime::npu::NpuError) -> CommandFailure {
     CommandFailure::new(exit, error.to_string())
 }
 
-/// What a device's error means.
+/// Exit code of a device's error.
 fn of_device(error: &DeviceError) -> Exit {
     match error {
-        // More was asked for than the device has, as with a cache beyond the memory.
+        // The request exceeds the device, like a cache that exceeds the memory.
         DeviceError::OutOfMemory { .. } | DeviceError::BufferTooLarge { .. } => Exit::Usage,
-        // The system, not the program.
+        // The system failed, not the program.
         DeviceError::NotPinned { .. }
         | DeviceError::Lost { .. }
         | DeviceError::Stale { .. }

@@ -1,23 +1,23 @@
-//! What a process takes from the system at most.
+//! Limits on the resources of a process.
 
 use std::time::Duration;
 
-/// Limits of a process, before the caller's own are looked at.
+/// Limits of a process, before the caller's own are considered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessLimits {
-    /// Memory, program and stacks included.
+    /// Memory, including program and stacks.
     pub(super) memory_bytes: u64,
     /// Processor time.
     pub(super) cpu_seconds: u64,
-    /// The longest it may take in all, on a machine that is busy with other things, or where the system does not
-    /// limit processor time.
+    /// Limit on the elapsed time. It matters on a machine that is busy with other work, or where the system does
+    /// not limit processor time.
     pub(super) time: Duration,
 }
 
 #[cfg(unix)]
 impl ProcessLimits {
-    /// These, or what the caller of this program limits it to (`ulimit`) where that is less: nobody but root may
-    /// raise that, and it was set to be kept. A process that this one starts finds the same.
+    /// These limits, or the caller's own (`ulimit`) where those are lower: nobody but root may raise them, and
+    /// they were set to be kept. A process that this one starts finds the same.
     pub(super) fn within_callers(self) -> ProcessLimits {
         use rustix::process::{Resource, getrlimit};
         let callers = |resource| {
@@ -51,7 +51,7 @@ impl ProcessLimits {
     }
 }
 
-/// Elsewhere the time and the work's own bounds must do.
+/// On other systems only the time and the work's own bounds apply.
 #[cfg(not(unix))]
 impl ProcessLimits {
     pub(super) fn within_callers(self) -> ProcessLimits {
@@ -63,21 +63,21 @@ impl ProcessLimits {
     }
 }
 
-/// Leaves the processors to others where they want them.
+/// Lowers this process's priority in favour of others.
 #[cfg(unix)]
 pub(super) fn step_back(niceness: i32) {
-    // Without it others wait a little.
+    // If this fails, others wait a little longer.
     let _ = rustix::process::nice(niceness);
 }
 
 #[cfg(not(unix))]
 pub(super) fn step_back(_: i32) {}
 
-/// Has this process end when the one that started it does, however that ends.
+/// Makes this process end when its parent ends, for whatever reason.
 #[cfg(target_os = "linux")]
 pub(super) fn end_with_parent() {
     use rustix::process::{Signal, set_parent_process_death_signal};
-    // A kernel without it leaves the limits on time.
+    // On a kernel without this, the time limits still apply.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 

@@ -1,4 +1,4 @@
-//! A piece of work in a process of its own, and what became of it.
+//! Runs a piece of work in a separate process, and reports its outcome.
 
 use super::limits::ProcessLimits;
 use serde::Serialize;
@@ -11,38 +11,38 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The longest reply that is read: a prompt within the engine's own bound, as JSON.
+/// Limit on the size of a reply: a prompt within the engine's own bound, as JSON.
 const REPLY_BYTES: u64 = 256 << 20;
 
-/// How often it is asked whether anybody waits for the work.
+/// Interval between checks that the caller still waits.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A kind of work that is done in processes.
+/// A kind of work that runs in separate processes.
 pub(super) struct GuestWork {
-    /// The argument that starts such a process. Not a command: it is no part of the interface.
+    /// Argument that starts such a process. It is not a command, and no part of the interface.
     pub(super) argument: &'static str,
     pub(super) limits: ProcessLimits,
-    /// What the memory is for, as in "a template gets".
+    /// Kind of work, for messages such as "a template gets".
     pub(super) what: &'static str,
-    /// What nests too deeply where the stack does not suffice.
+    /// Structure that nests too deeply where the stack is exhausted, for messages.
     pub(super) deep: &'static str,
-    /// How far it steps back behind other processes, from 0 to 19.
+    /// Priority reduction relative to other processes, from 0 to 19.
     pub(super) niceness: i32,
 }
 
-/// Why there is no reply.
+/// Reason for a missing reply.
 pub(super) enum NoReply {
-    /// A bound was met, in words; the same again meets it again.
+    /// A limit was reached, in words; the same work would reach it again.
     Bound(String),
     /// It took too long by the clock, which may be the machine's fault.
     Slow(String),
-    /// Nobody waits for it any more.
+    /// The caller no longer waits for it.
     GivenUp,
-    /// The process did not start, or ended by itself.
+    /// The process did not start, or it ended by itself.
     Failed(String),
 }
 
-/// Does `job` in a process of its own, which ends as soon as `is_given_up` says so.
+/// Runs `job` in a separate process, which is ended as soon as `is_given_up` returns true.
 pub(super) fn ask<R: DeserializeOwned>(
     work: &GuestWork,
     job: &impl Serialize,
@@ -72,12 +72,12 @@ pub(super) fn ask<R: DeserializeOwned>(
     Err(why(work, &mut child.0).unwrap_or_else(failed))
 }
 
-/// A process that does not outlive its use.
+/// A child process that is ended when this value is dropped.
 struct ChildGuard(Child);
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // One that has ended needs no killing.
+        // A process that has ended need not be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -90,7 +90,7 @@ fn start(work: &GuestWork, request: Vec<u8>) -> io::Result<(Child, mpsc::Receive
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // Nothing of the user's is needed there: tokens for the hub, for one.
+    // The process needs nothing of the user's environment, such as tokens for the hub.
     #[cfg(unix)]
     command.env_clear();
     let mut child = command.spawn()?;
@@ -98,7 +98,7 @@ fn start(work: &GuestWork, request: Vec<u8>) -> io::Result<(Child, mpsc::Receive
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let talk = move || {
         if let Some(mut stdin) = stdin {
-            // A process that has ended early says why by itself.
+            // A process that has ended early reports the reason itself.
             let _ = stdin.write_all(&request);
         }
         let mut reply = Vec::new();
@@ -115,10 +115,10 @@ fn start(work: &GuestWork, request: Vec<u8>) -> io::Result<(Child, mpsc::Receive
     Ok((child, replies))
 }
 
-/// Where this program's file was when it started, where the system has no link to it.
+/// Path of this program's file at startup, where the system has no link to it.
 static OWN_FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// Finds this program's file. To be called before anything changes the current folder.
+/// Finds this program's file. Must be called before anything changes the current folder.
 pub(super) fn find_own_file() {
     OWN_FILE.get_or_init(|| {
         let name = std::env::args_os().next()?;
@@ -127,7 +127,7 @@ pub(super) fn find_own_file() {
     });
 }
 
-/// The file that a shell in the folder `here` starts by `name`.
+/// File that a shell in the folder `here` starts for `name`.
 fn own_file(name: &OsString, here: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let name = Path::new(name);
     if name.components().count() > 1 {
@@ -138,9 +138,9 @@ fn own_file(name: &OsString, here: &Path, path: Option<&std::ffi::OsStr>) -> Opt
     files.into_iter().find(|file| file.is_file())
 }
 
-/// The file of this program.
+/// Path of this program's file.
 fn this_program() -> io::Result<PathBuf> {
-    // Where there is this link, it holds even if a newer program has taken the file's name.
+    // If this link exists, it is valid even if a newer program has replaced the file.
     let link = PathBuf::from("/proc/self/exe");
     if link.exists() {
         return Ok(link);
@@ -149,8 +149,7 @@ fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe().or_else(|error| by_name.ok_or(error))
 }
 
-/// Whether the system ended a process for its processor time: first by a signal of that meaning,
-/// and where the limit is a hard one by the one that cannot be refused.
+/// Whether the system ended a process for its processor time: first with SIGXCPU, and at a hard limit with SIGKILL.
 #[cfg(unix)]
 fn is_out_of_time(status: ExitStatus) -> bool {
     use signal_hook::consts::{SIGKILL, SIGXCPU};
@@ -163,13 +162,13 @@ fn is_out_of_time(_: ExitStatus) -> bool {
     false
 }
 
-/// Why a process ended without a reply, by what the system or the program's last words say.
+/// Reason that a process ended without a reply, from the system's status or the program's last output.
 fn why(work: &GuestWork, child: &mut Child) -> io::Result<NoReply> {
     let mut words = String::new();
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(4096).read_to_string(&mut words);
     }
-    // It has closed its output, and is about to end if it has not.
+    // The process has closed its output, so it has ended or is about to.
     let status = child.wait()?;
     let limits = work.limits.within_callers();
     if words.contains("memory allocation") || words.contains("capacity overflow") {

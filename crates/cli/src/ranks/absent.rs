@@ -1,10 +1,10 @@
-//! In place of MPI, in a build without it.
+//! Substitute for MPI in a build without it.
 
 use super::MpiJob;
 use crate::exit::{CommandFailure, CommandResult};
 use std::time::Duration;
 
-/// Refuses.
+/// Fails: there is no MPI.
 pub(super) fn start(_timeout: Duration) -> CommandResult<MpiJob> {
     let failure = CommandFailure::usage("--mpi: this program was built without MPI");
     Err(failure.hint(
@@ -12,10 +12,10 @@ pub(super) fn start(_timeout: Duration) -> CommandResult<MpiJob> {
     ))
 }
 
-/// There is nothing to end.
+/// Does nothing: there is nothing to end.
 pub(crate) fn finish(_is_done: bool) {}
 
-/// Nothing can fail.
+/// Always false: nothing can fail.
 pub(crate) fn has_failed() -> bool {
     false
 }

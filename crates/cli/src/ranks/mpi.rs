@@ -1,7 +1,7 @@
 //! The processes of an `mpirun`, as ranks.
 //!
-//! Each pair of ranks exchanges messages of its own instead of a collective call, because those tell nobody which rank is
-//! missing.
+//! Each pair of ranks exchanges its own messages instead of a collective call, because a collective does not report
+//! which rank is missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,36 +21,36 @@ use crate::exit::{CommandFailure, CommandResult};
 /// MPI between its start and its end.
 static UNIVERSE: Mutex<Option<Universe>> = Mutex::new(None);
 
-/// Messages of numbers.
+/// Tag of messages with numbers.
 const NUMBERS: Tag = 1;
 
-/// Messages of bytes.
+/// Tag of messages with bytes.
 const BYTES: Tag = 2;
 
-/// Memory in which MPI keeps copies of small messages until they arrive. So a rank that hangs cannot hold what was given to it, and the
-/// step can end with an error. Larger messages are sent from where they lie.
+/// Memory in which MPI keeps copies of small messages until they arrive. So a rank that hangs does not hold on to the
+/// sender's memory, and the step can end with an error. Larger messages are sent from their own memory.
 const BUFFER_BYTES: usize = 32 << 20;
 
-/// Messages that are small.
+/// Maximum size of a small message.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// What MPI may write beside each message there: more than any library does.
+/// Allowance for MPI's overhead per message in that memory: more than any library uses.
 const OVERHEAD_BYTES: usize = 1024;
 
-/// How long a wait for the leader asks without a pause.
+/// Time that a wait for the leader polls without a pause.
 const BUSY: Duration = Duration::from_millis(20);
 
-/// How often it asks later: a server may wait for its next request for hours.
+/// Polling interval after that: a server may wait for its next request for hours.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a rank was lost.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Starts MPI, the first time it is called. A rank that gives nothing for `timeout` counts as lost.
+/// Starts MPI on the first call. A rank that sends nothing for `timeout` counts as lost.
 pub(super) fn start(timeout: Duration) -> CommandResult<MpiJob> {
     let mut universe = UNIVERSE.lock().unwrap_or_else(PoisonError::into_inner);
     if universe.is_none() {
-        // The engine may live on another thread than the one that starts and ends MPI.
+        // The engine may run on another thread than the one that starts and ends MPI.
         let Some((mut started, threading)) = mpi::initialize_with_threading(Threading::Serialized)
         else {
             return Err(CommandFailure::usage(
@@ -80,8 +80,8 @@ pub(crate) fn has_failed() -> bool {
     FAILED.load(Ordering::Relaxed)
 }
 
-/// Ends MPI, if it was started and the work is done: MPI's end waits for all ranks. A process that ends without it makes
-/// `mpirun` end the others.
+/// Ends MPI, if it was started and the work is done: MPI's end waits for all ranks. If a process ends without it,
+/// `mpirun` ends the others.
 pub(crate) fn finish(is_done: bool) {
     let mut universe = UNIVERSE.lock().unwrap_or_else(PoisonError::into_inner);
     match universe.take() {
@@ -102,12 +102,12 @@ fn place() -> RankPlace {
 /// All processes that `mpirun` started.
 struct MpiRanks {
     timeout: Duration,
-    /// Bytes in the buffer that may not have arrived.
+    /// Bytes in the buffer that may not have arrived yet.
     unconfirmed_bytes: usize,
 }
 
 impl MpiRanks {
-    /// Gives a small message to all others at once, if the buffer has room for it. False where nothing was given.
+    /// Sends a small message to all others at once, if the buffer has room for it. Returns false where nothing was sent.
     fn give_buffered<T: Equivalence>(&mut self, message: &[T], tag: Tag) -> bool
     where
         [T]: Buffer,
@@ -173,7 +173,7 @@ impl Ranks for MpiRanks {
             complete(takes, gives, timeout)
         });
         if gathered.is_ok() && lens.iter().all(|len| *len > 0) {
-            // Who gave its part to this gather has taken all that came before it.
+            // A rank that sent its part to this gather has received everything before it.
             self.unconfirmed_bytes -= before;
         }
         gathered
@@ -203,7 +203,7 @@ impl Ranks for MpiRanks {
     }
 }
 
-/// The next message of the leader.
+/// Receives the leader's next message.
 fn hear(leader: &Process<'_>) -> Vec<u8> {
     let start = Instant::now();
     loop {
@@ -217,7 +217,7 @@ fn hear(leader: &Process<'_>) -> Vec<u8> {
     }
 }
 
-/// A message to or from a rank that is on its way.
+/// A pending message to or from a rank.
 type Pending<'a, 's, D> = (usize, Request<'a, D, &'s LocalScope<'a>>);
 
 /// Waits until all messages have arrived.
@@ -244,7 +244,7 @@ fn complete<'a, T: ?Sized, G: ?Sized>(
         take.cancel();
         take.wait();
     }
-    // What was given cannot be taken back, and its memory must stay until it has arrived.
+    // Sent messages cannot be taken back, and their memory must stay until they have arrived.
     if let Some((rank, _)) = gives.first() {
         let error = RankError::Silent {
             rank: *rank,

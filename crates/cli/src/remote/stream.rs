@@ -1,4 +1,4 @@
-//! A streamed answer: server-sent events to text, on a thread that may wait.
+//! A streamed answer: reads server-sent events as text, on a thread that may block.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Bytes of a line at most: an event is a token or a few.
+/// Maximum length of a line: an event is a token or a few.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// What the reading thread tells.
+/// Message of the reading thread.
 pub(super) enum StreamPiece {
     Event(Value),
     End,
@@ -18,11 +18,11 @@ pub(super) enum StreamPiece {
 
 pub(super) type Sender = std::sync::mpsc::Sender<StreamPiece>;
 
-/// Pieces as they come.
+/// Stream of pieces as they arrive.
 pub(super) struct Pieces(Receiver<StreamPiece>);
 
 impl Pieces {
-    /// Reads on a thread of its own, which ends with its work or with the process.
+    /// Reads on a separate thread, which ends with its work or with the process.
     pub(super) fn start(
         work: impl FnOnce(&Sender) -> CommandResult + Send + 'static,
     ) -> CommandResult<Pieces> {
@@ -32,7 +32,7 @@ impl Pieces {
                 Ok(()) => StreamPiece::End,
                 Err(failure) => StreamPiece::Failed(failure),
             };
-            // Whoever waited may have stopped waiting.
+            // The receiver may be gone.
             let _ = sender.send(last);
         };
         let thread = std::thread::Builder::new().name("server".to_owned());
@@ -41,7 +41,7 @@ impl Pieces {
         Ok(Pieces(receiver))
     }
 
-    /// The next one, if it comes within the time.
+    /// The next piece, if it arrives within the time.
     pub(super) fn next(&self, time: Duration) -> Option<StreamPiece> {
         match self.0.recv_timeout(time) {
             Ok(piece) => Some(piece),
@@ -51,7 +51,7 @@ impl Pieces {
     }
 }
 
-/// Sends the events of a stream on until `[DONE]`.
+/// Forwards the events of a stream until `[DONE]`.
 pub(super) fn events(body: impl Read, sender: &Sender) -> CommandResult {
     let mut reader = BufReader::new(body);
     loop {
@@ -73,7 +73,7 @@ pub(super) fn events(body: impl Read, sender: &Sender) -> CommandResult {
             ));
         }
         let Some(data) = line.strip_prefix(b"data:") else {
-            // Comments, and the lines between events.
+            // Skips comments, and the lines between events.
             continue;
         };
         let data = data.trim_ascii();
@@ -97,12 +97,12 @@ pub(super) fn events(body: impl Read, sender: &Sender) -> CommandResult {
     }
 }
 
-/// An answer that a server gave.
+/// A server's answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) finish: Option<String>,
-    /// As the server counts.
+    /// Token usage as counted by the server.
     pub(crate) usage: Value,
     pub(crate) first_token: Option<Duration>,
     pub(crate) total: Duration,
@@ -134,7 +134,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Tokens and times in a line: measured here, so the way to the server is in them.
+    /// Tokens and times in one line. Times are measured here, so they include the network.
     pub(crate) fn line(&self) -> String {
         let count = |name: &str| self.usage[name].as_u64().unwrap_or(0);
         let n_cached = self.usage["prompt_tokens_details"]["cached_tokens"]
@@ -153,7 +153,7 @@ impl Answer {
         )
     }
 
-    /// The same for programs.
+    /// The same as JSON.
     pub(crate) fn json(&self) -> Value {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         json!({

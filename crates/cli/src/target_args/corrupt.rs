@@ -1,4 +1,4 @@
-//! A slot that a virtual device gets wrong on purpose.
+//! A slot that a virtual device corrupts on purpose.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::plan_args;
@@ -6,8 +6,7 @@ use millrace_npu::Corruption;
 use millrace_plan::Sequences;
 use millrace_runtime::npu::NpuModel;
 
-/// Whether a short prompt or a token runs that program: a slot that is nobody's would let a check
-/// pass.
+/// Checks that a short prompt or a token runs that program: corrupting an unused slot would let a check pass.
 pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> CommandResult {
     let graph = &npu.model().model().graph;
     let mut known: Vec<String> = Vec::new();
@@ -39,14 +38,14 @@ pub(super) fn check(program: &str, slot: &str, npu: &NpuModel) -> CommandResult 
         .hint(format!("there are {}", known.join(", "))))
 }
 
-/// A slot to be made wrong, as `PROGRAM:SLOT` or `PROGRAM:SLOT:HOW`.
+/// A slot to corrupt, as `PROGRAM:SLOT` or `PROGRAM:SLOT:HOW`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptSlot {
     /// The program's name.
     pub(crate) program: String,
     /// The slot's name.
     pub(crate) slot: String,
-    /// How it is wrong.
+    /// Kind of corruption.
     pub(crate) how: Corruption,
 }
 

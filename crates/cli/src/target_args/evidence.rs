@@ -4,8 +4,8 @@ use super::{default_target, target_parser};
 use crate::exit::{CommandFailure, CommandResult};
 use millrace_plan::Target;
 
-/// A kind of NPU whose published measurements are looked at. Their predictions are made with the machine and the
-/// constants that each row is of, so nothing can be set.
+/// Kind of NPU for published measurements. Predictions use the machine and the constants of each row, so nothing
+/// can be set.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct EvidenceTargetArgs {
     /// The kind of NPU
@@ -23,7 +23,7 @@ pub(crate) struct EvidenceTargetArgs {
 }
 
 impl EvidenceTargetArgs {
-    /// Refuses what would change nothing.
+    /// Refuses options that would have no effect.
     pub(crate) fn check(&self) -> CommandResult {
         let given = [
             (self.machine.is_some(), "--machine"),

@@ -11,7 +11,7 @@ use crate::serve::Server;
 const RANK: usize = 2;
 const PROMPT: &str = "Once upon a time there was a cat, and";
 
-/// An adapter of the demo's feed-forward products, which changes what it says.
+/// An adapter for the demo's feed-forward products, which changes its output.
 fn adapter(dir: &Path) -> PathBuf {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo/demo.gguf");
     let base = Checkpoint::open(&demo).expect("the demo");
@@ -22,7 +22,7 @@ fn adapter(dir: &Path) -> PathBuf {
             halves.push((format!("{}.lora_{half}", info.name), shape));
         }
     }
-    // Norms are of f32.
+    // Norms are in f32.
     let tensor_type = base
         .tensor("output_norm.weight")
         .expect("a norm")
@@ -78,7 +78,7 @@ fn run_computes_with_adapters_and_their_factors() {
     }
 }
 
-/// What a server says to a completion.
+/// A server's answer to a completion request.
 fn completed(server: &Server, model: &str) -> String {
     let body =
         serde_json::json!({"model": model, "prompt": PROMPT, "temperature": 0, "max_tokens": 12});

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use tempfile::{TempDir, tempdir};
 
-/// A folder with all designs, and one that lacks a release.
+/// A folder with all designs, and one design whose lock release is missing.
 fn designs() -> TempDir {
     let home = tempdir().expect("a folder");
     for file in fs::read_dir(root().join("testdata/aie")).expect("a folder") {
@@ -204,7 +204,7 @@ fn verified_operations(home: &Path, design: &str) -> Option<usize> {
     verified["operations"].as_u64().map(|n| n as usize)
 }
 
-/// Designs that are exported are read back, and computed with the tile kernels that they name.
+/// Exported designs are read back, and computed with the tile kernels that they name.
 #[test]
 fn exported_designs_run() {
     let home = tempdir().expect("a folder");
@@ -253,7 +253,7 @@ fn exported_designs_run() {
     assert!(output.contains("PASS"), "{output}");
 }
 
-/// Times say that they are modelled, follow the profile, and leave a trace that opens.
+/// Times are labelled as modelled, follow the profile, and leave a trace that opens.
 #[test]
 fn times_are_modelled_and_traced() {
     let home = designs();
@@ -279,7 +279,7 @@ fn times_are_modelled_and_traced() {
     assert!(summary.groups().contains("shims"), "{:?}", summary.groups());
 }
 
-/// Packet streams on routes of ours are no plain PASS, in words or as JSON; a text's own routes decide.
+/// Packet streams on routes chosen here are not a plain PASS, in words or as JSON; a text's own routes decide.
 #[test]
 fn routes_of_ours_are_told() {
     let home = designs();
@@ -305,7 +305,7 @@ fn routes_of_ours_are_told() {
     assert_eq!(timed["verdict"], "PASS on routes of ours");
 }
 
-/// `run` takes all devices of a text in turn; elsewhere which device and which sequence are meant is asked, and said by name.
+/// `run` takes all devices of a text in turn. Other commands ask which device and sequence to take, and accept their names.
 #[test]
 fn devices_and_sequences_are_chosen() {
     let home = designs();

@@ -1,5 +1,5 @@
-//! Input that cannot work: the message says what to do, the code says whose fault it is, and
-//! nothing half-written stays.
+//! Input that cannot work: the message says how to fix it, the exit code says whose fault it is,
+//! and nothing half-written stays.
 
 use crate::models;
 use crate::run::{BAD_INPUT, IO, NOT_FOUND, OK, USAGE, command, finish, home, shell, text};
@@ -53,7 +53,7 @@ fn an_architecture_that_is_not_supported_is_named() {
     writer.commit().expect("commit");
     finish(&mut command(&home, &["run", "other.gguf", "Hello"]))
         .expect_error(BAD_INPUT, &["rwkv6", "llama", "gemma3"]);
-    // Looking inside is possible all the same.
+    // Inspecting the file works all the same.
     let info = finish(&mut command(&home, &["info", "other.gguf"]))
         .expect(OK)
         .stdout;

@@ -34,7 +34,7 @@ fn batch(home: &Path, out: &str) -> Command {
     command
 }
 
-/// Texts by request; none may be there twice.
+/// Texts by request; no request may occur twice.
 fn answers(path: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for line in fs::read_to_string(path).expect("answers").lines() {
@@ -67,7 +67,7 @@ fn killed_at_any_point_it_goes_on() {
     assert_eq!(whole.len(), N);
 
     let out = home.path().join("out.jsonl");
-    // Killed once some more are answered, and by Ctrl-C.
+    // Killed after some more answers, and stopped by Ctrl-C.
     for (n_more, signal) in [(3, "-KILL"), (1, "-KILL"), (5, "-INT"), (2, "-KILL")] {
         let before = n_lines(&out);
         let mut child = batch(home.path(), "out.jsonl").spawn().expect("it starts");
@@ -88,7 +88,7 @@ fn killed_at_any_point_it_goes_on() {
         if signal == "-INT" {
             ended.expect(INTERRUPTED);
         }
-        // What a kill amid a write would leave.
+        // The remains of a kill in the middle of a write.
         let mut text = fs::read(&out).expect("answers");
         if signal == "-KILL" && text.ends_with(b"\n") {
             text.extend_from_slice(br#"{"custom_id":"request 39","error":nu"#);
@@ -102,7 +102,7 @@ fn killed_at_any_point_it_goes_on() {
     assert_eq!(told["answered"], N - before);
     assert_eq!(told["answered_before"], before);
     assert_eq!(answers(&out), whole);
-    // Again, and nothing is to be done.
+    // Run again, with nothing left to do.
     let text = fs::read(&out).expect("answers");
     let told = finish(&mut batch(home.path(), "out.jsonl"))
         .expect(OK)
@@ -142,7 +142,7 @@ fn what_is_wrong_is_told_before_anything_is_asked() {
     finish(&mut batch(home.path(), "out.jsonl")).expect_error(NOT_FOUND, &["in.jsonl"]);
 }
 
-/// A name of theirs is a model here; a request that fails has its answer too.
+/// A name in the requests maps to a model here; a request that fails has an answer too.
 #[test]
 fn names_stand_for_models_and_errors_are_answers() {
     let home = tempdir().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! `embed` and `rerank`, and encoders where a text is asked for.
+//! `embed` and `rerank`, and encoders where text generation is asked for.
 
 use crate::run::{Finished, OK, USAGE, finish, millrace};
 use crate::serve::Server;
@@ -118,7 +118,7 @@ fn a_folder_names_what_stands_before_texts() {
     let wrong = ["embed", "folder", "texts.txt", "--prompt-name", "passage"];
     let wrong = run(&home, &wrong).expect(USAGE);
     assert!(wrong.stderr.contains("document, query"), "{}", wrong.stderr);
-    // The usual one, unless something else is asked for.
+    // The usual prompt, unless another is asked for.
     fs::write(&config, prompts.replace("null", r#""query""#)).expect("a file");
     assert_eq!(query, embed(&[]));
     assert_eq!(plain, embed(&["--prefix", ""]));
@@ -138,7 +138,7 @@ fn the_best_text_comes_first() {
             .windows(2)
             .all(|pair| score(&pair[0]) >= score(&pair[1]))
     );
-    // What transformers computes for this pair, in `expected.safetensors` there.
+    // The result of transformers for this pair, from `expected.safetensors` there.
     let raw = run(
         &home,
         &[&arguments[..], &["--json", "--raw-scores"]].concat(),

@@ -1,4 +1,4 @@
-//! The list of families: on a screen and for scripts, the same.
+//! The list of families is the same on a screen and for scripts.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn families_are_listed_for_people_and_for_scripts() {
     let rows = rows.as_array().unwrap();
     let all: Vec<&Family> = families().chain(encoders()).collect();
     assert_eq!(rows.len(), all.len());
-    // One line a family behind the headings; a long cell may take more lines.
+    // One line per family after the headings; a long cell may take more lines.
     let firsts: BTreeSet<&str> = table
         .stdout
         .lines()
@@ -24,7 +24,7 @@ fn families_are_listed_for_people_and_for_scripts() {
     for (row, family) in rows.iter().zip(all) {
         assert_eq!(row["name"], family.name);
         assert_eq!(row["gguf_architecture"], family.gguf_arch);
-        // Of families that GGUF files alone have there is none.
+        // Families that exist only as GGUF files have no class.
         let classes: Vec<&str> = row["classes"]
             .as_array()
             .unwrap()

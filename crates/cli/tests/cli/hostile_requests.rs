@@ -1,5 +1,5 @@
-//! Grammars and schemas that requests bring are made by strangers: whatever they are, the server lives, others are
-//! served, and who leaves, is late or is asked to end leaves nothing behind.
+//! Grammars and schemas in requests come from strangers. Whatever they contain, the server stays up and others are
+//! served. A client that leaves, is late or is asked to end leaves nothing behind.
 
 use crate::serve::Server;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn messages() -> Value {
     json!([{"role": "user", "content": "Hi"}])
 }
 
-/// A schema of `n` objects, each in the other, by reference.
+/// A schema of `n` nested objects, each included by reference.
 fn chain(n: usize) -> Value {
     let mut definitions = serde_json::Map::new();
     for i in 0..n {
@@ -37,7 +37,7 @@ fn chain(n: usize) -> Value {
     json!({"$ref": "#/$defs/a0", "$defs": definitions})
 }
 
-/// Twenty expressions that all must match: their intersection has a million parts.
+/// Twenty expressions that must all match: their intersection has a million parts.
 fn endless() -> Value {
     let pattern = |i: u8| json!({"pattern": format!("(.*[a-{}]){{20}}", char::from(b'b' + i))});
     json!({"type": "string", "allOf": (0..20).map(pattern).collect::<Vec<_>>()})
@@ -103,7 +103,7 @@ fn by_every_route(schema: &Value) -> Vec<(&'static str, Value)> {
 #[test]
 fn deep_schemas_and_grammars_are_refused_on_every_route() {
     let home = tempdir().expect("a temporary folder");
-    // The context is so long that the functions' schemas fit the prompt.
+    // The context is long enough for the functions' schemas in the prompt.
     let server = Server::start(
         home.path(),
         &["demo", "-c", "65536", "--parallel", "1", "--quiet"],
@@ -142,7 +142,7 @@ fn deep_schemas_and_grammars_are_refused_on_every_route() {
         assert_eq!(status, 400, "{answer}");
         assert!(answer.contains("levels deep; at most"), "{answer}");
     }
-    // What is just not too deep is compiled, with the stack that it needs.
+    // A grammar just below the depth limit compiles, with the stack that it needs.
     let (status, answer) = by_lark(lark(1000, names[0]));
     assert_eq!(status, 200, "{answer}");
     let body = json!({"model": "demo", "messages": messages(), "max_tokens": 4, "response_format": form(&chain(500))});
@@ -150,7 +150,7 @@ fn deep_schemas_and_grammars_are_refused_on_every_route() {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// Processes that a process has started and that live, by their first argument.
+/// Live child processes of a process, by their first argument.
 fn children(id: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{id}/task"))
         .into_iter()
@@ -183,7 +183,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A request on its way; whoever drops it leaves.
+/// A request in flight; dropping it closes the connection.
 fn send(server: &Server, headers: &str, body: &Value) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
     let body = body.to_string();
@@ -210,14 +210,14 @@ fn what_does_not_end_holds_nobody_else_and_goes_with_its_client() {
         .for_each(|key| arguments.extend(["--api-key", *key]));
     let server = Server::start(home.path(), &arguments);
     let (bad, good) = ("x-api-key: bad\r\n", "x-api-key: good\r\n");
-    // Its deadline.
+    // The request's deadline ends the work.
     let start = Instant::now();
     let headers = format!("{bad}x-request-timeout-ms: 500\r\n");
     let (status, answer) = ask(&server, "/v1/chat/completions", &headers, &hostile());
     assert_eq!(status, 504, "{answer}");
     assert!(start.elapsed() < Duration::from_secs(3));
     wait_until("its process ends", || children(server.id()).is_empty());
-    // Six of one client, and another's chat and grammar beside them.
+    // Six requests of one client, with another client's chat and grammar beside them.
     let held: Vec<TcpStream> = (0..6).map(|_| send(&server, bad, &hostile())).collect();
     wait_until("one of them is tried", || !children(server.id()).is_empty());
     let plain = json!({"model": "demo", "messages": messages(), "max_tokens": 4});
@@ -225,7 +225,7 @@ fn what_does_not_end_holds_nobody_else_and_goes_with_its_client() {
     let small = json!({"model": "demo", "messages": messages(), "max_tokens": 4, "structured_outputs": {"regex": "[a-z]+"}});
     assert_eq!(ask(&server, "/v1/chat/completions", good, &small).0, 200);
     assert_eq!(children(server.id()).len(), 1, "one at a time");
-    // Many clients with such grammars slow it down at most.
+    // Many clients with such grammars only slow the server down.
     let many: Vec<TcpStream> = (0..6)
         .map(|i| send(&server, &format!("x-api-key: other{i}\r\n"), &hostile()))
         .collect();
@@ -233,7 +233,7 @@ fn what_does_not_end_holds_nobody_else_and_goes_with_its_client() {
     let other = json!({"model": "demo", "messages": messages(), "max_tokens": 4, "structured_outputs": {"regex": "[0-9]+"}});
     assert_eq!(ask(&server, "/v1/chat/completions", good, &other).0, 200);
     drop(many);
-    // They leave.
+    // The clients leave.
     drop(held);
     wait_until("nothing is left of them", || {
         children(server.id()).is_empty()
@@ -261,7 +261,7 @@ fn what_takes_all_its_time_is_told_so() {
     let home = tempdir().expect("a temporary folder");
     let server = Server::start(home.path(), &["demo", "-c", "512", "--quiet"]);
     let (status, answer) = ask(&server, "/v1/chat/completions", "", &hostile());
-    // On a machine that is busy with other things, by the clock.
+    // On a machine that is busy with other work, the elapsed time ends it.
     assert!([400, 503].contains(&status), "{answer}");
     assert!(answer.contains("it was stopped after"), "{answer}");
 }

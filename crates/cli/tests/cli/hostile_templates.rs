@@ -1,4 +1,4 @@
-//! Chat templates of downloaded files are programs by strangers: whatever they do costs an error
+//! Chat templates of downloaded files are untrusted programs. Whatever they do costs an error
 //! message that names them, a bounded time and bounded memory.
 
 use crate::models;
@@ -27,9 +27,9 @@ fn doubling(start: &str, step: &str) -> String {
     )
 }
 
-/// What a template might do, and what the error says of it; nothing if it may end well.
+/// Hostile templates, each with its expected error text; the text is empty if the template may end well.
 fn hostile() -> Vec<(&'static str, String, &'static str)> {
-    // Memory or time, whichever ends first on this machine.
+    // The memory or the time limit, whichever comes first on this machine.
     let refused = "chat template of";
     vec![
         ("indent", "{{ 'a' | indent(9999999999) }}".into(), "9999999999"),
@@ -56,7 +56,7 @@ fn hostile() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Runs a chat; exit code, standard error and the most memory that its processes took, in bytes.
+/// Runs a chat; returns the exit code, standard error and the peak memory of its processes, in bytes.
 fn chat(home: &Path, model: &str) -> (i32, String, u64) {
     let mut command = millrace(home);
     command.args(["run", model, "--chat", "Hello", "-n", "1", "--greedy"]);
@@ -68,7 +68,7 @@ fn chat(home: &Path, model: &str) -> (i32, String, u64) {
     let id = child.id();
     let watch = std::thread::spawn(move || {
         let mut most = 0;
-        // Until the process has gone.
+        // Polls until the process has gone.
         while let Some(own) = resident_bytes(id) {
             let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
             let ids = children.unwrap_or_default();
@@ -86,7 +86,7 @@ fn chat(home: &Path, model: &str) -> (i32, String, u64) {
     )
 }
 
-/// Resident bytes of a process; none once it has ended, or where the system does not tell.
+/// Resident bytes of a process; none once it has ended, or where the system does not report it.
 fn resident_bytes(id: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -110,7 +110,7 @@ fn templates_of_strangers_are_bounded() {
                 "{what}: no `{mentions}` in {stderr}"
             );
         }
-        // One process may take 768 MiB, program and all; the other holds the model and the source.
+        // One process may take 768 MiB, including its program; the other holds the model and the source.
         assert!(most < 1000 << 20, "{what}: {most} bytes");
         println!("{what}: code {code}, {} MiB", most >> 20);
     }
@@ -136,8 +136,8 @@ fn the_error_names_the_place_of_the_template() {
     assert!(code == BAD_INPUT && named, "{stderr}");
 }
 
-/// Whoever limits the program (`ulimit`) limits the processes that it starts, also where they would allow themselves
-/// more; and where the system has no /proc the program finds itself by its own name.
+/// A limit on the program (`ulimit`) also applies to the processes that it starts, even below their own limits. On a
+/// system without /proc the program finds its file by its own name.
 #[test]
 fn the_callers_limits_hold() {
     let home = with_template(
@@ -148,7 +148,7 @@ fn the_callers_limits_hold() {
         let script = format!("ulimit {limit} && $MILLRACE run . --chat Hello -n 1 --greedy -t 1");
         finish(&mut shell(home.path(), &script)).expect(OK);
     }
-    // Each text is within the engine's bound, all of them are not.
+    // Each text is within the engine's bound; together they are not.
     let texts = "{% set ns = namespace(l=[]) %}{% for i in range(60) %}{% set ns.l = ns.l + ['x' * 60000000] %}{% endfor %}";
     let memory = with_template("chat_template.jinja", texts);
     let script = "ulimit -v 600000 && $MILLRACE run . --chat Hello -n 1 --greedy -t 1";

@@ -1,5 +1,4 @@
-//! A hub on loopback: one repository, a second server that plays the storage it redirects to, and
-//! faults on demand.
+//! A hub on loopback: one repository, a second server that acts as the storage it redirects to, and faults on demand.
 
 use serde_json::{Value, json};
 use sha2::Digest;
@@ -8,9 +7,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The commit of the hub's one revision.
+/// Commit of the hub's only revision.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// The repository it serves.
+/// Name of the hub's repository.
 pub(crate) const REPO: &str = "acme/tiny";
 /// Files above this size are "large": named by SHA-256 and, if asked, on the storage server.
 const LARGE_BYTES: usize = 1000;
@@ -20,19 +19,19 @@ const LARGE_BYTES: usize = 1000;
 pub(crate) struct Faults {
     /// Only this token may read.
     pub(crate) token: Option<&'static str>,
-    /// Large files are elsewhere: a redirect to the storage server.
+    /// Large files are stored elsewhere: a redirect to the storage server.
     pub(crate) storage: bool,
     /// Every file is behind a redirect to another path of the same server.
     pub(crate) same_host_redirect: bool,
-    /// Ranges are ignored: the whole file comes, with status 200.
+    /// Ranges are ignored: the whole file is sent, with status 200.
     pub(crate) ignore_range: bool,
-    /// The body of the next large downloads ends after so many bytes; one entry a request.
+    /// The bodies of the next large downloads end after this many bytes; one entry per request.
     pub(crate) cut_after: Vec<usize>,
-    /// The next requests for files answer this instead.
+    /// Statuses that the next file requests get instead.
     pub(crate) statuses: Vec<u16>,
-    /// Large bodies have a byte changed.
+    /// Large bodies have one changed byte.
     pub(crate) corrupt: bool,
-    /// Large bodies come in slices with a pause after each.
+    /// Large bodies arrive in slices of this size, with this pause after each.
     pub(crate) drip: Option<(usize, Duration)>,
     /// Extra entries in the listing.
     pub(crate) extra_siblings: Vec<Value>,
@@ -40,7 +39,7 @@ pub(crate) struct Faults {
     pub(crate) gated: bool,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// `hub` or `storage`.
@@ -93,7 +92,7 @@ impl TestHub {
         TestHub { endpoint, shared }
     }
 
-    /// Everything asked for so far.
+    /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<Request> {
         self.shared
             .requests
@@ -102,7 +101,7 @@ impl TestHub {
             .clone()
     }
 
-    /// Requests that brought file content (not the redirects before them).
+    /// Requests that delivered file content (not the redirects before them).
     pub(crate) fn downloads(&self, file: &str) -> Vec<Request> {
         let redirected = {
             let faults = self.shared.faults.lock().expect("no panic while held");
@@ -115,7 +114,7 @@ impl TestHub {
         self.requests().into_iter().filter(is_content).collect()
     }
 
-    /// Changes how it behaves from now on.
+    /// Changes the faults from now on.
     pub(crate) fn set_faults(&self, faults: Faults) {
         *self.shared.faults.lock().expect("no panic while held") = faults;
     }
@@ -127,7 +126,7 @@ fn serve(listener: TcpListener, server: &'static str, shared: &Arc<Shared>) {
         for stream in listener.incoming().flatten() {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || {
-                // A client that hangs up early is part of the tests.
+                // Clients that hang up early are part of the tests.
                 let _ = answer(stream, server, &shared);
             });
         }
@@ -207,7 +206,7 @@ fn respond(stream: &mut TcpStream, request: &Request, shared: &Shared) -> std::i
     }
 }
 
-/// A file, or the part of it that was asked for.
+/// Sends a file, or the requested part of it.
 fn content(
     stream: &mut TcpStream,
     request: &Request,

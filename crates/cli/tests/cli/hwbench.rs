@@ -1,4 +1,4 @@
-//! `hwbench`: which rows are measured and what is said about each; never how fast they are.
+//! `hwbench`: which rows are measured and how each is reported; never how fast they are.
 
 use crate::models;
 use crate::run::{Finished, NOT_FOUND, OK, USAGE, finish, millrace};
@@ -8,14 +8,14 @@ use millrace_quant::DType;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Runs `hwbench` quickly: few repetitions, weights that fit a cache.
+/// Runs `hwbench` quickly: with few repetitions, and weights that fit a cache.
 fn hwbench(arguments: &[&str]) -> Finished {
     let mut command = millrace(std::env::temp_dir().as_path());
     let quick = ["-t", "2", "-r", "2", "--time", "1", "--stream", "1"];
     finish(command.arg("hwbench").args(arguments).args(quick))
 }
 
-/// The rows of a run with `--json`.
+/// Rows of a run with `--json`.
 fn rows(arguments: &[&str]) -> Vec<Value> {
     let json = hwbench(&[arguments, &["--json"]].concat())
         .expect(OK)

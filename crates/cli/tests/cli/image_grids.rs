@@ -1,4 +1,4 @@
-//! Images on the command line for models that take them in any size.
+//! Images on the command line for models that accept any size.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::run::{BAD_INPUT, OK, USAGE, finish, millrace, shell};
@@ -6,7 +6,8 @@ use millrace_format::Checkpoint;
 use millrace_testkit::vision::{PLACEHOLDER, VisionGolden, image};
 use tempfile::{TempDir, tempdir};
 
-/// A home with the folder `m`, a golden's model that speaks, and its vision encoder as llama.cpp's converter writes it.
+/// A home with the folder `m`: a golden's model with a text part, and its vision encoder as llama.cpp's converter
+/// writes it.
 fn home(name: &'static str) -> TempDir {
     let home = tempdir().unwrap();
     let golden = VisionGolden::named(name);
@@ -26,7 +27,7 @@ fn numbers(file: &Checkpoint, name: &str) -> Vec<f32> {
         .collect()
 }
 
-/// Logits and what else `logits` writes of the model with images.
+/// Logits and the other tensors that `logits` writes for the model with images.
 fn logits(home: &TempDir, model: &str, tokens: &[u32], images: &[&str]) -> Checkpoint {
     let tokens: Vec<String> = tokens.iter().map(u32::to_string).collect();
     let out = home.path().join(format!("{model}.out"));
@@ -67,14 +68,14 @@ fn logits_are_those_of_transformers() {
     }
 }
 
-/// The text model in a GGUF file that is written here, and its vision encoder in the one of llama.cpp's converter beside it, are the folder.
+/// The text model in a GGUF file written here, with its vision encoder in a file of llama.cpp's converter beside it, matches the folder.
 #[test]
 fn folders_and_gguf_files_with_encoders_agree() {
     for golden in VisionGolden::on_grids() {
         let home = home(golden.name);
         let quantize = ["quantize", "m", "m.gguf", "F32"];
         finish(millrace(home.path()).args(quantize)).expect(OK);
-        // The limits that files of that kind have.
+        // Limits as in files of that kind.
         let path = home.path().join("m/preprocessor_config.json");
         let text = std::fs::read_to_string(&path).unwrap();
         let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -139,7 +140,7 @@ fn models_are_asked_and_tell_what_they_take() {
     );
 }
 
-/// What stands around an image and between its lines is written for it, in messages and in texts.
+/// The tokens around an image and between its lines are added, in messages and in texts.
 #[test]
 fn names_around_images_are_written_for_them() {
     for (name, place, n_rows, n_pixels) in [
@@ -156,7 +157,7 @@ fn names_around_images_are_written_for_them() {
         let done = run("What?", &["-v"]).expect(OK);
         let told = format!("{n_rows} tokens");
         assert!(done.stderr.contains(&told), "{}", done.stderr);
-        // Another family's name is text.
+        // Another family's name is plain text.
         run("A <|image_pad|> is", &[]).expect(OK);
         for text in [
             format!("A {place} is"),

@@ -1,4 +1,4 @@
-//! Images on the command line: `run`, `chat` and `logits` with models that see, and what is refused.
+//! Images on the command line: `run`, `chat` and `logits` with vision models, and refused input.
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use crate::run::{BAD_INPUT, NOT_FOUND, OK, USAGE, finish, millrace, shell};
@@ -17,7 +17,7 @@ fn image(name: &str) -> PathBuf {
     vision("images").join(name)
 }
 
-/// A home with a random model that sees: the folder `m`, and `g.gguf` with its mmproj file.
+/// A home with a random vision model: the folder `m`, and `g.gguf` with its mmproj file.
 fn home() -> TempDir {
     let home = tempdir().unwrap();
     for (out, kind) in [("m", "F32"), ("g.gguf", "F32")] {
@@ -39,8 +39,8 @@ fn numbers(file: &Checkpoint, name: &str) -> Vec<f32> {
     numbers.collect()
 }
 
-/// What an image's rows give goes through the device's products and stays near the CPU's, which its own test holds to
-/// transformers: within what rounding to bf16 moves, or to 8 bits.
+/// An image's rows pass through the device's products, and the result stays near the CPU's, whose own test compares
+/// it with transformers. The tolerance covers rounding to bf16, or to 8 bits.
 #[test]
 fn every_device_sees_images() {
     let home = home();
@@ -68,8 +68,8 @@ fn every_device_sees_images() {
     }
 }
 
-/// Published files of Gemma 3 have an image token of which the id is the size of the vocabulary: no row of the table is its own, and
-/// none is looked up. Logits are the bits that a token of the vocabulary in its place gives.
+/// Published files of Gemma 3 have an image token whose id is the vocabulary's size: it has no row in the table, and
+/// none is looked up. Logits are bit-identical to those with a token of the vocabulary in its place.
 #[test]
 fn an_image_token_may_lie_behind_the_vocabulary() {
     let home = home();
@@ -99,7 +99,7 @@ fn an_image_token_may_lie_behind_the_vocabulary() {
         "\"image_token_index\": 512",
     );
     assert!(logits(512, OK) == expected);
-    // So may the tokenizer's.
+    // The tokenizer's id may be there too.
     let last = "\"added_tokens\": [";
     let token = "\"added_tokens\": [{\"id\": 512, \"content\": \"<behind>\", \"special\": true}, ";
     edit("tokenizer.json", last, token);
@@ -109,7 +109,7 @@ fn an_image_token_may_lie_behind_the_vocabulary() {
             .arg(image("wide.png")),
     )
     .expect(OK);
-    // Any other id beyond it is refused, and it without an image.
+    // Any other id beyond the vocabulary is refused, and so is this one without an image.
     let image = image("wide.png").display().to_string();
     for arguments in [
         &["--tokens", "2,260,513,261", "--image", &image][..],
@@ -128,7 +128,7 @@ fn logits_are_those_of_transformers() {
     let golden = millrace_testkit::vision::VisionGolden::all().remove(0);
     let expected = golden.expected();
     let placeholder = millrace_testkit::vision::PLACEHOLDER;
-    // One placeholder an image, as users have it.
+    // One placeholder per image, as users write it.
     let mut tokens = expected.tokens.clone();
     tokens.dedup_by(|a, b| *a == placeholder && *b == placeholder);
     let tokens: Vec<String> = tokens.iter().map(u32::to_string).collect();
@@ -187,11 +187,11 @@ fn models_are_asked_about_images() {
         .json()
     };
     let folder = run("m", &[]);
-    // A row for each, and what stands around them.
+    // A row for each placeholder, and the tokens around them.
     let n_prompt = folder["timings"]["prompt_tokens"].as_u64();
     assert!(n_prompt.is_none_or(|n| n > 16), "{folder}");
     assert!(folder["image_ms"].as_f64().unwrap() > 0.0, "{folder}");
-    // The file has other weights; the vision encoder beside it is found, and the same when named.
+    // The file has other weights. The vision encoder beside it is found, and is the same when named.
     let beside = run("g.gguf", &[]);
     let named = run("g.gguf", &["--mmproj", "mmproj-g.gguf"]);
     assert_eq!(beside["tokens"], named["tokens"]);
@@ -235,13 +235,13 @@ fn conversations_show_images() {
     let done = finish(&mut shell(home.path(), &script)).expect(OK);
     assert!(done.stderr.contains("160 × 90 pixels"), "{}", done.stderr);
     assert!(done.stderr.contains("6 messages loaded"), "{}", done.stderr);
-    // What was said stays cached: the third message costs neither image again.
+    // The conversation stays cached: the third message costs neither image again.
     let saved = std::fs::read_to_string(home.path().join("talk.json")).unwrap();
     assert!(
         saved.contains("wide.png") && saved.contains("tall.png"),
         "{saved}"
     );
-    // A mistyped file does not end a conversation.
+    // A mistyped file name does not end a conversation.
     let script = "printf '/image nowhere.png\\nHello\\n' | $MILLRACE chat m --greedy -n 2";
     let done = finish(&mut shell(home.path(), script)).expect(OK);
     assert!(done.stderr.contains("nowhere.png"), "{}", done.stderr);
@@ -268,7 +268,7 @@ fn served_models_see() {
         let answer = ask(&[&model, "--mmproj", mmproj, "-c", "256"]);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    // With the vision encoder and the text on a device.
+    // Both the vision encoder and the text model run on a device.
     let answer = ask(&[
         &model, "--mmproj", &encoder, "-c", "256", "--device", "xdna2",
     ]);
@@ -278,7 +278,7 @@ fn served_models_see() {
         blind.starts_with("HTTP/1.1 400") && blind.contains("--mmproj FILE"),
         "{blind}"
     );
-    // What is wrong with a vision encoder is told before anyone sends an image.
+    // A fault in a vision encoder is reported before anyone sends an image.
     let refused = |arguments: &[&str], words: &[&str]| {
         let mut command = millrace(home.path());
         command

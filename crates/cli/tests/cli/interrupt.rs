@@ -1,4 +1,4 @@
-//! Ctrl-C ends every command that takes time with code 130, and leaves nothing half-written.
+//! Ctrl-C ends every long-running command with code 130, and leaves nothing half-written.
 
 use crate::run::{INTERRUPTED, finished, millrace};
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
 
-/// Whether a process handles SIGINT itself, so that it no longer kills outright.
+/// Whether a process handles SIGINT itself, so that the signal no longer kills it outright.
 fn is_watching(id: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -61,7 +61,7 @@ fn every_long_command_stops() {
         .expect("write");
         let mut command = millrace(home.path());
         let line = match line.starts_with("logits") {
-            // As long a text as the option may have.
+            // The longest text that the option accepts.
             true => line.replace(
                 "--text-file long.txt",
                 &format!("--tokens {} --ctx 30000", vec!["5"; 30_000].join(",")),
@@ -82,7 +82,7 @@ fn every_long_command_stops() {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-        // Into the work.
+        // Waits until the work is in progress.
         std::thread::sleep(Duration::from_millis(300));
         interrupt(&child);
         let finished = finished(child.wait_with_output().expect("it ends"));

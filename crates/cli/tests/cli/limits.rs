@@ -13,14 +13,14 @@ fn the_number_of_tokens_is_a_maximum() {
         run.args(options).args(["-c", "64"]);
         finish(&mut run).expect(OK)
     };
-    // The context ends it, not an error: all of 64, of which five are the prompt's.
+    // A full context ends it, not an error: 64 tokens, of which five are the prompt's.
     for n in ["-n100", "-n99999999999", "-n-1", "--max-tokens=-1"] {
         let report = run(&[n]).json();
         assert_eq!(report["finish_reason"], "context_full", "{n}");
     }
     let one = run(&["-n", "1"]).json();
     assert_eq!(one["finish_reason"], "length");
-    // Separate words as well.
+    // As separate words too.
     assert_eq!(run(&["-n", "-1"]).json()["finish_reason"], "context_full");
     let none = run(&["-n", "0"]);
     assert!(none.json()["timings"]["tokens_per_s"].is_null());
@@ -99,7 +99,7 @@ fn info_computes_the_memory_of_any_context() {
         serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
     config["max_position_embeddings"] = (1u64 << 31).into();
     fs::write(&path, config.to_string()).expect("write");
-    // With no address space to spare beside the program's own.
+    // Without address space to spare beyond the program's own.
     let limited = |arguments: &str| {
         let script = format!("ulimit -v 2000000; exec \"$MILLRACE\" info . --json {arguments}");
         finish(&mut crate::run::shell(home.path(), &script))
@@ -182,7 +182,7 @@ fn a_vocabulary_of_any_architecture_without_weights() {
     );
 }
 
-/// bf16 little-endian.
+/// Encodes numbers as little-endian bf16.
 fn bf16(values: impl Iterator<Item = f32>) -> Vec<u8> {
     values
         .flat_map(|value| value.to_le_bytes()[2..].to_vec())
@@ -240,7 +240,7 @@ fn a_program_from_a_file_computes() {
         "the sums are wrong"
     );
 
-    // Without files: random, the same for the same seed.
+    // Without files the inputs are random, and the same for the same seed.
     let seeded = |seed: &str| {
         let report = finish(command(&home, &line).args(["--seed", seed, "--json"])).expect(OK);
         report.json()["computed"]["outputs"].to_string()

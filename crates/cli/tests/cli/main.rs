@@ -1,4 +1,4 @@
-//! Runs the binary as a user does, and looks at what it prints, writes and returns.
+//! Runs the binary as a user does, and checks its output, files and exit code.
 
 mod adapters;
 mod aie;

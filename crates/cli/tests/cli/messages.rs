@@ -1,10 +1,10 @@
-//! Messages say a thing once, in words about what the user did.
+//! Messages say a thing once, in terms of the user's action.
 
 use crate::models;
 use crate::run::{NOT_FOUND, OK, USAGE, command, finish, home};
 use std::fs;
 
-/// A link to nowhere is in its folder, and must not be proposed instead of itself.
+/// A dangling link is in its folder, and must not be suggested in place of itself.
 #[cfg(unix)]
 #[test]
 fn a_missing_file_is_no_suggestion_for_itself() {
@@ -56,7 +56,7 @@ fn prefixes_and_names_stand_once() {
     }
 }
 
-/// Each of a model's programs is looked for in the cache; what is wrong with it is said once.
+/// Each of a model's programs is looked up in the cache, but a fault there is reported once.
 #[test]
 fn a_broken_manifest_is_told_once() {
     let home = home();

@@ -1,4 +1,4 @@
-//! Commands over a mixture of experts: what a token reads is what its experts have, and not what all have.
+//! Commands on a mixture of experts: a token reads its chosen experts, and not all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::run::{BAD_INPUT, Finished, OK, USAGE, finish, millrace};
 use millrace_testkit::golden::Golden;
 
-/// Two layers of six experts, of which a token takes three; 71,704 parameters.
+/// Two layers of six experts, of which a token uses three; 71,704 parameters.
 fn mixture() -> PathBuf {
     Golden::named("qwen3moe")
         .gguf()
@@ -39,7 +39,7 @@ fn info_counts_what_a_token_uses() {
     let path = mixture();
     let file = path.to_str().unwrap();
     let info = json(home.path(), &["info", file, "--json"]);
-    // Half of the experts.
+    // Half of the experts are active.
     let active = 71_704 - 2 * 3 * 3 * 24 * 40;
     assert_eq!(info["n_params"], 71_704);
     assert_eq!(info["n_params_active"], active);
@@ -60,7 +60,7 @@ fn ceiling_and_sweep_read_distinct_experts() {
     assert_eq!(demand["expert_share"], 0.5);
     assert_eq!(demand["expert_bytes"], EXPERT_BYTES);
     let of_a_token = demand["weight_bytes"].as_f64().unwrap();
-    // 10 GB/s are 0.1 ns a byte.
+    // 10 GB/s is 0.1 ns per byte.
     let weights_ns = ceiling["bound"]["weights_ns"].as_f64().unwrap();
     assert!(
         (weights_ns - of_a_token / 10.0).abs() < 1e-3,
@@ -80,7 +80,7 @@ fn ceiling_and_sweep_read_distinct_experts() {
     let sweep = json(home.path(), &arguments);
     let weights_ns = |i: usize| sweep["points"][i]["bound"]["weights_ns"].as_f64().unwrap();
     let bandwidth = sweep["roofs"]["bytes_per_s"].as_f64().unwrap();
-    // Two tokens take three quarters of the experts on average, one half of them.
+    // Two tokens use three quarters of the experts on average, one token half of them.
     let more = (weights_ns(1) - weights_ns(0)) * bandwidth / 1e9;
     assert!((more - EXPERT_BYTES / 4.0).abs() < 1.0, "{more}");
 }
@@ -123,7 +123,7 @@ fn explain_and_profile_know_where_experts_are() {
     }
 }
 
-/// Importances of a text, and what `quantize` makes of them.
+/// Importances from a text, and their effect on `quantize`.
 #[test]
 fn an_importance_matrix_changes_what_quantize_writes() {
     let home = tempfile::tempdir().unwrap();
@@ -144,10 +144,10 @@ fn an_importance_matrix_changes_what_quantize_writes() {
     let plain = quantize("plain.gguf", &[]);
     let weighted = quantize("weighted.gguf", &["--imatrix", "own.gguf"]);
     assert_ne!(plain, weighted);
-    // It runs.
+    // The result runs.
     let text = ["run", "weighted.gguf", "the quick", "-n", "4", "--greedy"];
     run(home.path(), &text).expect(OK);
-    // One of another model has other widths.
+    // A matrix of another model has other widths.
     let path = mixture();
     let other = [
         "quantize",
@@ -186,7 +186,7 @@ fn types_by_pattern_are_taken_where_they_fit() {
     assert_eq!(type_of("blk.0.ffn_gate_exps.weight"), "q8_0");
     assert_eq!(type_of("blk.1.ffn_gate_exps.weight"), "q4_0");
     assert_eq!(type_of("blk.1.attn_k.weight"), "q4_0");
-    // Blocks of 256 do not divide rows of 64, and who asked for them is told.
+    // Blocks of 256 do not divide rows of 64, and a user who asked for them is told.
     assert_eq!(type_of("blk.0.attn_q.weight"), "q5_0");
     for part in [
         "blk.0.attn_q.weight [64, 64]",

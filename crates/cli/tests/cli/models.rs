@@ -37,14 +37,14 @@ pub(crate) fn gemma() -> &'static Path {
     &PATH
 }
 
-/// A GGUF file of the Qwen 3 family, whose head is its own, in F32.
+/// A GGUF file of the Qwen 3 family with an untied head, in F32.
 #[cfg(unix)]
 pub(crate) fn plain_gguf() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| synth("qwen-tiny", "plain.gguf", "F32"));
     &PATH
 }
 
-/// The same as a Hugging Face folder.
+/// The same model as a Hugging Face folder.
 #[cfg(unix)]
 pub(crate) fn plain_folder() -> &'static Path {
     static PATH: LazyLock<PathBuf> = LazyLock::new(|| synth("qwen-tiny", "plain-folder", "F32"));

@@ -114,7 +114,7 @@ fn what_the_hardware_would_refuse_is_refused_with_the_rule() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("deep.tile");
     let text = kernel(&["add", "65536", "--print"]).expect(OK).stdout;
-    // So many blocks fill a core's memory.
+    // This many blocks exceed a core's memory.
     std::fs::write(&file, text.replace("depth 2", "depth 60")).expect("written");
     let refused = kernel(&["--program", file.to_str().expect("UTF-8")]).expect(FAILED);
     assert!(refused.stderr.contains("XD201"), "{}", refused.stderr);
@@ -160,7 +160,7 @@ fn fidelity_lists_every_group_and_keeps_its_bounds() {
     );
 }
 
-/// Rows have constants of their own: what would set others is refused, and the help does not offer it.
+/// Rows have their own constants: an option that would set others is refused, and is not in the help.
 #[test]
 fn fidelity_refuses_what_would_change_nothing() {
     for (option, value) in [
@@ -180,7 +180,7 @@ fn fidelity_refuses_what_would_change_nothing() {
     assert!(!help.contains("--set"), "{help}");
 }
 
-/// An NPU2's core is held, its switch's first port enabled, a token awaited.
+/// An NPU2 stream: holds a core, enables its switch's first port, and waits for a token.
 const STREAM: &str = "# a core held, a token awaited\n06040100 00000108 00000003 00000050\n\
     00000000 00000000 02232000 00000000 00000002 00000018\n\
     00000000 00000000 0223F02C 00000000 80000005 00000018\n00000080 00000010 00010001 01010100\n";
@@ -289,7 +289,7 @@ fn programs_of_dma_alone_probe_the_board() {
         "{}",
         old.stderr
     );
-    // No device is pretended.
+    // No device is simulated without being asked for.
     if !std::path::Path::new("/dev/accel").exists() {
         let hardware = probe(&[]).expect(FAILED);
         assert!(
@@ -300,7 +300,7 @@ fn programs_of_dma_alone_probe_the_board() {
     }
 }
 
-/// A kernel as words has the bytes that it has as tiles, and says what executed it.
+/// A kernel run as words gives the same bytes as when run as tiles, and reports its executor.
 #[test]
 fn kernels_run_as_words() {
     let case = ["gemm-stream", "64x64x64"];
@@ -322,7 +322,7 @@ fn kernels_run_as_words() {
     assert!(unknown.contains("there is tiles, words"), "{unknown}");
 }
 
-/// The demo as words on the board behind the driver writes what it writes as tiles.
+/// The demo as words, on the board behind the driver, writes the same text as with tiles.
 #[test]
 fn models_run_as_words() {
     let run = |command: &str, more: &[&str]| {

@@ -90,7 +90,7 @@ fn perplexity_of_random_weights_is_near_the_vocabulary() {
         plain.starts_with(&format!("PPL = {perplexity:.4} +/- ")),
         "{plain}"
     );
-    // The cache's format and the threads change little and nothing.
+    // The cache's format changes the result little, and the threads not at all.
     let other = ok(&home, &[&arguments[..], &["--json", "-t", "1"]].concat()).json();
     assert_eq!(other["perplexity"], json["perplexity"]);
 }
@@ -122,7 +122,7 @@ fn perplexity_tells_what_smaller_caches_lose() {
     assert!(loss(&rows[4]) > 0.0, "four bits cost something");
     let bits: Vec<f64> = rows.iter().filter_map(|row| row["bits"].as_f64()).collect();
     assert_eq!(bits, [16.0, 8.5, 6.5, 5.5, 4.5]);
-    // One type of them alone has the same number, and the table the same rows.
+    // One of the types alone gives the same number, and the table has the same rows.
     let alone = [
         "perplexity",
         "demo",
@@ -316,7 +316,7 @@ fn adapters_are_merged_with_their_factors() {
         "{told}"
     );
     assert_ne!(logits("merged.gguf"), logits(&model));
-    // Times 0 it adds nothing.
+    // With factor 0 it adds nothing.
     merge("none.gguf", &format!("{adapter}:0"));
     ok(&home, &["quantize", &model, "plain.gguf", "F32"]);
     assert_eq!(logits("none.gguf"), logits("plain.gguf"));

@@ -1,5 +1,5 @@
-//! Files that are odd and valid: every front of the program and every device takes them, and writes
-//! what it writes for the plain file. To add a quirk, add a row to `rows.rs` or `texts.rs`.
+//! Odd but valid files: every front end of the program and every device accepts them, and writes
+//! the same text as for the plain file. To add a quirk, add a row to `rows.rs` or `texts.rs`.
 
 mod build;
 mod rows;
@@ -48,7 +48,7 @@ fn make(row: &Row, home: &Path) -> PathBuf {
     }
 }
 
-/// What each front gave for a model.
+/// Output of each front end for a model.
 #[derive(Debug, PartialEq)]
 struct Fronts(Vec<(&'static str, String)>);
 
@@ -64,8 +64,8 @@ fn call(home: &Path, arguments: &[&str]) -> Finished {
     )
 }
 
-/// The devices that take a row: all those that others are compared with, and in turn one of the virtual ones the rest, unless all are asked
-/// for.
+/// Devices that run a row: all for a row that others are compared with, else the first and in turn one of the others,
+/// unless all are asked for.
 fn devices(rows: &[&Row], at: usize) -> Vec<&'static str> {
     let is_compared =
         |row: &&Row| matches!(&row.2, Like(like, _) | LikeBut(like, _, _) if *like == rows[at].0);
@@ -145,7 +145,7 @@ fn refused(home: &Path, name: &str, path: &Path, words: &[&str]) {
     }
 }
 
-/// One server for all models: what it completes.
+/// Completions from one server for all models.
 fn served(home: &Path, models: &[(&'static str, PathBuf)]) -> Vec<(&'static str, String)> {
     let named: Vec<String> = models
         .iter()

@@ -1,4 +1,4 @@
-//! `chat` at a terminal: lines that arrive at once, without the marks of a paste.
+//! `chat` at a terminal: lines that arrive at once, without bracketed-paste marks.
 
 use crate::run::{finished, millrace};
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A terminal's two ends.
+/// Both ends of a pseudo-terminal.
 fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
@@ -38,7 +38,7 @@ fn each_line_becomes_a_message() {
     let (copy, mut reader) = (Arc::clone(&seen), user.try_clone().expect("a copy"));
     let reading = std::thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // The terminal fails to read once the program has gone.
+        // Reading from the terminal fails once the program has gone.
         while let Ok(n @ 1..) = reader.read(&mut bytes) {
             let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
             copy.lock().expect("whole").push_str(&text);
@@ -66,7 +66,7 @@ fn each_line_becomes_a_message() {
     for answer in ["7 plus 5 is 12", "2 plus 2 is 4", "3 plus 4 is 7"] {
         wait_for(answer);
     }
-    // Between two lines the terminal is not the editor's: an end typed there would be lost.
+    // Between two lines the editor does not own the terminal: an end of input typed there would be lost.
     wait_for_prompt_after("3 plus 4 is 7");
     user.write_all(b"\x04").expect("typed");
     let start = Instant::now();

@@ -32,7 +32,7 @@ fn what_was_compiled_is_found_again() {
         let names = plans.iter().filter_map(|plan| plan["name"].as_str());
         names.filter(|name| name.starts_with(start)).count()
     };
-    // Fourteen lengths; tokens while the host attends, and from where the array does.
+    // Fourteen lengths. Tokens have two plans: one where the host attends, and one where the array does.
     assert_eq!((named("prefill of "), named("decode")), (14, 2));
     assert_eq!(named("decode over "), 1);
     assert_eq!(plans.len(), 16);
@@ -42,13 +42,13 @@ fn what_was_compiled_is_found_again() {
     for plan in array(&again["plans"]) {
         assert_eq!(plan["from_cache"], true, "{}", plan["name"]);
     }
-    // Nothing but that differs.
+    // Nothing else differs.
     let plans = again["plans"].as_array_mut().expect("plans");
     plans
         .iter_mut()
         .for_each(|plan| plan["from_cache"] = false.into());
     assert_eq!(first["plans"], again["plans"]);
-    // Another machine, another mode, another number of layers: other plans.
+    // Another machine, mode or number of layers makes other plans.
     for more in [
         &["--set", "cols=4"][..],
         &["--mode", "mlir-air"],
@@ -105,7 +105,7 @@ fn an_empty_variable_keeps_nothing() {
     assert!(!home.path().join(".cache").exists());
 }
 
-/// The programs of MLIR-AIR's Llama-3.2-1B example by their names and slots.
+/// Shows the programs of MLIR-AIR's Llama-3.2-1B example by their names and slots.
 #[test]
 fn explain_shows_the_published_programs() {
     let home = tempdir().expect("a folder");
@@ -177,7 +177,7 @@ fn explain_begins_with_a_summary() {
     assert!(op["summary"].is_null());
 }
 
-/// What the summary says of an op and a layer in a plan is what that plan does with it, and nothing is said twice.
+/// The summary's statement about an op and a layer in a plan matches that plan, and nothing is stated twice.
 #[test]
 fn the_summary_says_of_every_plan_what_it_does() {
     let home = tempdir().expect("a folder");
@@ -225,7 +225,7 @@ fn check_summary(report: &Value, plan: &Value, what: &str) {
         };
         assert_eq!(said, expected, "{what}, {}: {}", plan["name"], op["op"]);
     }
-    // An op with one reason has one line, however many layers.
+    // An op with one reason has one line, for any number of layers.
     let mut lines: Vec<String> = of_plan
         .iter()
         .map(|left| format!("{} {}", left["op"], left["reason"]))
@@ -236,7 +236,7 @@ fn check_summary(report: &Value, plan: &Value, what: &str) {
     assert_eq!(lines.len(), n, "{what}, {}", plan["name"]);
 }
 
-/// A mode's former name is taken, says its name once, and makes the same plans.
+/// A mode's former name is accepted, gives one warning with the new name, and makes the same plans.
 #[test]
 fn former_names_of_modes_are_taken_with_a_warning() {
     let home = tempdir().expect("a folder");
@@ -255,7 +255,7 @@ fn former_names_of_modes_are_taken_with_a_warning() {
         assert!(!quiet.contains("is called"), "{quiet}");
     }
     let names = "fast, int4, int8, fastflowlm, mlir-air, mlir-air-first";
-    // The guide lists all of them.
+    // The guide lists all former names.
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide.md");
     let guide = fs::read_to_string(guide).expect("the guide");
     let devices = json(home, &["devices"]).to_string();
@@ -267,7 +267,7 @@ fn former_names_of_modes_are_taken_with_a_warning() {
     assert!(unknown.stderr.contains(names), "{}", unknown.stderr);
 }
 
-/// The file's weights decide the mode where none is said, in every command alike; what becomes of them is told.
+/// The file's weights decide the mode where none is given, in every command alike; their conversion is reported.
 #[test]
 fn files_of_four_bit_weights_keep_them() {
     let home = tempdir().expect("a folder");
@@ -293,7 +293,7 @@ fn files_of_four_bit_weights_keep_them() {
         assert_eq!(explained["mode_reason"].is_null(), mode == "fast", "{name}");
         let compiled = json(home, &["compile", name, "--prompt-tokens", "64"]);
         assert_eq!(compiled["mode"], mode, "{name}");
-        // So do those that run: what they say of it is the planner's.
+        // Commands that run the model do the same: their message comes from the planner.
         let run_it = ["run", name, "a", "-n", "1", "--device", "xdna2", "-v"];
         let told = run(home, &run_it).expect(OK).stderr;
         assert_eq!(
@@ -304,7 +304,7 @@ fn files_of_four_bit_weights_keep_them() {
         let asked = [&run_it[..], &["--mode", "fast"]].concat();
         let told = run(home, &asked).expect(OK).stderr;
         assert!(!told.contains("mode int4"), "{name}: {told}");
-        // A mode that is said is taken.
+        // A given mode is used.
         let best = ["explain", name, "--prompt-tokens", "64", "--mode", "fast"];
         let best = json(home, &best);
         assert_eq!(
@@ -355,7 +355,7 @@ fn explain_tells_of_one_op_and_of_other_machines() {
         let ops = array(&report["plans"][0]["ops"]).to_vec();
         ops.iter().filter(|op| op["device"] == "CPU").count()
     };
-    // Cores too small for any tile of a product: the CPU computes it, and says why.
+    // The cores are too small for any tile of a product: the CPU computes it, and the reason is shown.
     let small = ["--set", "core.data_bytes=2048"];
     assert!(on_host(&small) > on_host(&[]));
     let text = run(home, &[&down[..], &small].concat()).expect(OK).stdout;
@@ -385,7 +385,7 @@ fn diagnose_compares_layers_and_is_no_verdict() {
         }
         assert_eq!(states.last().expect("one")["state"], "logits");
     }
-    // A wrong device is shown, and still no failure.
+    // A wrong device is shown, but is not a failure.
     let arguments = ["diagnose", "demo-draft", "--corrupt", "flash_attn:attn"];
     let report = json(home, &arguments);
     let states = array(&report["states"]);

@@ -114,7 +114,7 @@ fn the_json_has_its_fields() {
     ] {
         assert!(!call[key].is_null(), "{key} in {call}");
     }
-    // A program's rate is over its run, a pass's over all of it.
+    // A program's rate is over its own run, a pass's rate over all of the pass.
     let rate = |of: &Value, ns: &str| {
         let number = |key: &str| of[key].as_f64().expect("a number");
         assert!((number("flops_per_s") - number("flops") * 1e9 / number(ns)).abs() < 1e3);
@@ -235,7 +235,7 @@ fn a_model_is_run_and_measured_apart() {
     let measured = &report["measured"];
     assert_eq!(measured["n_tokens"], 2);
     let pass = &report["prediction"]["prefill"][0];
-    // Predicted and counted are the same.
+    // Predicted and counted values are the same.
     let counters = &measured["counters"];
     assert_eq!(counters["prefill"]["n_tokens"], pass["n_tokens"]);
     assert_eq!(
@@ -296,7 +296,7 @@ fn a_trace_and_a_page_are_written() {
     assert_eq!(data["model"], "llama-tiny");
 }
 
-/// Elements nest, and every attribute is quoted; scripts and styles are left alone.
+/// Checks that elements nest and every attribute is quoted; skips scripts and styles.
 fn well_formed(page: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;
@@ -331,7 +331,7 @@ fn well_formed(page: &str) -> Result<(), String> {
     }
 }
 
-/// Powers are some profiles' own.
+/// Only some profiles have powers.
 #[test]
 fn energy_is_told_where_the_profile_has_powers() {
     let of = |profile: &str| {
@@ -344,7 +344,7 @@ fn energy_is_told_where_the_profile_has_powers() {
     assert!(!of("profile.host.call_ns=70000").contains("energy"));
 }
 
-/// The report in `docs/reports`; when what it says changes, write it anew as it says.
+/// The report in `docs/reports` is current; if not, the failure names the command that writes it anew.
 #[test]
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
@@ -360,7 +360,7 @@ fn the_report_is_current() {
     );
 }
 
-/// Rows of a thousand tokens; the document of all rows is held by a test of the device's own.
+/// Covers rows of up to a thousand tokens; the device's own test covers the document of all rows.
 #[test]
 fn a_papers_tables_stand_beside_predictions() {
     let home = tempdir().expect("a folder");
@@ -402,7 +402,7 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
 }
 
-/// An image costs its vision encoder and a first pass that knows of it; what cannot have one says why.
+/// An image costs its vision encoder and a first pass that includes it. Where that is not possible, the error says why.
 #[test]
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");
@@ -415,7 +415,7 @@ fn a_prompt_with_an_image_is_predicted() {
     assert_eq!(number("ttft_ns"), number("vision_ns") + number("prompt_ns"));
     let text_ns = report["prediction"]["ttft_ns"].as_f64().expect("a number");
     assert!((0.9 * text_ns..1.5 * text_ns).contains(&number("prompt_ns")));
-    // 27 blocks of two calls, and one before and one behind them.
+    // 27 blocks of two calls, one call before and one after them.
     assert_eq!(report["image"]["encoder"]["n_dispatches"], 56);
     let text = run(home.path(), &long).expect(OK).stdout;
     for part in [

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const GGUF: &str = "tiny-Q4_0.gguf";
 
-/// Bytes that differ everywhere, so that a wrong splice shows.
+/// Bytes that differ everywhere, so that a wrong splice is noticed.
 fn weights(n: usize, seed: u8) -> Vec<u8> {
     (0..n)
         .map(|i| (i as u64).wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ seed)
@@ -50,7 +50,7 @@ fn incomplete(home: &TempDir, bytes: &[u8]) -> PathBuf {
         .join(format!("{}.incomplete", sha256(bytes)))
 }
 
-/// The pulled file has these bytes, and nothing unfinished is left.
+/// Asserts that the pulled file has these bytes, and that nothing unfinished is left.
 #[track_caller]
 fn assert_pulled(finished: &Finished, home: &TempDir, bytes: &[u8]) {
     let path = PathBuf::from(finished.stdout.trim_end());
@@ -307,7 +307,7 @@ fn what_was_pulled_is_listed_and_removed() {
         assert!(table.stdout.contains(words), "{}", table.stdout);
     }
     let remove = |name: &str| finish(millrace(home.path()).args(["rm", name]));
-    // A name that `list` prints is one that `rm` takes; what is beside it stays.
+    // `rm` accepts a name that `list` prints; the files beside it stay.
     let removed = remove(&q8).expect(OK);
     assert!(
         removed.stderr.contains("1 file removed, 390.6 KiB"),
@@ -318,7 +318,7 @@ fn what_was_pulled_is_listed_and_removed() {
     let again = finish(&mut pull(&hub, &home, &[REPO, "--offline"])).expect(OK);
     assert_pulled(&again, &home, &bytes);
     remove(&q8).expect_error(NOT_FOUND, &["Q8_0"]);
-    // Not while another process writes to it.
+    // A model is not removed while another process writes to it.
     let locks = home
         .path()
         .join(".cache/huggingface/hub/.locks/models--acme--tiny");

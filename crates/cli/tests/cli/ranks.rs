@@ -1,4 +1,4 @@
-//! Models on several machines, as far as one process goes.
+//! Models on several machines, as far as one process can test them.
 
 use crate::run::{OK, USAGE, finish, millrace};
 use tempfile::tempdir;
@@ -66,7 +66,7 @@ fn info_plans_what_ranks_hold_and_exchange() {
     }
 }
 
-/// A model that is not here is planned by its shape and its type: whether so many machines of such a memory hold it.
+/// A model without files is planned by its shape and type: does a number of machines with a given memory hold it?
 #[test]
 fn a_geometry_is_planned_for_machines_without_its_file() {
     let home = tempdir().unwrap();
@@ -89,7 +89,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
         .iter()
         .map(|rank| rank["weight_bytes"].as_u64().unwrap())
         .sum();
-    // Of 70.6 billion weights at 4.8 bits, less the table of tokens.
+    // 70.6 billion weights at 4.8 bits, less the token table.
     assert!(
         (40_000_000_000..44_000_000_000).contains(&weights),
         "{weights}"
@@ -102,7 +102,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
         (fits(1), fits(4), fits(16)),
         (false.into(), true.into(), true.into())
     );
-    // A context that no machine has room for.
+    // A context too long for any machine.
     let long = plan("--ranks 4 -c 131072");
     assert_eq!(long["ranks"]["fits"], false);
 
@@ -122,7 +122,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
 #[test]
 fn other_machines_are_predicted_from_what_was_measured() {
     let home = tempdir().unwrap();
-    // Milliseconds of a token on `n_ranks`, and their plan.
+    // Milliseconds per token on `n_ranks`, and the plan.
     let predict = |n_ranks: &str, options: &str| {
         let mut command = millrace(home.path());
         let command = command.args(["info", "demo", "--json", "--ranks", n_ranks]);
@@ -146,10 +146,10 @@ fn other_machines_are_predicted_from_what_was_measured() {
         let (base_ms, plan) = predict(n_ranks, &format!("{free} {fast}"));
         assert!(base_ms < 0.001, "{base_ms}");
         let added = |options: &str| predict(n_ranks, options).0 - base_ms;
-        // What is not divided is added on any number of machines.
+        // Undivided time is added on any number of machines.
         let ms = added(&format!("{free} {fast} --undivided-us=500"));
         assert!((ms - 0.5).abs() < 1e-9, "{n_ranks}: {ms}");
-        // Each gather, and the command before them, costs more among more machines, and nothing alone.
+        // Each gather, and the command before them, costs more with more machines, and nothing with one.
         let ms = added(&format!(
             "--gather-us=100 --message-us=1 --memory-gb-per-s=1e9 {fast}"
         ));
@@ -157,7 +157,7 @@ fn other_machines_are_predicted_from_what_was_measured() {
         let n_exchanges = rows[0]["gathers_per_token"].as_f64().unwrap() + 1.0;
         let expected = n_exchanges * gather_us / 1e3;
         assert!((ms - expected).abs() < 0.001, "{n_ranks}: {ms}, {expected}");
-        // A gigabit a second carries 125 bytes in a microsecond, and the rank that moves most is waited for.
+        // A gigabit per second carries 125 bytes in a microsecond, and the rank with the most traffic sets the time.
         let ms = added(&format!("{free} --link-gbit-per-s=1"));
         let moved = ["sent_bytes_per_token", "received_bytes_per_token"]
             .into_iter()

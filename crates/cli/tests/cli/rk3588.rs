@@ -129,7 +129,7 @@ fn it_is_checked_in_every_way_to_multiply() {
     assert_eq!(found["finding"], Value::Null);
 }
 
-/// A check is checked: a board that is wrong in a slot fails, and is told where.
+/// The check itself works: a board that is wrong in a slot fails, and the slot is named.
 #[test]
 fn a_wrong_board_fails() {
     let plans = json(&on_board(&["explain", "demo", "--prompt-tokens", "10"]));
@@ -154,7 +154,7 @@ fn a_wrong_board_fails() {
     ended(&on_board(&args)).expect(FAILED);
 }
 
-/// Most wrong boards are found by a sample of mutants.
+/// A sample of mutants finds most wrong boards.
 #[test]
 fn a_sample_of_wrong_boards_fails() {
     let found = json(&on_board(&["verify", "demo-draft", "--mutants", "sample"]));
@@ -192,7 +192,7 @@ fn its_plans_are_explained_compiled_and_priced() {
         "2",
     ]));
     assert!(priced["prediction"]["ttft_ns"].as_f64() > Some(0.0));
-    // The profile moves times and nothing else.
+    // The profile changes times and nothing else.
     let time = |more: &[&str]| {
         let args = ["profile", "--geometry", "llama-3.2-1b", "--layers", "1"];
         let found = json(&[&on_board(&args)[..], more].concat());
@@ -237,7 +237,7 @@ fn its_products_are_looked_at_one_by_one() {
         tilings.iter().any(|tiling| tiling["default"] == true),
         "{swept}"
     );
-    // What models have, the longest k and the widest n among them.
+    // Shapes from real models, with the longest k and the widest n among them.
     for shape in ["1x262144x1152", "128x1536x8960", "16x4096x14336"] {
         let args = ["kernel", "int8-int32", shape, "--time-only"];
         assert!(json(&on_board(&args))["n_tasks"].as_u64() > Some(0));
@@ -304,7 +304,7 @@ fn it_is_probed_and_every_fault_is_told() {
     for fault in faults {
         let name = fault["name"].as_str().expect("a name");
         let ended = ended(&on_board(&["probe", "--virtual", "--fault", name]));
-        // What is interrupted goes on.
+        // Interrupted work continues.
         let expected = if name == "interrupted" { OK } else { FAILED };
         let ended = ended.expect(expected);
         let advised = ended.stderr.contains("hint") || expected == OK;

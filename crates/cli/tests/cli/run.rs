@@ -13,7 +13,7 @@ pub(crate) const IO: i32 = 4;
 pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 130;
 
-/// Variables that change what the binary does; a test sets its own.
+/// Variables that change the binary's behaviour; a test sets its own.
 const CLEARED: [&str; 17] = [
     "HF_TOKEN",
     "HF_TOKEN_PATH",
@@ -34,12 +34,12 @@ const CLEARED: [&str; 17] = [
     "all_proxy",
 ];
 
-/// The binary, with `home` as the user's home and nothing inherited that matters.
+/// The binary, with `home` as the user's home and no relevant variables inherited.
 pub(crate) fn millrace(home: &Path) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_millrace")), home)
 }
 
-/// A user's home of its own.
+/// A fresh home for a user.
 pub(crate) fn home() -> TempDir {
     tempdir().expect("a temporary folder")
 }
@@ -75,7 +75,7 @@ fn clean(mut command: Command, home: &Path) -> Command {
     command
 }
 
-/// What a finished run left.
+/// Result of a finished run.
 pub(crate) struct Finished {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -87,7 +87,7 @@ pub(crate) fn finish(command: &mut Command) -> Finished {
     finished(command.output().expect("the binary starts"))
 }
 
-/// The parts of an output a test looks at.
+/// Parts of an output that tests check.
 pub(crate) fn finished(output: Output) -> Finished {
     Finished {
         code: output.status.code().unwrap_or(-1),

@@ -49,12 +49,12 @@ impl Server {
         &self.address
     }
 
-    /// Its process.
+    /// Id of its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end; what it wrote to standard error.
+    /// Asks the server to end; returns its standard error.
     pub(crate) fn end(mut self, signal: &str) -> String {
         let status = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
@@ -105,7 +105,7 @@ fn it_answers_logs_and_ends_when_asked_to() {
     }
 }
 
-/// `millrace serve … 2>&1 | head`: that nobody reads the log any more costs no answer.
+/// `millrace serve … 2>&1 | head`: a closed reader of the log costs no answer.
 #[test]
 fn the_reader_of_the_log_may_go() {
     let home = tempdir().expect("a temporary folder");
@@ -117,8 +117,8 @@ fn the_reader_of_the_log_may_go() {
     }
 }
 
-/// The scheduler drives an engine on a device as it drives the CPU's: several answers at once, each right,
-/// and times that say where they come from.
+/// The scheduler drives an engine on a device as it drives the CPU's: several correct answers at once,
+/// with times that name their source.
 #[test]
 fn on_a_device_too() {
     let home = tempdir().expect("a temporary folder");
@@ -146,7 +146,7 @@ fn on_a_device_too() {
     }
 }
 
-/// Two clients at once, greedy and with a seed: what a server writes does not depend on what guesses ahead.
+/// Two clients at once, greedy and with a seed: a server's output does not depend on its drafter.
 #[test]
 fn drafts_change_no_answer() {
     let home = tempdir().expect("a temporary folder");
@@ -224,7 +224,7 @@ fn models_have_names_and_keys_come_from_files_and_environment() {
     let keys = keys.display().to_string();
     let server = Server::start(
         home.path(),
-        // As patient as can be written.
+        // The longest grace time that can be written.
         &[
             "a=demo",
             "b=demo-draft",
@@ -254,7 +254,7 @@ fn models_have_names_and_keys_come_from_files_and_environment() {
     assert_eq!(server.end("-TERM"), "");
 }
 
-/// `run` and `chat` with `--server`: the same answers, and what is wrong is told as by a model loaded here.
+/// `run` and `chat` with `--server` give the same answers and the same errors as a model loaded here.
 #[test]
 fn run_and_chat_can_ask_a_running_server() {
     let home = tempdir().expect("a temporary folder");
@@ -272,7 +272,7 @@ fn run_and_chat_can_ask_a_running_server() {
         finish(millrace(home.path()).args(story)).expect(OK).stdout
     );
     assert!(remote.stderr.contains("20 written"), "{}", remote.stderr);
-    // Without a limit it goes on to the end of the story or of the context, and not for 16 tokens.
+    // Without a limit it continues to the end of the story or of the context, and does not stop after 16 tokens.
     let long = ["run", "demo", "Once upon a time", "--greedy"];
     let here = finish(millrace(home.path()).args(long).args(["-c", "256"])).expect(OK);
     assert_eq!(ask(&long).expect(OK).stdout, here.stdout);

@@ -30,7 +30,7 @@ fn a_prompt_is_computed_once_and_the_text_is_the_same() {
         assert_eq!(kept["tokens"], plain["tokens"]);
         assert_eq!(kept["timings"]["n_cached"], n_cached);
     }
-    // A prompt that goes on where the answer ended.
+    // A prompt that continues where the answer ended.
     let longer = format!("{STORY}{}", plain["text"].as_str().unwrap());
     let alone = run_story(home.path(), &longer, &[]);
     let kept = run_story(
@@ -40,7 +40,7 @@ fn a_prompt_is_computed_once_and_the_text_is_the_same() {
     );
     assert_eq!(kept["tokens"], alone["tokens"]);
     assert!(kept["timings"]["n_cached"].as_u64().unwrap() > n_prompt);
-    // The lock went with the process.
+    // The lock is gone with the process.
     let names = fs::read_dir(home.path()).unwrap();
     let names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -102,7 +102,7 @@ fn a_file_that_is_not_this_conversation_is_refused_and_stays() {
         refused(more, code, mentions);
         assert_eq!(&fs::read(&path).unwrap(), bytes, "{more:?}");
     }
-    // Another process has it.
+    // Another process holds the lock.
     let lock = fs::File::create(home.path().join(".s.kv.lock")).unwrap();
     lock.lock().unwrap();
     refused(&[], IO, &["s.kv", "in use by another process"]);
@@ -147,7 +147,7 @@ fn a_chat_goes_on_where_the_last_one_ended() {
         finish(&mut command)
     };
     stdin(&["--system", "Be long."]).expect_error(USAGE, &["talk.kv", "other instructions"]);
-    // What was cleared is gone, and instructions may be others then.
+    // The cleared conversation is gone, and the system prompt may then change.
     chat(home.path(), &kept, "/system\n/clear\n");
     assert_eq!(
         chat(home.path(), &[&system[..], &kept].concat(), first),
@@ -191,7 +191,7 @@ fn a_server_that_is_started_again_knows_the_conversation() {
     let server = Server::start(home.path(), &options(&["one"]));
     let first = ask(&server, "Who is Max?");
     assert_eq!(cached(&first), 0);
-    // Nobody else may have the folder meanwhile.
+    // No other server may use the folder at the same time.
     let other = Server::start(home.path(), &options(&["one"]));
     let refused = ask(&other, "Who is Max?");
     assert!(
@@ -201,13 +201,13 @@ fn a_server_that_is_started_again_knows_the_conversation() {
     other.end("-TERM");
     server.end("-TERM");
 
-    // Keys may be others: what is cached goes with the key.
+    // The keys may change: cached prompts belong to a key.
     let server = Server::start(home.path(), &options(&["zero", "one"]));
     let again = ask(&server, "Who is Max?");
     let n_prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
     assert_eq!(text(&again), text(&first));
     assert_eq!(cached(&again), (n_prompt - 1) / 64 * 64, "{again}");
-    // A model that is loaded again finds what the one before it has just written.
+    // A reloaded model finds the pages that its former engine has just written.
     let headers = "authorization: Bearer one\r\n";
     let unloaded = server.ask("POST", "/v1/models/unload", headers, r#"{"model": "demo"}"#);
     assert!(unloaded.starts_with("HTTP/1.1 200"), "{unloaded}");

@@ -1,4 +1,4 @@
-//! Drafts, sweeps, ceilings and signal-to-noise ratios: what they print, and what they refuse.
+//! Drafts, sweeps, ceilings and signal-to-noise ratios: their output, and the input they refuse.
 
 use crate::models;
 use crate::run::{BAD_INPUT, Finished, NOT_FOUND, OK, USAGE, finish, home, millrace};
@@ -51,7 +51,7 @@ fn drafts_change_no_text() {
     assert!(told.stderr.contains("drawn ("), "{}", told.stderr);
 }
 
-/// `synth --mtp` writes what `--draft mtp` takes, in a file and in a folder.
+/// `synth --mtp` writes a model for `--draft mtp`, in a file and in a folder.
 #[test]
 fn the_models_own_layer_drafts() {
     let home = home();
@@ -80,7 +80,7 @@ fn the_models_own_layer_drafts() {
         "bench", "mtp.gguf", "--draft", "mtp", "-n", "48", "-r", "1", "-o", "json",
     ];
     let rows = json(&home, &bench);
-    // Measured times decide whether it guesses here; the tests of the engine make it guess always.
+    // Measured times decide whether it drafts here; the tests of the engine make it draft always.
     let count = |name: &str| rows[0]["speculation"][name].as_u64().expect(name);
     let n_drawn = count("n_plain_steps") + count("n_checks") + count("n_accepted");
     assert_eq!(n_drawn, 47, "{rows}");
@@ -169,7 +169,7 @@ fn bench_sets_drafts_beside_plain_decoding() {
         .map(|r| &r["workload"])
         .collect();
     assert_eq!(names, ["story", "repeat", "prose"]);
-    // Whether drafts are made follows measured times; what is said of them adds up either way.
+    // Measured times decide whether drafts are made; the counts add up either way.
     for row in rows.as_array().expect("rows") {
         let count = |name: &str| row["speculation"][name].as_u64().expect(name);
         let n_drawn = count("n_plain_steps") + count("n_checks") + count("n_accepted");
@@ -216,7 +216,7 @@ fn a_sweep_says_what_bounds_each_point() {
     let image = fs::read_to_string(home.path().join("curve.svg")).expect("an image");
     assert_eq!(image.matches("<circle").count(), 3);
 
-    // A device that takes one sequence after the other is flat, whatever it is bound by.
+    // A device that computes one sequence after another has a flat curve, whatever its bottleneck.
     let geometry = [
         "sweep",
         "--geometry",
@@ -249,7 +249,7 @@ fn a_sweep_says_what_bounds_each_point() {
 #[test]
 fn a_ceiling_is_told_with_what_would_move_it() {
     let home = home();
-    // So slow a memory that no processor's arithmetic is the bound, however busy it is while this runs.
+    // The memory is so slow that no processor's arithmetic is the bound, even on a busy machine.
     let known = [
         "ceiling",
         "--geometry",
@@ -260,7 +260,7 @@ fn a_ceiling_is_told_with_what_would_move_it() {
         "4",
     ];
     let found = json(&home, &[&known[..], &["-d", "8191", "--json"]].concat());
-    // 32 layers of keys and values, 8 heads of 128, in 16 bits: 128 KiB a token.
+    // 32 layers of keys and values, 8 heads of 128, in 16 bits: 128 KiB per token.
     assert_eq!(found["demand"]["cache_bytes"], 131_072.0 * 8192.0);
     let weights = found["demand"]["weight_bytes"].as_f64().expect("bytes");
     assert!((4.3e9..4.9e9).contains(&weights), "{weights}");

@@ -1,4 +1,4 @@
-//! Models whose layers keep a state, from the command line: sessions, the cache of a server on disk, and what a slot takes.
+//! Models with recurrent layers, from the command line: sessions, a server's cache on disk, and the size of a state slot.
 
 use crate::run::{BAD_INPUT, OK, finish, millrace};
 use crate::serve::Server;
@@ -38,10 +38,10 @@ fn a_session_goes_on_behind_its_last_token() {
     assert_eq!(first["tokens"], plain["tokens"]);
     assert_eq!(first["timings"]["n_cached"], 0);
     let n_prompt = first["timings"]["n_prompt"].as_u64().unwrap();
-    // The prompt once more: its end lies before the file's states, and all of it is computed.
+    // The same prompt again: it ends before the file's states, so all of it is computed.
     let again = write(home.path(), TEXT, &kept);
     assert_eq!(again["tokens"], plain["tokens"]);
-    // A prompt that goes on: of one written token nothing was read, so the file's states stand behind the prompt.
+    // A prompt that continues. A single generated token was never read, so the file's states are those after the prompt.
     fs::remove_file(home.path().join("s.kv")).unwrap();
     write(home.path(), TEXT, &["--session", "s.kv", "-n", "1"]);
     let longer = format!("{TEXT} with a ball.");
@@ -49,7 +49,7 @@ fn a_session_goes_on_behind_its_last_token() {
     let found = write(home.path(), &longer, &kept);
     assert_eq!(found["tokens"], alone["tokens"]);
     assert_eq!(found["timings"]["n_cached"], n_prompt, "{found}");
-    // A flip within the states.
+    // A flipped byte within the states.
     let path = home.path().join("s.kv");
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.len() - 100;
@@ -90,7 +90,7 @@ fn a_server_that_is_started_again_has_the_states() {
     server.end("-TERM");
 }
 
-/// Three delta nets: the last three inputs of 256 channels, and four heads of 32 by 32, in f32.
+/// Three delta nets: each holds the last three inputs of 256 channels, and four heads of 32 by 32, in f32.
 #[test]
 fn info_says_what_a_slot_takes() {
     let home = home();
@@ -101,7 +101,7 @@ fn info_says_what_a_slot_takes() {
     assert_eq!(memory["state_slot_bytes"], slot_bytes, "{memory}");
     let n_slots = memory["n_state_slots"].as_u64().unwrap();
     assert!(n_slots > 0);
-    // Slots are part of the cache: a model of the same shape without them would have so much less.
+    // Slots are part of the cache: a model of the same shape without them would have that much less.
     assert!(memory["kv_bytes"].as_u64().unwrap() > n_slots * slot_bytes);
     let told = info(&[]).stdout;
     assert!(

@@ -27,7 +27,7 @@ fn it_writes_what_the_cpu_writes() {
     assert!(by_tcp["npu"]["decode"]["device_ns"].as_u64() > Some(0));
 }
 
-/// Every op of a prompt and of tokens, from the device's own operands; and a device that is wrong is found.
+/// Checks every op of a prompt and of tokens from the device's own operands; a wrong device is found.
 #[test]
 fn every_op_is_checked() {
     let home = tempdir().expect("a folder");
@@ -45,7 +45,7 @@ fn every_op_is_checked() {
     let programs = explained["plans"][0]["programs"].as_array();
     for program in programs.expect("programs") {
         let name = program["name"].as_str().expect("a name");
-        // Attention's name has the rows of the cache, which the context decides.
+        // The name of attention contains the number of cache rows, which depends on the context.
         if name.starts_with("attn_16x") {
             continue;
         }
@@ -55,7 +55,7 @@ fn every_op_is_checked() {
     }
 }
 
-/// Blocks of ops: every command takes the mode, the text is the same, and what is wrong in a block is found.
+/// Blocks of ops: every command accepts the mode, the text is the same, and a fault in a block is found.
 #[test]
 fn blocks_are_for_every_command() {
     let home = tempdir().expect("a folder");
@@ -157,7 +157,7 @@ fn several_chips_share_a_model() {
     }
 }
 
-/// A crate for the vendor's toolchain; a device without such a form says who has one.
+/// The export is a crate for the vendor's toolchain; a device without an export names one that has it.
 #[test]
 fn it_exports_its_programs() {
     let home = tempdir().expect("a folder");

@@ -118,7 +118,7 @@ fn a_banned_token_is_not_drawn_and_a_stop_text_ends() {
         json(&["Hello", "-n", "1", "--greedy", "--logit-bias", &ban])["tokens"][0],
         id
     );
-    // Bias one letter far above the rest: it is then all the model writes.
+    // Bias one letter far above the rest, so that the model writes nothing else.
     let tokens = finish(
         millrace(&std::env::temp_dir())
             .arg("tokenize")
@@ -170,7 +170,7 @@ fn every_cpu_level_writes_the_same_beginning() {
     }
 }
 
-/// The built-in model, which has a chat template.
+/// Chats with the built-in model, which has a chat template.
 fn chat(home: &TempDir, input: &str) -> Finished {
     let mut command = millrace(home.path());
     with_input(
@@ -286,7 +286,7 @@ fn tokens_turn_into_text_and_back() {
     );
 }
 
-/// Marks of byte order are no text, wherever it comes from.
+/// Byte order marks are not part of the text, wherever it comes from.
 #[test]
 fn byte_order_marks_are_left_out() {
     let home = home();
@@ -338,7 +338,7 @@ fn control_tokens_are_printed_with_special() {
     };
     assert_eq!(shown(&[]), Some(String::new()));
     assert_eq!(shown(&["--special"]), Some(text.repeat(2)));
-    // A server's texts have none: it is said, not passed over.
+    // A server does not support this option: that is reported, not ignored.
     let line = [
         "run",
         "demo",

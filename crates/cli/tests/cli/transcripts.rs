@@ -1,7 +1,7 @@
-//! What documents and help show is what happens: transcripts are run and compared, examples are run, and
-//! nothing printed speaks the jargon of this repository.
+//! Documents and help texts match the program: transcripts are run and compared, examples are run, and
+//! no output uses this repository's jargon.
 //!
-//! That every example parses is a test of the binary's own (`cli/examples.rs`).
+//! A test of the binary itself checks that every example parses (`cli/examples.rs`).
 
 use crate::run::{OK, finish, millrace};
 use std::fs;
@@ -16,7 +16,7 @@ const DOCUMENTS: [&str; 4] = [
     "docs/many-machines.md",
 ];
 
-/// Commands that are not run, by how they begin, and why.
+/// Commands that are not run, by their beginning, and why.
 const NOT_RUN: [(&str, &str); 2] = [
     (
         "run demo \"Once upon a time\" --seed 7",
@@ -29,15 +29,14 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A command and what it printed.
+/// A command and its output.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Transcript {
     pub(crate) command: String,
     pub(crate) shown: Vec<String>,
 }
 
-/// The transcripts of a document's fenced blocks. A command may go on in lines that begin with spaces
-/// while a quotation is open.
+/// Transcripts in a document's fenced blocks. A command may continue on indented lines while a quotation is open.
 pub(crate) fn transcripts(document: &str) -> Vec<Transcript> {
     let mut found: Vec<Transcript> = Vec::new();
     let (mut in_block, mut is_transcript) = (false, false);
@@ -73,8 +72,7 @@ pub(crate) fn transcripts(document: &str) -> Vec<Transcript> {
     found
 }
 
-/// Words as a shell splits them: quotes hold spaces together. A comment, a pipe or a redirection ends
-/// the command.
+/// Splits words like a shell: quotes hold spaces together. A comment, a pipe or a redirection ends the command.
 pub(crate) fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
     for c in command.chars() {
@@ -105,7 +103,7 @@ pub(crate) fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Times of this computer, the only ones that differ from run to run: `in 2.71 s on this computer`.
+/// Times of this computer, the only text that differs between runs: `in 2.71 s on this computer`.
 const MASKED: [(&str, &str); 1] = [(" in ", " s on this computer")];
 
 fn masked(line: &str) -> String {
@@ -128,7 +126,7 @@ fn masked(line: &str) -> String {
     line
 }
 
-/// Whether lines are as shown, where a line `…` stands for any number of them.
+/// Whether the printed lines match the shown ones, where a line `…` stands for any number of lines.
 pub(crate) fn matches(shown: &[String], printed: &[String]) -> Result<(), String> {
     let Some((first, rest)) = shown.split_first() else {
         return match printed.first() {
@@ -164,7 +162,7 @@ fn transcripts_are_what_is_printed() {
             let mut arguments = words(command);
             let mut shown = transcript.shown.clone();
             if command.starts_with("kernel ") {
-                // Computing takes long without optimisation, and other tests hold it to references.
+                // Computing takes long without optimisation, and other tests compare it with references.
                 arguments.push("--time-only".to_owned());
                 shown.retain(|line| !line.starts_with("  computed "));
             }
@@ -182,7 +180,7 @@ fn transcripts_are_what_is_printed() {
     assert!(n_run >= 2, "{n_run} transcripts");
 }
 
-/// The rules above, on what must and must not pass.
+/// The rules above, on transcripts that must and must not match.
 #[test]
 fn a_transcript_that_differs_is_found() {
     let text = |lines: &str| lines.lines().map(str::to_owned).collect::<Vec<_>>();
@@ -218,10 +216,10 @@ fn a_transcript_that_differs_is_found() {
     assert_eq!(words(&found[0].command), ["run", "a\nb", "-n", "1"]);
 }
 
-/// Commands of virtual NPUs: their examples need no network and no files of the user's.
+/// Commands for virtual NPUs: their examples need no network and no files of the user.
 const EXAMPLES_OF: [&str; 4] = ["kernel", "compile", "explain", "profile"];
 
-/// Examples that are not run, by what is in them, and why.
+/// Examples that are not run, by a part of them, and why.
 const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
     (
         "profile --paper",
@@ -239,7 +237,7 @@ const EXAMPLES_NOT_RUN: [(&str, &str); 5] = [
     ),
 ];
 
-/// The commands of a help's examples: a line's words up to two spaces, after which it says what they do.
+/// Commands of the examples in a help text: a line's words up to two spaces, which precede the description.
 fn examples(help: &str) -> Vec<String> {
     let examples = help
         .lines()
@@ -259,7 +257,7 @@ fn examples_of_help_run() {
             .expect(OK)
             .stdout;
         let examples = examples(&help);
-        // What the example that adds two vectors reads.
+        // Input of the example that adds two vectors.
         fs::write(home.join("a.bin"), vec![0; 2 * 65_536]).expect("written");
         assert!(examples.len() >= 4, "{command}: {examples:?}");
         for example in examples {
@@ -269,7 +267,7 @@ fn examples_of_help_run() {
             if why.is_some() {
                 continue;
             }
-            // What one example prints, the next may read.
+            // The next example may read the output of this one.
             let printed = finish(millrace(home).args(words(&example)));
             assert_eq!(printed.code, OK, "millrace {example}\n{}", printed.stderr);
             if let Some((_, file)) = example.split_once(" > ") {
@@ -282,7 +280,7 @@ fn examples_of_help_run() {
     finish(millrace(home).args(["profile", "demo-draft", "-n", "1"])).expect(OK);
 }
 
-/// Names of documents and parts of them that only this repository knows: `seed 000`, `B5`, `D2`.
+/// A name of a document or a part of one that only this repository knows: `seed 000`, `B5`, `D2`.
 fn jargon(text: &str) -> Option<String> {
     let mut before = "";
     for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
@@ -317,7 +315,7 @@ fn nothing_printed_needs_documents_of_ours() {
         .lines()
         .skip_while(|line| !line.starts_with("Commands:"));
     let commands = commands.skip(1).take_while(|line| line.starts_with("  "));
-    // What a command does may go on in further lines.
+    // The description of a command may continue on further lines.
     let commands = commands.filter(|line| !line.starts_with("   "));
     let names: Vec<String> = commands
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))

@@ -25,7 +25,7 @@ fn a_device_passes_beside_the_cpu_and_beside_a_file_of_it() {
         .json();
     assert_eq!(report["passes"], true);
     assert_eq!(report["prompts"].as_array().map(Vec::len), Some(2));
-    // Two prompts, and one of them again for the check of ops.
+    // Two prompts, and one of them again for the check of the ops.
     assert_eq!(report["npu"]["prefill"]["n_passes"], 3);
     let statistics = report["statistics"].as_array().expect("statistics");
     let of = |name: &str| {
@@ -49,7 +49,7 @@ fn a_device_passes_beside_the_cpu_and_beside_a_file_of_it() {
     assert_eq!(again["statistics"], report["statistics"]);
 }
 
-/// Long prompts as far as the context goes, chats through the template, an end token within a prompt.
+/// Covers long prompts up to the context, chats through the template, and an end token within a prompt.
 #[test]
 fn the_full_set_has_every_kind_of_prompt() {
     let home = tempdir().expect("a folder");
@@ -75,8 +75,7 @@ fn the_full_set_has_every_kind_of_prompt() {
     assert_eq!(longest, Some(512 - 2), "the context of the demo");
 }
 
-/// What a program reads, what it hands from launch to launch and what it gives: wrong in any way, the
-/// device fails.
+/// Inputs, intermediate values and outputs of a program: if one is wrong in any way, the device fails.
 #[test]
 fn slots_that_are_wrong_fail_whatever_their_role() {
     let home = tempdir().expect("a folder");
@@ -116,7 +115,7 @@ fn safetensors(path: &Path, tensors: &[(String, &str, Vec<usize>, Vec<u8>)]) {
     fs::write(path, file).expect("written");
 }
 
-/// States of transformers as it makes them: a batch of one, ids of 32 or 64 bits, bf16 or f32.
+/// States in the forms that transformers makes: a batch of one, ids of 32 or 64 bits, bf16 or f32.
 #[test]
 fn diagnose_takes_states_of_transformers() {
     let home = tempdir().expect("a folder");
@@ -162,7 +161,7 @@ fn diagnose_takes_states_of_transformers() {
         let arguments = ["diagnose", MODEL, "--reference", "t.safetensors", "--json"];
         let report = run(home, &arguments).expect(OK).json();
         let states = report["states"].as_array().expect("states");
-        // The last of transformers' own is after the final norm.
+        // The last of transformers' own states is after the final norm.
         let left_out = usize::from(prefix == "hidden_states");
         assert_eq!(states.len(), n_blocks - left_out, "{prefix}");
         for state in states {
@@ -188,7 +187,7 @@ fn diagnose_takes_states_of_transformers() {
     }
 }
 
-/// A check that cannot fail checks nothing.
+/// A check that cannot fail is useless.
 #[test]
 fn a_wrong_token_fails_with_its_rank() {
     let home = tempdir().expect("a folder");
@@ -198,7 +197,7 @@ fn a_wrong_token_fails_with_its_rank() {
     let path = home.join("ref.json");
     let text = fs::read_to_string(&path).expect("the reference");
     let mut reference: Value = serde_json::from_str(&text).expect("JSON");
-    // Two tokens of the vocabulary's single bytes, which no story begins with.
+    // Two single-byte tokens of the vocabulary, which no story begins with.
     let step = &mut reference["prompts"][0]["steps"][1];
     step["token"] = 3.into();
     step["top"] = vec![3, 200, 201, 202, 203].into();
@@ -260,7 +259,7 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     .json();
     assert_eq!(report["npu"]["prefill"]["n_padded_tokens"], 2048);
     assert_eq!(report["npu"]["decode"]["n_dispatches"], 5 * 5);
-    // A context that the prompt leaves room in is filled; one that it does not is refused.
+    // A context with room after the prompt is filled; one without room is refused.
     let filled = run(home, &[&on_npu[..], &["-c", "8", "--json"]].concat())
         .expect(OK)
         .json();
@@ -268,7 +267,7 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     run(home, &[&on_npu[..], &["-c", "4"]].concat()).expect_error(USAGE, &["context"]);
 }
 
-/// What transformers wrote in bf16, committed: for the demo, and for random models that are made here.
+/// Committed output of transformers in bf16: for the demo, and for random models that are made here.
 #[test]
 fn devices_pass_beside_transformers() {
     let home = tempdir().expect("a folder");
@@ -295,8 +294,7 @@ fn devices_pass_beside_transformers() {
     }
 }
 
-/// A check that lets a wrong device through checks nothing. Random models have no margin that would
-/// hide it.
+/// A check that lets a wrong device pass is useless. Random models have no margin that would hide the fault.
 #[test]
 fn a_wrong_device_fails() {
     let home = tempdir().expect("a folder");

@@ -1,11 +1,11 @@
-//! How a run is told.
+//! Reports of a run.
 
 use crate::exit::CommandResult;
 use crate::output::{Out, Paint, printable};
 use millrace_aie::{Design, RunReport, Verdict};
 use serde_json::json;
 
-/// What a run found, for programs.
+/// Result of a run, for programs.
 pub(super) fn report_json(design: &Design, report: &RunReport) -> serde_json::Value {
     let outputs = report.outputs.iter().map(|output| {
         json!({ "argument": output.argument, "name": output.name, "bytes": output.bytes.len(), "first": output.shown })
@@ -34,7 +34,7 @@ pub(super) fn report_json(design: &Design, report: &RunReport) -> serde_json::Va
     })
 }
 
-/// The same, for people.
+/// Result of a run, for people.
 pub(super) fn print_report(design: &Design, report: &RunReport, out: &mut Out) -> CommandResult {
     out.line(printable(&design.summary()))?;
     for note in &report.notes {
@@ -80,7 +80,7 @@ pub(super) fn print_report(design: &Design, report: &RunReport, out: &mut Out) -
     Ok(())
 }
 
-/// What went wrong, in which order, and the ring of waits.
+/// Prints the fault, the order of actors it appeared in, and the cycle of waits.
 pub(super) fn print_verdict(report: &RunReport, out: &mut Out) -> CommandResult {
     let verdict = Paint::Error.stdout(report.verdict.name());
     let problem = report.problem.as_deref().unwrap_or_default();

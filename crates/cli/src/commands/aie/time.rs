@@ -1,4 +1,4 @@
-//! `millrace aie time`: the modelled time of a design, and what bounds it.
+//! `millrace aie time`: the modelled time of a design and its bottleneck.
 
 use super::{DataArgs, arguments, check, end, options, read, refused, report_json};
 use crate::exit::{CommandFailure, CommandResult};
@@ -10,19 +10,19 @@ use millrace_format::output::AtomicFile;
 use serde_json::json;
 use std::path::Path;
 
-/// Actors that are listed.
+/// Maximum number of actors to list.
 const LISTED: usize = 8;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct TimeArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// The profile with the constants: a name, or a TOML file
+    /// Profile with the constants: a name, or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 }
 
-/// Runs a design once, and says how long the model has it take.
+/// Runs a design once and prints its modelled time.
 pub(super) fn time(args: &TimeArgs, ui: Ui) -> CommandResult {
     let design = read(&args.data.of)?;
     let (report, found) = timed(&args.data, &design, args.profile.as_deref(), ui)?;
@@ -48,7 +48,7 @@ pub(super) fn time(args: &TimeArgs, ui: Ui) -> CommandResult {
     end(&report)
 }
 
-/// The run and the modelled time of a design; writes the trace that is asked for.
+/// Runs a design and models its time; writes the trace if one is asked for.
 pub(super) fn timed(
     args: &DataArgs,
     design: &Design,

@@ -16,22 +16,22 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The beginning of a story, for what the model itself writes.
+/// Beginning of a story, for the text that the model itself writes.
 const STORY: &str = "Once upon a time, there was a little";
 
 /// Prose in which hardly three words repeat; written for this.
 const PROSE: &str = include_str!("prose.txt");
 
-/// A text to write, and where it comes from.
+/// A text to write, and its origin.
 struct Workload {
     name: &'static str,
     what: &'static str,
     prompt: Vec<u32>,
-    /// The tokens to write; where there are none, those that the model draws.
+    /// Tokens to write; empty where the model draws them.
     forced: Vec<u32>,
 }
 
-/// Times of one writing.
+/// Times of writing one text.
 #[derive(Clone, Copy, Debug, Default)]
 struct WritingTimes {
     n_tokens: usize,
@@ -65,7 +65,7 @@ fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> CommandRes
     let tokenizer = model.tokenizer()?;
     let encode = |text: &str| tokenizer.encode_continued(text, false).0;
     let prose = encode(own.unwrap_or(PROSE));
-    // A passage and the same again; a longer text's beginning and what follows it.
+    // A passage and its repetition; the beginning of a longer text and its continuation.
     let n_passage = n_gen.min(prose.len());
     let n_before = (prose.len() / 4).clamp(1, 64).min(prose.len());
     let n_behind = n_gen.min(prose.len() - n_before);
@@ -99,14 +99,14 @@ fn workloads(model: &LoadedModel, n_gen: usize, own: Option<&str>) -> CommandRes
     Ok(all.into())
 }
 
-/// An engine and what drafts for it.
+/// An engine and its drafter.
 struct Pair {
     engine: Box<dyn Engine>,
     speculator: Speculator,
 }
 
 impl Pair {
-    /// Nanoseconds so far: of both devices where there are some, measured here otherwise.
+    /// Nanoseconds so far: the sum of both devices' clocks where there are devices, else measured here.
     fn clock(&self, start: Instant) -> u64 {
         if self.engine.device_time().is_none() {
             return u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -115,7 +115,7 @@ impl Pair {
         self.engine.counters().device_ns + drafter.map_or(0, |d| d.counters().device_ns)
     }
 
-    /// Computes a prompt but for its last token, which comes with the answer's first.
+    /// Computes a prompt except its last token, which is computed with the answer's first.
     fn write_prompt(&mut self, seq: SeqId, prompt: &[u32]) -> CommandResult {
         let mut output = StepOutput::default();
         let prompt = &prompt[..prompt.len() - 1];
@@ -126,7 +126,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Writes a text; the time is that of the tokens behind the first, which comes with the prompt.
+    /// Writes a text. The time covers the tokens after the first, which comes with the prompt.
     fn write(
         &mut self,
         workload: &Workload,
@@ -155,7 +155,7 @@ impl Pair {
                 *first = Some(Instant::now());
             }
         };
-        // A device's clock stands still while nothing runs: the prompt is written before it is read.
+        // A device's clock stops while nothing runs: the prompt is written before the clock is read.
         let before_ns = if is_measured_here {
             0
         } else {
@@ -181,13 +181,13 @@ impl Pair {
         }
         self.engine.release(seq)?;
         self.speculator.forget(seq)?;
-        // On a device the first token is a step like the others.
+        // On a device the first token is a step like any other.
         let n_tokens = done.timings.n_decode - usize::from(is_measured_here);
         Ok((WritingTimes { n_tokens, ns }, done.tokens))
     }
 }
 
-/// Where and with what to measure.
+/// Setup of a measurement.
 pub(super) struct Setup<'a> {
     pub(super) args: &'a BenchArgs,
     pub(super) device: &'a DeviceArgs,
@@ -238,7 +238,7 @@ pub(super) fn run(setup: Setup<'_>, model: &Arc<LoadedModel>, ui: Ui) -> Command
     print(args, &pair, &rows)
 }
 
-/// Both ways in turn, so that whatever else the machine does hits them alike.
+/// Measures both ways in turn, so that other load on the machine affects both alike.
 fn measure(
     pair: &mut Pair,
     workload: &Workload,
@@ -256,7 +256,7 @@ fn measure(
         let drafts_first = i % 2 == 1;
         let (a, tokens_a) = pair.write(workload, n_gen, drafts_first)?;
         let (b, tokens_b) = pair.write(workload, n_gen, !drafts_first)?;
-        // On a device passes of another length may round otherwise; here they may not.
+        // On a device, passes of a different length may round differently; on the CPU they may not.
         if tokens_a != tokens_b && pair.engine.device_time().is_none() {
             let message = format!(
                 "{}: drafts changed the text; please report this",
@@ -279,7 +279,7 @@ fn measure(
     })
 }
 
-/// A row; beside it the model, what drafts, the engine, and where times come from.
+/// A row with the model, the drafter, the engine and the source of the times.
 fn to_json(
     row: &SpeculationRow,
     (model, draft, engine, times): &(&str, &str, String, String),

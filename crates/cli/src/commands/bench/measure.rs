@@ -1,17 +1,17 @@
-//! Running a test and taking its time.
+//! Runs tests and times them.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use millrace_runtime::{BatchItem, Engine, Error, LogitsFor, SeqId, StepOutput};
 use std::time::Instant;
 
-/// What is measured: a prompt, an answer, or both, after some tokens that are not.
+/// A test: a prompt, an answer, or both, after some tokens that are not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) n_prompt: usize,
     pub(crate) n_gen: usize,
     pub(crate) n_depth: usize,
-    /// Sequences that do the same in every step.
+    /// Sequences that do the same work in every step.
     pub(crate) n_sequences: usize,
 }
 
@@ -31,19 +31,19 @@ impl Test {
         }
     }
 
-    /// Tokens that are measured, of all sequences.
+    /// Measured tokens of all sequences.
     pub(crate) fn n_measured(&self) -> usize {
         self.n_sequences * (self.n_prompt + self.n_gen)
     }
 
-    /// Context that each sequence needs.
+    /// Context size that each sequence needs.
     pub(crate) fn n_tokens(&self) -> usize {
         self.n_depth
             .saturating_add(self.n_prompt)
             .saturating_add(self.n_gen)
     }
 
-    /// The same kind of work, short: touches the weights and wakes the threads.
+    /// A short test of the same kind: touches the weights and wakes the threads.
     pub(crate) fn warmup(&self) -> Test {
         Test {
             n_gen: self.n_gen.min(1),
@@ -82,8 +82,8 @@ impl BenchSession {
         &*self.engine
     }
 
-    /// Nanoseconds that the test takes, as the device says where there is one and measured here
-    /// otherwise; filling the contexts up to their depth does not count.
+    /// Runs a test and returns its nanoseconds, by the device's clock where there is one, else
+    /// measured here. Filling the contexts up to their depth does not count.
     pub(crate) fn run(&mut self, test: &Test) -> CommandResult<u64> {
         for index in 0..test.n_sequences {
             self.go_to(index, test.n_depth)?;
@@ -104,7 +104,7 @@ impl BenchSession {
         Ok(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Leaves exactly `depth` tokens in a context, keeping what is there if it can be kept.
+    /// Brings a context to exactly `depth` tokens, keeping its present tokens where possible.
     fn go_to(&mut self, index: usize, depth: usize) -> CommandResult {
         let seq = self.sequences[index];
         match self.engine.truncate(seq, depth) {
@@ -141,7 +141,7 @@ fn refuse_if_interrupted() -> CommandResult {
     Ok(())
 }
 
-/// Tokens without meaning, the same in every run.
+/// Meaningless tokens, the same in every run.
 struct TokenSource {
     state: u64,
     vocab_size: usize,

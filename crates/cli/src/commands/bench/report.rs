@@ -9,7 +9,7 @@ use millrace_runtime::{Engine, KvType};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum ReportFormat {
     /// A Markdown table
@@ -18,7 +18,7 @@ pub(super) enum ReportFormat {
     Csv,
     /// One JSON array at the end
     Json,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct BenchRow<'a> {
     pub(super) engine: &'a dyn Engine,
     pub(super) kv_type: KvType,
     pub(super) test: &'a Test,
-    /// When it began.
+    /// Start time.
     pub(super) test_time: String,
-    /// A time for each repetition.
+    /// Time of each repetition.
     pub(super) samples_ns: Vec<u64>,
 }
 
@@ -56,7 +56,7 @@ impl BenchRow<'_> {
         }
     }
 
-    /// With the CPU's instruction set, which decides its speed.
+    /// Name of the backend, with the CPU's instruction set, which decides its speed.
     fn backend_and_level(&self) -> String {
         match self.engine.device_model() {
             None => format!("CPU {}", self.engine.cpu().level()),
@@ -64,7 +64,7 @@ impl BenchRow<'_> {
         }
     }
 
-    /// Where the times come from: `measured` here, or what the device says.
+    /// Source of the times: `measured` here, or the device's statement.
     fn times(&self) -> String {
         let times = self.engine.device_time();
         times.map_or_else(|| "measured".to_owned(), |times| times.to_string())
@@ -94,7 +94,7 @@ impl BenchRow<'_> {
         ]
     }
 
-    /// llama-bench's fields that mean something here, in its order, and three of ours.
+    /// The fields of llama-bench that apply here, in its order, and three more.
     fn fields(&self) -> serde_json::Map<String, Value> {
         let samples_ts = self.samples_ts();
         let samples_ns: Vec<f64> = self.samples_ns.iter().map(|ns| *ns as f64).collect();
@@ -140,7 +140,7 @@ impl BenchRow<'_> {
     }
 }
 
-/// Headings and widths of the Markdown table; right-aligned but for the first.
+/// Headings and widths of the Markdown table; all columns but the first are right-aligned.
 const COLUMNS: [(&str, usize); 7] = [
     ("model", 30),
     ("size", 10),
@@ -151,7 +151,7 @@ const COLUMNS: [(&str, usize); 7] = [
     ("t/s", 20),
 ];
 
-/// Prints rows as they come.
+/// Prints rows as they arrive.
 pub(super) struct Reporter {
     format: ReportFormat,
     out: Out,
@@ -230,7 +230,7 @@ fn markdown_rule() -> String {
     format!("|{}|", rules.collect::<Vec<_>>().join("|"))
 }
 
-/// Every cell quoted, as llama-bench does.
+/// Quotes every cell, as llama-bench does.
 fn csv_cell(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -272,8 +272,7 @@ pub(super) fn utc_now() -> String {
     utc(since_1970.as_secs())
 }
 
-/// Seconds since 1970 as date and time. The days are counted in years that begin in March, so that
-/// leap days come last.
+/// Converts seconds since 1970 to date and time. Years are counted from March, so that leap days come last.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468; // from 1 March of the year 0

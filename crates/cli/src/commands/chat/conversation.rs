@@ -1,4 +1,4 @@
-//! The conversation, and what the terminal shows of it beside the text.
+//! The conversation, and the terminal's output about it beside the text.
 
 use super::saved;
 use crate::draft_args;
@@ -12,9 +12,9 @@ use std::path::Path;
 /// A conversation in progress.
 pub(super) struct Conversation {
     chat: Chat,
-    /// The line about the last answer.
+    /// Statistics line of the last answer.
     last: Option<String>,
-    /// What the speculator had done before the last answer.
+    /// The speculator's counters before the last answer.
     drafted_before: SpeculationStats,
 }
 
@@ -27,18 +27,18 @@ impl Conversation {
         }
     }
 
-    /// What answers.
+    /// Session that answers.
     pub(super) fn session(&self) -> &Session {
         self.chat.session()
     }
 
-    /// What was drafted for the last answer.
+    /// Speculation counters of the last answer.
     pub(super) fn speculation(&self) -> Option<SpeculationStats> {
         let now = self.session().speculation()?;
         Some(draft_args::since(now, self.drafted_before))
     }
 
-    /// Takes an image that goes with the next message; returns its size in words.
+    /// Adds an image to the next message; returns its size in words.
     pub(super) fn show(&mut self, path: &Path) -> CommandResult<String> {
         let (width, height) = self.chat.show(path)?;
         Ok(format!("{width} × {height} pixels"))
@@ -62,19 +62,19 @@ impl Conversation {
         Ok(answer)
     }
 
-    /// Forgets what was said.
+    /// Clears the conversation.
     pub(super) fn clear(&mut self) -> CommandResult {
         self.last = None;
         Ok(self.chat.clear()?)
     }
 
-    /// Changes the instructions and starts over.
+    /// Changes the system prompt and starts over.
     pub(super) fn set_system(&mut self, system: Option<String>) -> CommandResult {
         self.last = None;
         Ok(self.chat.set_system(system)?)
     }
 
-    /// Writes the conversation to the file that keeps it, if one does.
+    /// Writes the conversation to its session file, if it has one.
     pub(super) fn keep(&self) -> CommandResult {
         Ok(self.chat.save()?)
     }
@@ -85,7 +85,7 @@ impl Conversation {
         saved::write(path, model, self.chat.messages())
     }
 
-    /// Replaces the conversation by a saved one; returns its number of messages.
+    /// Replaces the conversation with a saved one; returns its number of messages.
     pub(super) fn load(&mut self, path: &Path) -> CommandResult<usize> {
         let (system, messages) = saved::read(path)?;
         let n = messages.len();
@@ -95,7 +95,7 @@ impl Conversation {
         Ok(n)
     }
 
-    /// The last answer and the state of the context.
+    /// Statistics of the last answer, and the state of the context.
     pub(super) fn stats(&self) -> String {
         let last = self.last.as_deref().unwrap_or("no answer yet");
         let messages = self.chat.messages();
@@ -115,7 +115,7 @@ impl Conversation {
     }
 }
 
-/// A context that is full can be helped here.
+/// Adds a hint to the error of a full context, which the user can clear here.
 fn overflow(error: millrace::Error) -> CommandFailure {
     use millrace::engine::Error as Inner;
     match error {

@@ -1,4 +1,4 @@
-//! What the user types, a message or a command at a time.
+//! User input, one message or command at a time.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::output::{Paint, colours};
@@ -6,28 +6,28 @@ use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use std::io::{BufRead, IsTerminal};
 
-/// Marks the beginning and end of a message of several lines.
+/// Delimiter of a message of several lines.
 const FENCE: &str = "\"\"\"";
 
-/// Something to act on.
+/// An item of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChatInput {
     /// A message for the model.
     Message(String),
     /// `/name rest`.
     Command(String, String),
-    /// No more input.
+    /// End of input.
     End,
 }
 
-/// Where lines come from: an editor at a terminal, plain lines otherwise.
+/// Source of lines: an editor at a terminal, plain lines otherwise.
 pub(super) struct Input {
     editor: Option<DefaultEditor>,
-    /// Nothing was read yet: a file may begin with a byte order mark.
+    /// Whether nothing has been read yet: a file may begin with a byte order mark.
     at_start: bool,
 }
 
-/// A line, or none at the end; `None` within `Some` is a line given up with Ctrl-C.
+/// A line, or none at the end of input; `Some(None)` is a line abandoned with Ctrl-C.
 type TypedLine = Option<Option<String>>;
 
 impl Input {
@@ -47,7 +47,7 @@ impl Input {
         self.editor.is_some()
     }
 
-    /// The next message or command; empty lines are passed over.
+    /// Reads the next message or command, skipping empty lines.
     pub(super) fn next(&mut self) -> CommandResult<ChatInput> {
         loop {
             let prompt = if colours(self.is_terminal()) {
@@ -63,7 +63,7 @@ impl Input {
                 continue;
             }
             if let Some(editor) = &mut self.editor {
-                // A full history file is no reason to stop talking.
+                // A full history file must not end the conversation.
                 let _ = editor.add_history_entry(text.as_str());
             }
             return Ok(classify(text));
@@ -96,8 +96,8 @@ fn failure(error: &ReadlineError) -> CommandFailure {
     )
 }
 
-/// Joins continued and fenced lines. `read` is told whether it is the first line; at the end of
-/// input what was begun counts.
+/// Joins continued and fenced lines. The argument of `read` says whether this is the first line. An
+/// unfinished message at the end of input counts.
 fn assemble(
     read: &mut dyn FnMut(bool) -> CommandResult<TypedLine>,
 ) -> CommandResult<Option<String>> {

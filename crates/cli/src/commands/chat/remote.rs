@@ -1,4 +1,4 @@
-//! `chat --server`: the conversation is kept here, and a running server answers.
+//! `chat --server`: a conversation kept here and answered by a running server.
 
 use super::input::{ChatInput, Input};
 use super::{ChatArgs, help, saved};
@@ -10,13 +10,14 @@ use millrace_text::Message;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// A conversation with a model of a server, which is sent all of it each time and caches what it knows.
+/// A conversation with a model on a server. Each request sends the whole conversation; the server
+/// caches the parts it knows.
 struct Remote<'a> {
     args: &'a ChatArgs,
     server: Server,
     system: Option<String>,
     messages: Vec<Message>,
-    /// Files of images that go with the next message.
+    /// Image files for the next message.
     shown: Vec<String>,
     last: Option<String>,
 }
@@ -67,8 +68,8 @@ pub(super) fn run(args: &ChatArgs, server: Server, ui: Ui) -> CommandResult {
 }
 
 impl Remote<'_> {
-    /// One message and its answer. If that fails, nothing was said; an answer that was stopped stays as far as it
-    /// came.
+    /// Sends one message and prints its answer. If that fails, the message is dropped; a stopped answer is kept
+    /// up to where it stopped.
     fn say(&mut self, text: String, out: &mut Out, ui: Ui, is_terminal: bool) -> CommandResult {
         interrupt::clear();
         // On a terminal the conversation goes on after a stopped answer.
@@ -92,7 +93,7 @@ impl Remote<'_> {
             Ok(answer) => answer,
             Err(failure) => {
                 self.messages.pop();
-                // What the server refuses is no reason to lose the conversation; a script should hear of it.
+                // A request that the server refuses must not end the conversation; a script should see the error.
                 if is_terminal && matches!(failure.exit, Exit::Usage | Exit::Failed) {
                     crate::output::report(&failure);
                     return Ok(());
@@ -136,7 +137,7 @@ impl Remote<'_> {
     }
 
     fn show(&mut self, path: &Path) -> CommandResult {
-        // Read now, so that what is wrong with it is told before it is sent.
+        // Read now, so that a fault in the file shows before the message is sent.
         user_message("", &[path.to_owned()])?;
         self.shown.push(path.display().to_string());
         Ok(())

@@ -1,4 +1,4 @@
-//! Conversations on disk.
+//! Saved conversations.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::prompt::read_file;
@@ -12,12 +12,12 @@ use std::path::Path;
 struct SavedChat {
     model: String,
     messages: Vec<Message>,
-    /// Files of images, by the message that they go with.
+    /// Image files, by the index of their message.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     images: BTreeMap<usize, Vec<String>>,
 }
 
-/// Writes messages, the instructions first if there are any, as JSON.
+/// Writes the messages as JSON, the system prompt first if there is one.
 pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> CommandResult {
     let images = messages.iter().map(|message| message.images.clone());
     let images = images.enumerate().filter(|(_, names)| !names.is_empty());
@@ -30,7 +30,7 @@ pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> Command
     output::write(path, &text).map_err(|error| CommandFailure::writing(&error))
 }
 
-/// The instructions, if there are any, and the messages after them.
+/// Reads a file: the system prompt, if there is one, and the messages after it.
 pub(super) fn read(path: &Path) -> CommandResult<(Option<String>, Vec<Message>)> {
     let text = read_file(path)?;
     let saved: SavedChat = serde_json::from_str(&text).map_err(|error| {

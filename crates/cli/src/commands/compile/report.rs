@@ -1,4 +1,4 @@
-//! What was compiled, as tables or JSON.
+//! Report of the compiled programs, as tables or JSON.
 
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable, bytes};
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Everything that was compiled.
+/// All compiled plans.
 pub(super) struct CompileReport<'a> {
     pub(super) planned: &'a PlanSubject,
     pub(super) planner: &'a dyn Planner,
-    /// Where it is kept, if it is.
+    /// Folder of the compiled programs, if they are kept.
     pub(super) dir: Option<&'a Path>,
     pub(super) plans: &'a [(PassKind, CompiledPlan)],
     pub(super) elapsed: Duration,
 }
 
-/// Digits of a hash that tell programs apart.
+/// Digits shown of a hash, enough to tell programs apart.
 const HASH_DIGITS: usize = 12;
 
 impl CompileReport<'_> {
@@ -160,7 +160,7 @@ impl CompileReport<'_> {
     }
 }
 
-/// All launches of a program.
+/// Range of all physical launches of a program.
 fn physical(planned: &PlannedProgram) -> std::ops::Range<usize> {
     0..planned.launches.last().map_or(0, |last| last.physical.end)
 }

@@ -1,4 +1,4 @@
-//! `--bisect`: the first op whose own result is wrong.
+//! `--bisect`: finds the first op whose own result is wrong.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Align, Out, Paint, TextTable, Ui};
@@ -27,13 +27,13 @@ pub(super) fn run(npu: &Arc<NpuModel>, prompt: &[u32], as_json: bool, ui: Ui) ->
     }
 }
 
-/// The prompt and a token after it, every dispatch looked at.
+/// Runs the prompt and one token after it, and checks every dispatch.
 fn check(npu: &Arc<NpuModel>, prompt: &[u32], ui: Ui) -> CommandResult<CheckSummary> {
     let mut session = NpuSession::new(npu)?;
     let (check, observer) = OpCheck::new(npu);
     session.observe(Some(observer));
     let _progress = ProgressDisplay::spinner(ui, "checking every op");
-    // A device that is wrong enough gives no logits at all: what was found comes first.
+    // A device that is badly wrong gives no logits at all, so findings are reported before that error.
     let passes = session.prefill(prompt).map(argmax);
     let passes = passes.and_then(|token| session.decode(token).map(|_| ()));
     let summary = check.summary()?;
@@ -133,7 +133,7 @@ fn details(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// What was found, without saying of what model.
+/// Findings as JSON, without the name of the model.
 pub(crate) fn to_json(found: &CheckSummary) -> Value {
     json!({
         "passes": found.finding.is_none(),

@@ -1,4 +1,4 @@
-//! Hidden states on the device, and how far they are from others.
+//! Hidden states of the device, and their distance from a reference.
 
 use super::reference::States;
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Collects hidden states where they lie on the device, between launches of a program too.
+/// Collects hidden states from the device's memory, also between launches of a program.
 pub(super) struct Capture {
     n_states: usize,
     seen: Arc<Mutex<LayerStates>>,
@@ -28,7 +28,7 @@ fn lock(seen: &Mutex<LayerStates>) -> MutexGuard<'_, LayerStates> {
 }
 
 impl Capture {
-    /// A collection, and what to observe a session with.
+    /// Makes a collection, and the observer that fills it from a session.
     pub(super) fn new(npu: &Arc<NpuModel>) -> (Capture, Observer) {
         let seen = Arc::new(Mutex::new(LayerStates::default()));
         let shared = seen.clone();
@@ -43,7 +43,7 @@ impl Capture {
         (Capture { n_states, seen }, observer)
     }
 
-    /// What was seen: each state with all its rows.
+    /// Takes the collected states, each with all its rows.
     pub(super) fn take(&self) -> CommandResult<Vec<Option<Vec<f32>>>> {
         let mut seen = lock(&self.seen);
         if let Some(error) = seen.failed.take() {
@@ -83,7 +83,7 @@ impl LayerStates {
     }
 }
 
-/// How a state of the device compares.
+/// Comparison of one state of the device with its reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct LayerRow {
     /// `embeddings`, `block 0`, …, `logits`.
@@ -99,13 +99,13 @@ pub(super) struct LayerRow {
 /// Cosines of rows with their references.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Cosines {
-    /// Below it is one row in twenty.
+    /// 5th percentile: one row in twenty is below it.
     pub(super) p5: f64,
     pub(super) min: f64,
     pub(super) median: f64,
 }
 
-/// Every state, and the logits if both have them.
+/// Compares every state, and the logits if both sides have them.
 pub(super) fn compare(
     model: &LoadedModel,
     expected: &States,
@@ -175,7 +175,7 @@ fn row(
     })
 }
 
-/// The larger, and what is no number above all.
+/// The larger number; NaN counts as larger than all.
 fn worst(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         f64::NAN
@@ -184,7 +184,7 @@ fn worst(a: f64, b: f64) -> f64 {
     }
 }
 
-/// The number below which such a share of sorted ones lies.
+/// The number below which this share of the sorted ones lies.
 fn at_share(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let at = (share * last as f64).floor() as usize;

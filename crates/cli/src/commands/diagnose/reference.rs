@@ -1,4 +1,4 @@
-//! What to compare with: hidden states of the CPU engine in f32, or of a file.
+//! References to compare with: hidden states of the CPU engine in f32, or of a file.
 
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -12,20 +12,20 @@ use std::sync::Arc;
 
 /// Hidden states of a prompt.
 pub(super) struct States {
-    /// Who computed them.
+    /// Program that computed them.
     pub(super) source: String,
     /// The prompt, where it comes with the states.
     pub(super) tokens: Option<Vec<u32>>,
-    /// What enters block `i`, and at the end what leaves the last one: `[n_tokens, d_model]`. `None`
-    /// where it could not be seen.
+    /// Input of block `i`, and at the end the output of the last block: `[n_tokens, d_model]`.
+    /// `None` where it could not be observed.
     pub(super) hidden: Vec<Option<Vec<f32>>>,
-    /// Of the last token.
+    /// Logits of the last token.
     pub(super) logits: Option<Vec<f32>>,
 }
 
 impl States {
-    /// By the engine, in f32 as far as the weights' format allows: cached keys and values too, and
-    /// without an instruction set that rounds operands to bf16.
+    /// Computes the states with the CPU engine, in f32 as far as the weights' format allows. Cached
+    /// keys and values are f32 too, and no instruction set that rounds operands to bf16 is used.
     pub(super) fn by_cpu(
         model: &Arc<LoadedModel>,
         cpu: &CpuArgs,
@@ -53,9 +53,9 @@ impl States {
         })
     }
 
-    /// From safetensors: `tokens` (or `input_ids`) i32 or i64, and `hidden.<i>` `[n, d_model]` in f32,
-    /// f16 or bf16, a batch of one before them or not. Of `hidden_states.<i>`, as transformers'
-    /// `output_hidden_states` gives them, the last is after the final norm and left out.
+    /// Reads safetensors: `tokens` (or `input_ids`) in i32 or i64, and `hidden.<i>` `[n, d_model]` in
+    /// f32, f16 or bf16, with or without a leading batch dimension of one. For `hidden_states.<i>`,
+    /// from transformers' `output_hidden_states`, the last is after the final norm and left out.
     pub(super) fn read(path: &Path, model: &LoadedModel) -> CommandResult<States> {
         let file = Checkpoint::open(path)?;
         let bad =
@@ -101,7 +101,7 @@ impl States {
     }
 }
 
-/// Token ids, of either width that PyTorch makes them in.
+/// Reads token ids, in either width that PyTorch uses.
 fn token_ids(tensor: &Tensor<'_>) -> Result<Vec<u32>, String> {
     let ids: Vec<i64> = match tensor.info.tensor_type {
         TensorType::Plain(PlainType::I32) => (tensor.bytes.as_chunks().0.iter())
@@ -121,7 +121,7 @@ fn token_ids(tensor: &Tensor<'_>) -> Result<Vec<u32>, String> {
     ids.collect()
 }
 
-/// A hidden state's rows in f32.
+/// Rows of a hidden state in f32.
 fn state(tensor: &Tensor<'_>, d_model: usize) -> Result<Vec<f32>, String> {
     let (shape, of) = (&tensor.info.shape, tensor.info.tensor_type);
     let wrong = || format!("is {of} {shape:?}; it must be f32, f16 or bf16 [n, {d_model}]");

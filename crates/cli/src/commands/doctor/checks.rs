@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 
 const GIB: u64 = 1 << 30;
 
-/// Runs them all. `n_threads` is what the user asked for, if anything.
+/// Runs all checks. `n_threads` is the user's setting, if there is one.
 pub(super) fn all(n_threads: Option<usize>) -> Vec<CheckResult> {
     let processor = machine::processor();
     let threads = Threads {
@@ -47,7 +47,7 @@ fn cpu(processor: &Processor, level: Level, refusal: Option<String>) -> CheckRes
     CheckResult::ok("cpu", found)
 }
 
-/// What decides how many threads make sense.
+/// Facts that decide how many threads make sense.
 struct Threads {
     used: usize,
     available: usize,
@@ -150,8 +150,7 @@ fn cache(settings: Result<&HubSettings, String>) -> CheckResult {
     CheckResult::ok("cache", found)
 }
 
-/// Writes and removes a file where `dir` is, or in the nearest folder above that exists, so that a
-/// check leaves no trace.
+/// Writes and removes a file in `dir`, or in the nearest parent that exists, so that a check leaves no trace.
 fn try_write(dir: &std::path::Path) -> std::io::Result<()> {
     let existing = dir
         .ancestors()

@@ -1,9 +1,8 @@
-//! The built-in model run for real, at the level in use and at the scalar one, whose kernels are
-//! the definition of every operation.
+//! Runs the built-in model at the level in use and at the scalar one, whose kernels define every operation.
 //!
 //! Levels add in different orders, so their numbers differ in the last bits and a near tie may fall
-//! either way. The gate is that of vLLM's tests: both write greedily, and where they first part,
-//! each one's token must be among the other's likeliest five.
+//! either way. The gate is that of vLLM's tests: both write greedily. At the first token that
+//! differs, each one's token must be among the other's five most likely.
 
 use super::CheckResult;
 use crate::engine_args::CpuArgs;
@@ -48,7 +47,7 @@ pub(super) fn check(cpu: &CpuArgs, ui: Ui) -> CommandResult<CheckResult> {
     Ok(finding)
 }
 
-/// Both answers, and whether the gate lets them pass.
+/// Both answers, and whether they pass the gate.
 fn compare(cpu: &CpuArgs) -> CommandResult<(Generation, Generation, bool)> {
     let model = Model::open(BUILT_IN)?;
     let model = Arc::clone(model.loaded());
@@ -80,7 +79,7 @@ fn compare(cpu: &CpuArgs) -> CommandResult<(Generation, Generation, bool)> {
     Ok((a, b, passes))
 }
 
-/// The model at one level.
+/// Engine at one level.
 struct Runner {
     engine: CpuEngine,
     seq: SeqId,
@@ -98,7 +97,7 @@ impl Runner {
         Ok(Runner { engine, seq })
     }
 
-    /// Continues a prompt, always with the likeliest token.
+    /// Continues a prompt greedily.
     fn write(&mut self, prompt: &[u32]) -> CommandResult<Generation> {
         let params = GenerateParams {
             max_tokens: Some(N_TOKENS),
@@ -113,7 +112,7 @@ impl Runner {
         }
     }
 
-    /// The tokens it finds likeliest after `tokens`.
+    /// Most likely tokens after `tokens`.
     fn likeliest(&mut self, tokens: &[u32]) -> CommandResult<Vec<u32>> {
         let seq = self.engine.create()?;
         let output = self.engine.compute(&[BatchItem::last(seq, tokens)])?;

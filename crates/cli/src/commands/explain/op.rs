@@ -9,7 +9,7 @@ use crate::plan_text::{SLOT_COLUMNS, herds_text, holds, layout, shape};
 use millrace_plan::{NodePlace, Placement, PlannedLaunch, PlannedProgram};
 use serde_json::{Value, json};
 
-/// The op in every layer, by the graph's order.
+/// Placements of the op in every layer, in graph order.
 fn placements<'c>(case: &'c PlanCase<'_>, name: &str) -> impl Iterator<Item = &'c Placement> {
     let graph = case.planned.graph();
     let placements = case.plan.placement.iter();
@@ -35,7 +35,7 @@ pub(super) fn print(case: &PlanCase<'_>, name: &str, out: &mut Out) -> CommandRe
         out.line(format!("  {layers}{place}"))?;
         out.line(format!("  why: {}", row.reason))?;
     }
-    // One of each program stands for all.
+    // One placement per program represents all.
     let mut shown = Vec::new();
     for placement in placements(case, name) {
         let NodePlace::Device(device) = &placement.place else {

@@ -1,4 +1,4 @@
-//! A whole plan: ops, programs, slots.
+//! Report of a whole plan: ops, programs, slots.
 
 use super::PlanCase;
 use super::rows::{OpRow, folded};

@@ -1,18 +1,18 @@
-//! A row an op, equal layers folded.
+//! Table rows: one per op, with equal layers folded.
 
 use super::PlanCase;
 use millrace_plan::{NodePlace, Placement};
 
-/// Where an op runs, the same in one layer or several.
+/// Placement of an op that is the same in one or several layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OpRow {
     /// First and last layer; none for ops outside of blocks.
     pub(super) layers: Option<(usize, usize)>,
     /// The op's label.
     pub(super) op: &'static str,
-    /// Program, and its launches: first, number of them, and how many the program has.
+    /// Program and its launches: the first, their number, and the program's total.
     pub(super) program: Option<(String, usize, usize, usize)>,
-    /// Why.
+    /// Reason for the placement.
     pub(super) reason: String,
 }
 
@@ -80,7 +80,7 @@ impl OpRow {
     }
 }
 
-/// Every op of a plan in the graph's order, layers that are alike as one.
+/// Every op of a plan in graph order; identical layers are folded into one.
 pub(super) fn folded(case: &PlanCase<'_>) -> Vec<OpRow> {
     let mut blocks: Vec<Vec<OpRow>> = Vec::new();
     for placement in &case.plan.placement {
@@ -104,7 +104,7 @@ pub(super) fn folded(case: &PlanCase<'_>) -> Vec<OpRow> {
     folded.into_iter().flatten().collect()
 }
 
-/// Whether a layer runs as the ones before it did.
+/// Whether a layer runs like the ones before it.
 fn is_next(before: &[OpRow], block: &[OpRow]) -> bool {
     let consecutive = match (before[0].layers, block[0].layers) {
         (Some((_, last)), Some((first, _))) => last + 1 == first,

@@ -1,4 +1,4 @@
-//! What a model becomes on the array, before the details.
+//! Summary of a model on the array, before the details.
 
 use super::PlanCase;
 use super::rows::{OpRow, folded, range_text};
@@ -10,10 +10,10 @@ use millrace_plan::predict::{self, Memory, PromptWorkload};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Longest prompt that memory is told for: each chunk more only takes time to plan.
+/// Longest prompt that memory is reported for: each further chunk only adds planning time.
 const LONGEST: u64 = 16_384;
 
-/// An op that the host computes, in some of the plans.
+/// An op that the host computes in some of the plans.
 #[derive(PartialEq)]
 struct HostOp {
     op: &'static str,
@@ -29,16 +29,16 @@ pub(super) struct ExplainSummary {
     experts: Option<ExpertBytes>,
 }
 
-/// Bytes of matrices that tokens choose from, as stored.
+/// Bytes of the expert matrices that tokens choose from, as stored.
 #[derive(Clone, Copy, Serialize)]
 struct ExpertBytes {
     all_bytes: u64,
-    /// Of those that one token chooses.
+    /// Bytes of those that one token chooses.
     token_bytes: u64,
 }
 
 impl ExpertBytes {
-    /// Of a model; `None` where nothing is chosen.
+    /// Computes the bytes for a model; `None` where it has no experts.
     fn of(graph: &Graph) -> Option<ExpertBytes> {
         let depth = Depth {
             n_before: 0,
@@ -57,19 +57,19 @@ impl ExpertBytes {
     }
 }
 
-/// Ops of a plan that run on the array, and all.
+/// Number of a plan's ops that run on the array, and of all ops.
 fn on_array(case: &PlanCase<'_>) -> (usize, usize) {
     let all = case.plan.placement.iter();
     let host = all.clone().filter(|p| p.place == NodePlace::Host).count();
     (all.count() - host, case.plan.placement.len())
 }
 
-/// Dispatches of a pass, those of experts on average.
+/// Dispatches of a pass; those of experts are an average.
 fn dispatches(case: &PlanCase<'_>) -> u64 {
     case.plan.dispatches(case.planned.graph())
 }
 
-/// Of those the experts'; `None` where the host multiplies with them, or there are none.
+/// Expert dispatches of a pass; `None` where the host multiplies by the experts, or there are none.
 fn expert_dispatches(case: &PlanCase<'_>) -> Option<u64> {
     let (plan, graph) = (&case.plan, case.planned.graph());
     let experts = plan.calls().filter(|call| call.experts.is_some());
@@ -77,13 +77,13 @@ fn expert_dispatches(case: &PlanCase<'_>) -> Option<u64> {
     Some(n.sum()).filter(|n| *n > 0)
 }
 
-/// What executes the programs of a plan on a virtual device, where there is something to tell.
+/// Executor of each program on a virtual device, where there is something to report.
 fn executions<'c>(case: &'c PlanCase<'_>) -> impl Iterator<Item = (&'c str, String)> {
     let programs = case.plan.programs.iter();
     programs.filter_map(|program| Some((program.name(), case.planner.execution(program)?)))
 }
 
-/// What a plan leaves to the host: an entry for each op and reason, with all the layers.
+/// Ops that a plan leaves to the host: one entry per op and reason, with all its layers.
 fn left_by(case: &PlanCase<'_>) -> Vec<HostOp> {
     let mut all: Vec<(OpRow, Vec<(usize, usize)>)> = Vec::new();
     for row in folded(case).into_iter().filter(|row| row.program.is_none()) {
@@ -120,7 +120,7 @@ fn left_by(case: &PlanCase<'_>) -> Vec<HostOp> {
 }
 
 impl ExplainSummary {
-    /// Of plans for prompts of these lengths.
+    /// Summarises plans for prompts of these lengths.
     pub(super) fn of(
         cases: &[PlanCase<'_>],
         prompts: &[u64],
@@ -192,7 +192,7 @@ impl ExplainSummary {
         )
     }
 
-    /// What the plans take, and the file's experts of it.
+    /// Prints the memory of the plans, and the share of the file's experts.
     fn print_memory(&self, out: &mut Out) -> CommandResult {
         let memory = &self.memory;
         out.line(format!(

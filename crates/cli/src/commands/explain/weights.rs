@@ -1,4 +1,4 @@
-//! What becomes of a file's quantised weights on the device.
+//! Conversion of a file's quantised weights for the device.
 
 use super::PlanCase;
 use crate::exit::CommandResult;
@@ -8,7 +8,7 @@ use millrace_plan::Binding;
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
-/// Weights of a format of which the same becomes.
+/// Weights of one format that are converted the same way.
 struct FormatGroup {
     dtype: DType,
     becomes: &'static str,
@@ -16,11 +16,11 @@ struct FormatGroup {
     n_elements: u64,
 }
 
-/// By format and by what becomes of it, in the order of the plans.
+/// Groups by format and conversion, in the order of the plans.
 pub(super) struct WeightSummary(Vec<FormatGroup>);
 
 impl WeightSummary {
-    /// Of what plans bind to slots: matrices in blocks of fewer bits than numbers have.
+    /// Summarises the weights that plans bind to slots, for block formats only.
     pub(super) fn of(cases: &[PlanCase<'_>]) -> WeightSummary {
         let mut groups: Vec<FormatGroup> = Vec::new();
         for case in cases {

@@ -1,4 +1,4 @@
-//! Whether the dispatcher's pick is the fastest.
+//! Checks that the dispatcher's pick is the fastest.
 
 use super::measure::{HwbenchRow, MatmulBench, MeasureLimits};
 use super::shape::MatrixCase;
@@ -8,24 +8,24 @@ use millrace_kernels::Level;
 use std::fmt;
 use std::time::Instant;
 
-/// How much slower than the fastest a pick may be.
+/// Allowed ratio of a pick's time to the fastest.
 const TOLERANCE: f64 = 1.05;
 
-/// Times that a pair is measured again before it counts.
+/// Number of times a pair is measured again before it counts.
 const ROUNDS: usize = 3;
 
-/// Fewest samples of each of a pair in a round.
+/// Minimum samples of each kernel of a pair in a round.
 const FEWEST_SAMPLES: usize = 5;
 
 /// A pick that another row beats.
 pub(super) struct Slower {
     pub(super) case: MatrixCase,
     pub(super) m: usize,
-    /// Levels whose pick it is.
+    /// Levels that pick it.
     pub(super) levels: Vec<Level>,
     pub(super) pick: String,
     pub(super) faster: String,
-    /// The pick's time, the other's being 1.
+    /// The pick's time relative to the other's.
     pub(super) ratio: f64,
 }
 
@@ -45,10 +45,10 @@ impl fmt::Display for Slower {
     }
 }
 
-/// Compares each pick among `rows` (one format, one number of tokens) with the rows its levels could have instead.
+/// Compares each pick among `rows` (one format, one number of tokens) with the rows that its levels could use instead.
 ///
-/// Times that another process disturbed are as likely as picks that are wrong, so a pair that
-/// disagrees is measured again in turn, and the rows keep the best times.
+/// A disturbed time is as likely as a wrong pick. So a pair that disagrees is measured again in
+/// turn, and the rows keep the best times.
 pub(super) fn check(
     bench: &mut MatmulBench<'_>,
     rows: &mut [HwbenchRow],
@@ -56,7 +56,7 @@ pub(super) fn check(
 ) -> CommandResult<Vec<Slower>> {
     let mut found = Vec::new();
     for pick in 0..rows.len() {
-        // A level that this CPU does not prefer is taken only when asked for.
+        // A level that this CPU does not prefer is used only when asked for.
         let taken = |level: &&Level| **level <= Level::preferred();
         let levels: Vec<Level> = rows[pick].picked_at.iter().filter(taken).copied().collect();
         let mut worst: Option<Slower> = None;

@@ -1,4 +1,4 @@
-//! Taking a kernel's time.
+//! Timing of kernels.
 
 use super::shape::MatrixCase;
 use super::weights::{MatrixCopies, random};
@@ -8,20 +8,20 @@ use millrace_kernels::table::{MatmulKernel, pick};
 use millrace_kernels::{Cpu, Level};
 use std::time::{Duration, Instant};
 
-/// What one row may cost.
+/// Limits on measuring one row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeasureLimits {
     pub(super) time: Duration,
     pub(super) most_samples: usize,
 }
 
-/// Samples that are taken whatever they cost.
+/// Minimum number of samples, whatever they cost.
 const FEWEST_SAMPLES: usize = 2;
 
-/// A sample takes at least so long: reading the clock must not show.
+/// Minimum time of a sample, so that reading the clock does not matter.
 const LEAST_SAMPLE_S: f64 = 1e-3;
 
-/// Most multiplications of a sample.
+/// Maximum multiplications in a sample.
 const MOST_REPEATS: f64 = 1024.0;
 
 /// Rows of a matrix that a thread works on at a time: the kernels' two panels.
@@ -32,7 +32,7 @@ const GROUP_ROWS: usize = 32;
 pub(super) struct Sampling {
     /// Rows multiplied: all, or as many as the time allows.
     pub(super) n_timed: usize,
-    /// Multiplications of a sample.
+    /// Multiplications per sample.
     repeats: usize,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct HwbenchRow {
     pub(super) m: usize,
     pub(super) sampling: Sampling,
     pub(super) n_samples: usize,
-    /// Of one multiplication with all rows.
+    /// Minimum time of one multiplication with all rows.
     pub(super) min_s: f64,
     pub(super) median_s: f64,
     pub(super) bound: RoofLimit,
-    /// Levels at which the dispatcher takes this row, of those the CPU has.
+    /// Levels of this CPU at which the dispatcher picks this row.
     pub(super) picked_at: Vec<Level>,
 }
 
@@ -60,7 +60,7 @@ impl HwbenchRow {
         ops(&self.case, self.m) / self.min_s
     }
 
-    /// The share of the limit that is reached.
+    /// Share of the limit that is reached.
     pub(super) fn share(&self) -> f64 {
         self.bound.seconds / self.min_s
     }
@@ -76,11 +76,11 @@ fn ops(case: &MatrixCase, m: usize) -> f64 {
     2.0 * m as f64 * case.n as f64 * case.k as f64
 }
 
-/// The limit that is met first.
+/// The limit that binds first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RoofLimit {
     pub(super) name: &'static str,
-    /// The least time that it allows.
+    /// Minimum time that it allows.
     pub(super) seconds: f64,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct MatmulBench<'a> {
     x: Vec<f32>,
     out: Vec<f32>,
     scratch: Activations,
-    /// Matrix that comes next: it is long since it was last read.
+    /// Index of the next matrix, the one least recently read.
     next: usize,
 }
 
@@ -176,7 +176,7 @@ impl<'a> MatmulBench<'a> {
         plan(n, few, seconds, limits.time.as_secs_f64())
     }
 
-    /// Seconds of so many multiplications with `n` rows, each of another copy.
+    /// Seconds of `repeats` multiplications with `n` rows, each with another copy.
     fn run(&mut self, kernel: &'static MatmulKernel, n: usize, repeats: usize) -> f64 {
         let (cpu, weights, m) = (self.cpu, self.weights, self.m);
         let _hot = cpu.pool().enter();
@@ -195,7 +195,7 @@ impl<'a> MatmulBench<'a> {
     }
 }
 
-/// How to time a kernel that needs `seconds` for all `n` rows, `few` at the least.
+/// Plans the timing of a kernel that needs `seconds` for all `n` rows; `few` rows at least.
 fn plan(n: usize, few: usize, seconds: f64, budget_s: f64) -> Sampling {
     let affordable = budget_s / (FEWEST_SAMPLES as f64 * seconds);
     let rows = (n as f64 * affordable) as usize / GROUP_ROWS * GROUP_ROWS;
@@ -208,7 +208,7 @@ fn plan(n: usize, few: usize, seconds: f64, budget_s: f64) -> Sampling {
     }
 }
 
-/// Of numbers in order.
+/// Median of sorted numbers.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len().is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! The machine's limits and the kernels' times, as tables or as JSON.
+//! Report of the machine's limits and the kernels' times, as tables or as JSON.
 
 use super::check::Slower;
 use super::measure::HwbenchRow;
@@ -11,7 +11,7 @@ use millrace_kernels::{Cpu, Level};
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
-/// What all rows have in common.
+/// Settings that all rows share.
 pub(super) struct Setting<'a> {
     pub(super) cpu: &'a Cpu,
     pub(super) roofs: &'a [(Level, Roof)],
@@ -21,7 +21,7 @@ pub(super) struct Setting<'a> {
     pub(super) unfit: &'a [DType],
 }
 
-/// Prints blocks as they come, or everything at the end as one JSON object.
+/// Prints blocks as they arrive, or everything at the end as one JSON object.
 pub(super) struct HwbenchReport<'a> {
     setting: &'a Setting<'a>,
     out: Out,
@@ -38,7 +38,7 @@ impl<'a> HwbenchReport<'a> {
         }
     }
 
-    /// The machine and its limits.
+    /// Prints the machine and its limits.
     pub(super) fn begin(&mut self) -> CommandResult {
         if self.rows.is_some() {
             return Ok(());
@@ -73,7 +73,7 @@ impl<'a> HwbenchReport<'a> {
         self.out.flush()
     }
 
-    /// The rows of one matrix.
+    /// Prints or stores the rows of one matrix.
     pub(super) fn block(&mut self, case: &MatrixCase, block: Vec<HwbenchRow>) -> CommandResult {
         if let Some(rows) = &mut self.rows {
             rows.extend(block.iter().map(row_json));
@@ -103,7 +103,7 @@ impl<'a> HwbenchReport<'a> {
         self.out.flush()
     }
 
-    /// What is left to say; `slower` if the picks were checked.
+    /// Ends the report; `slower` is given if the picks were checked.
     pub(super) fn finish(mut self, slower: Option<&[Slower]>) -> CommandResult {
         let Setting {
             cpu,
@@ -155,7 +155,7 @@ fn cells(row: &HwbenchRow) -> Vec<String> {
     ]
 }
 
-/// Three or four digits and a unit.
+/// Formats a time with three or four digits and a unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{} µs", rate(s * 1e6)),

@@ -1,4 +1,4 @@
-//! What to multiply: the SHAPE argument as a list of matrices and numbers of tokens.
+//! Work to measure: the SHAPE argument as a list of matrices and numbers of tokens.
 
 use super::HwbenchArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -10,7 +10,7 @@ use millrace_quant::DType;
 /// Gate and up projections of Llama 3.2 1B.
 pub(super) const DEFAULT: &str = "8192,2048";
 
-/// A token, and a prompt of the length that benchmarks use.
+/// One token, and a prompt of the usual benchmark length.
 const DEFAULT_TOKENS: [usize; 2] = [1, 512];
 
 /// A matrix `[n, k]` in a format that can hold it.
@@ -19,7 +19,7 @@ pub(super) struct MatrixCase {
     pub(super) dtype: DType,
     pub(super) n: usize,
     pub(super) k: usize,
-    /// Of the matrix.
+    /// Size of the matrix.
     pub(super) size_bytes: usize,
 }
 
@@ -34,8 +34,8 @@ impl MatrixCase {
         })
     }
 
-    /// Memory for the weights, `m` tokens in and out, and the tokens in a kernel's own form;
-    /// `u64::MAX` for more than can be counted.
+    /// Memory for the weights, for `m` tokens in and out, and for the tokens in a kernel's own
+    /// form; `u64::MAX` on overflow.
     pub(super) fn memory_bytes(&self, m: usize, stream_bytes: usize) -> u64 {
         let (m, n, k) = (m as u64, self.n as u64, self.k as u64);
         let weights = (stream_bytes as u64).checked_add(self.size_bytes as u64);
@@ -47,7 +47,7 @@ impl MatrixCase {
     }
 }
 
-/// All that is to be measured.
+/// The whole work to measure.
 #[derive(Debug)]
 pub(super) struct HwbenchWork {
     pub(super) cases: Vec<MatrixCase>,
@@ -69,7 +69,7 @@ enum ShapeArg<'a> {
 
 impl ShapeArg<'_> {
     fn parse(text: &str) -> CommandResult<ShapeArg<'_>> {
-        // A path may hold digits and commas too, but nobody names a model with nothing else.
+        // A path may contain digits and commas, but nobody names a model with nothing else.
         if !text.chars().all(|c| c.is_ascii_digit() || c == ',') {
             return Ok(ShapeArg::Model(text));
         }
@@ -134,7 +134,7 @@ fn tokens(shape: &ShapeArg<'_>, given: &[usize]) -> CommandResult<Vec<usize>> {
     }
 }
 
-/// The matrices that a model multiplies with, each shape and format once, in order of first use.
+/// Matrices that a model multiplies by: each shape and format once, in order of first use.
 fn matrices(model: &str, offline: bool, ui: Ui) -> CommandResult<Vec<MatrixCase>> {
     let model = ModelArgs {
         model: model.to_owned(),

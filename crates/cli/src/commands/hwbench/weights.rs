@@ -1,4 +1,4 @@
-//! Weights to multiply: valid blocks of random numbers, more of them than the caches hold.
+//! Weights for measurements: valid blocks of random numbers, more than the caches hold.
 
 use super::shape::MatrixCase;
 use crate::exit::{CommandFailure, CommandResult};
@@ -6,16 +6,16 @@ use millrace_kernels::Cpu;
 use millrace_kernels::matmul::WeightMatrix;
 use millrace_quant::{DType, encode_matrix};
 
-/// Rows that are encoded, a whole tile of every format; all others repeat them.
+/// Number of encoded rows: a whole tile of every format. All other rows repeat them.
 const ENCODED_ROWS: usize = 32;
 
-/// Weights start at a cache line, as those of a mapped file do.
+/// Alignment of the weights to a cache line, like those of a mapped file.
 const LINE_BYTES: usize = 64;
 
 /// Copies of a matrix, one after the other.
 #[derive(Default)]
 pub(super) struct MatrixCopies {
-    /// Kept from format to format: its pages stay mapped.
+    /// Reused for all formats, so that its pages stay mapped.
     buffer: Vec<u8>,
     start: usize,
     case: Option<MatrixCase>,
@@ -25,8 +25,7 @@ pub(super) struct MatrixCopies {
 impl MatrixCopies {
     /// Writes as many copies of a case's matrix as `stream_bytes` hold, and at least one.
     ///
-    /// Each thread writes its part first, so that on machines with several memories all of them are
-    /// used.
+    /// Each thread writes its part first, so that all memories of a machine with several are used.
     pub(super) fn fill(
         &mut self,
         cpu: &Cpu,
@@ -50,17 +49,17 @@ impl MatrixCopies {
         Ok(())
     }
 
-    /// What the copies are copies of.
+    /// The matrix that is copied.
     pub(super) fn case(&self) -> &MatrixCase {
         self.case.as_ref().expect("weights are filled before use")
     }
 
-    /// Matrices of `n` rows that lie in the copies.
+    /// Number of matrices of `n` rows in the copies.
     pub(super) fn n_matrices(&self, n: usize) -> usize {
         self.case().n * self.n_copies / n
     }
 
-    /// The `index`-th of them.
+    /// The `index`-th of these matrices.
     pub(super) fn matrix(&self, n: usize, index: usize) -> WeightMatrix<'_> {
         let MatrixCase { dtype, k, .. } = *self.case();
         let bytes = dtype
@@ -82,8 +81,8 @@ fn strip(dtype: DType, k: usize) -> CommandResult<Vec<u8>> {
     Ok(strip)
 }
 
-/// Numbers like weights and activations: around zero, mostly below one (the mean of four uniform
-/// ones, scaled to a variance of one third).
+/// Random numbers like weights and activations: around zero, mostly below one. Each is the mean of
+/// four uniform ones, scaled to a variance of one third.
 pub(super) fn random(len: usize) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut uniform = || {

@@ -1,4 +1,4 @@
-//! The memory a model takes at a context length, as the engine would lay it out.
+//! Memory of a model at a context length, as the engine would allocate it.
 
 use crate::exit::CommandResult;
 use crate::output::{Out, Paint, bytes};
@@ -17,10 +17,10 @@ pub(super) struct MemoryPlan {
     state_slot_bytes: u64,
     scratch_bytes: u64,
     total_bytes: u64,
-    /// What this machine could give now.
+    /// Memory available on this machine now.
     usable_bytes: Option<u64>,
     fits: Option<bool>,
-    /// The longest context that would fit.
+    /// Longest context that would fit.
     max_ctx: Option<usize>,
     trained_ctx: usize,
 }

@@ -3,9 +3,9 @@
 use millrace_format::{Checkpoint, gguf};
 use serde_json::{Value, json};
 
-/// Lists longer than this show their beginning and length.
+/// Longer lists show only their beginning and length.
 const MAX_ITEMS: usize = 8;
-/// Texts longer than this are cut when printed on one line.
+/// Longer texts are cut when printed on one line.
 const MAX_CHARS: usize = 100;
 
 /// Keys and values in file order: a GGUF file's metadata, or a folder's `config.json`.
@@ -48,14 +48,14 @@ pub(super) fn one_line(value: &Value) -> String {
 
 fn gguf_value(value: &gguf::GgufValue, full: bool) -> Value {
     match value {
-        // By way of its shortest digits: 1e-5 is not 9.999999747378752e-6 to a reader.
+        // Converted through its shortest digits: a reader expects 1e-5, not 9.999999747378752e-6.
         gguf::GgufValue::F32(number) => {
             float(number.to_string().parse().unwrap_or(f64::from(*number)))
         }
         gguf::GgufValue::F64(number) => float(*number),
         gguf::GgufValue::Bool(yes) => json!(yes),
         gguf::GgufValue::Str(text) => json!(text),
-        // What can be read of it, with a mark for each byte that cannot.
+        // The readable part, with a mark for each byte that is not valid.
         gguf::GgufValue::Bytes(bytes) => json!(String::from_utf8_lossy(bytes)),
         gguf::GgufValue::Array(items) => {
             let n = if full {
@@ -94,7 +94,7 @@ fn shorten(value: &Value, full: bool) -> Value {
     }
 }
 
-/// A list whole, or its beginning with its length.
+/// A whole list, or its beginning with its length.
 fn cut(first: Vec<Value>, length: usize) -> Value {
     if first.len() == length {
         Value::Array(first)

@@ -1,4 +1,4 @@
-//! A model on several machines: what each holds and exchanges, and how long a token takes.
+//! A model on several machines: the share and the traffic of each, and the time per token.
 
 use super::InfoArgs;
 use crate::commands::ceiling::{parse_cost, parse_positive};
@@ -10,26 +10,27 @@ use millrace_runtime::ranks::{LinkModel, RankPlan, plan};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Machines that a token's time is predicted for, beside those that were asked for.
+/// Numbers of machines to predict a token's time for, beside the one asked for.
 const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// What machines are taken to do, for --ranks
+/// Assumed speed of machines and networks, for --ranks
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct LinkArgs {
-    /// With --ranks: memory of a machine that the model may have, in GB of 10^9 bytes; prints whether it fits
+    /// With --ranks: memory that the model may use on each machine, in GB of 10^9 bytes; prints whether it fits
     #[arg(long, value_name = "GB", requires = "ranks", value_parser = parse_positive)]
     memory_gb: Option<f64>,
-    /// With --ranks: weights that a machine computes with in a second, in GB/s; `millrace profile --mpi` measures it, and
-    /// `millrace ceiling` what its memory can give
+    /// With --ranks: rate at which a machine computes with weights, in GB/s; `millrace profile --mpi` measures it, and
+    /// `millrace ceiling` the rate that its memory allows
     #[arg(long, value_name = "GB/S", default_value_t = 40.0, value_parser = parse_positive)]
     memory_gb_per_s: f64,
-    /// With --ranks: what every machine computes of a token in full, in microseconds; `millrace profile --mpi` measures it
+    /// With --ranks: time of a token's work that every machine does in full, in microseconds; `millrace profile --mpi`
+    /// measures it
     #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = parse_cost)]
     undivided_us: f64,
-    /// With --ranks: what a small gather between two takes, in microseconds; `millrace profile --mpi` measures it
+    /// With --ranks: time of a small gather between two machines, in microseconds; `millrace profile --mpi` measures it
     #[arg(long, value_name = "US", default_value_t = 50.0, value_parser = parse_positive)]
     gather_us: f64,
-    /// With --ranks: in which a machine sends or takes one more message, in microseconds; `millrace profile --mpi` measures it
+    /// With --ranks: time to send or receive one more message, in microseconds; `millrace profile --mpi` measures it
     #[arg(long, value_name = "US", default_value_t = 2.0, value_parser = parse_cost)]
     message_us: f64,
     /// With --ranks: networks to predict for, in Gbit/s
@@ -42,9 +43,9 @@ pub(super) struct LinkArgs {
 pub(super) struct RanksPlan {
     n_ctx: usize,
     ranks: Vec<RankRow>,
-    /// What a machine has for it, if that was said.
+    /// Memory of a machine for the model, if given.
     memory_bytes: Option<u64>,
-    /// Whether every rank's part fits into that.
+    /// Whether every rank's part fits into that memory.
     fits: Option<bool>,
     predictions: Vec<Prediction>,
     link_gbit_per_s: Vec<f64>,
@@ -64,7 +65,7 @@ struct RankRow {
     received_bytes_per_token: u64,
 }
 
-/// Of so many machines what the fullest holds, and milliseconds a token, by network.
+/// For a number of machines: bytes on the fullest, and milliseconds per token by network.
 #[derive(Debug, Serialize)]
 struct Prediction {
     n_ranks: usize,
@@ -74,14 +75,14 @@ struct Prediction {
 }
 
 impl RankRow {
-    /// All that it takes; saturates.
+    /// Total bytes; saturates.
     fn total_bytes(&self) -> u64 {
         let total = self.weight_bytes.saturating_add(self.kv_bytes);
         total.saturating_add(self.scratch_bytes)
     }
 }
 
-/// Bytes of the rank that takes most.
+/// Bytes of the rank that needs most.
 fn largest_bytes(ranks: &[RankPlan]) -> u64 {
     let totals = ranks.iter().map(|rank| RankRow::from(rank).total_bytes());
     totals.max().unwrap_or(0)
@@ -171,7 +172,7 @@ impl RanksPlan {
         self.print_predictions(out)
     }
 
-    /// Whether it fits, and what would.
+    /// Prints whether it fits, and a setting that would.
     fn print_fit(&self, out: &mut Out) -> CommandResult {
         let Some(memory_bytes) = self.memory_bytes else {
             return Ok(());

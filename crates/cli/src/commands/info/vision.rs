@@ -1,4 +1,4 @@
-//! What `info` says of a vision encoder.
+//! Report of `info` about a vision encoder.
 
 use crate::exit::CommandResult;
 use crate::output::{Out, printable};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 pub(super) enum Vision {
     None,
     Encoder(Box<VisionConfig>),
-    /// One that does not run here, and why.
+    /// An encoder that does not run here, and why.
     Unusable(String),
 }
 
-/// What becomes of images.
+/// Conversion of images to tokens, in words.
 fn taken(config: &VisionConfig) -> String {
     let (side, n_tokens) = (config.image_size, config.n_tokens);
     match &config.grid {

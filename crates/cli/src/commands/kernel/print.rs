@@ -1,4 +1,4 @@
-//! What `millrace kernel` prints.
+//! Output of `millrace kernel`.
 
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, Paint, TextTable, duration};

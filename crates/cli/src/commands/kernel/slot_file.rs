@@ -27,7 +27,7 @@ impl std::str::FromStr for SlotFile {
 }
 
 impl SlotFile {
-    /// The slot of that name of a program's.
+    /// Finds the slot of this name in a program.
     pub(super) fn slot<'s>(&self, slots: &'s [Slot], program: &Path) -> CommandResult<&'s Slot> {
         let found = slots.iter().find(|slot| slot.name == self.slot);
         found.ok_or_else(|| {
@@ -37,7 +37,7 @@ impl SlotFile {
         })
     }
 
-    /// The slot's name and its bytes.
+    /// Reads the file; returns the slot's name and its bytes.
     pub(super) fn read(&self, slots: &[Slot], program: &Path) -> CommandResult<(String, Vec<u8>)> {
         let slot = self.slot(slots, program)?;
         let cannot = |error| CommandFailure::reading_file(&self.path, &error);

@@ -8,7 +8,7 @@ use millrace_plan::predict::{PromptWorkload, cells};
 use millrace_plan::units::{bytes, duration};
 use millrace_plan::{ClusterCost, ClusterRequest, Settings};
 
-/// Prompt of a shape, where nothing is said.
+/// Prompt length for a shape, by default.
 const PROMPT_TOKENS: u64 = 512;
 
 pub(super) fn run(

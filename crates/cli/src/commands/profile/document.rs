@@ -1,4 +1,4 @@
-//! Everything that was found out, as all forms of output show it.
+//! All results, in the form that every output format shows.
 
 use super::image::Image;
 use super::measured::RunTimes;
@@ -9,22 +9,22 @@ use serde::Serialize;
 pub(super) struct Document {
     pub(super) model: String,
     pub(super) machine: MachineFacts,
-    /// How plans were made.
+    /// Mode of the plans.
     pub(super) mode: String,
-    /// Tokens that the model was trained for.
+    /// Context that the model was trained for.
     pub(super) trained_context: usize,
-    /// How far whole models were off; none where the machine was changed.
+    /// Prediction error on whole models; none where the machine was changed.
     pub(super) error: Option<ModelError>,
-    /// How far single kernels were off, their median.
+    /// Median prediction error on single kernels.
     pub(super) kernel_error_percent: Option<f64>,
     pub(super) prediction: Prediction,
     /// The prompt with an image at its beginning.
     pub(super) image: Option<Image>,
-    /// The same on the machine without `--set`.
+    /// The prediction for the machine without `--set`.
     pub(super) unchanged: Option<UnchangedPart>,
-    /// Each feature left out.
+    /// Predictions with each feature left out.
     pub(super) without: Option<Vec<Variant>>,
-    /// What this computer measured.
+    /// Measurements on this computer.
     pub(super) measured: Option<RunTimes>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct UnchangedPart {
 }
 
 impl Document {
-    /// Where times come from, in a sentence.
+    /// Source of the times, in a sentence.
     pub(super) fn times(&self) -> String {
         times(
             &self.prediction.provenance,

@@ -1,5 +1,5 @@
-//! One page for a browser, without anything from elsewhere: tables made here, the timeline drawn by
-//! the page's own script from the same JSON that `--json` prints.
+//! A self-contained page for a browser: tables made here, and a timeline drawn by the page's own
+//! script from the JSON that `--json` prints.
 
 use super::document::Document;
 use crate::exit::{CommandFailure, CommandResult};
@@ -22,7 +22,7 @@ pub(super) fn write(path: &Path, document: &Document) -> CommandResult {
 pub(super) fn page(document: &Document) -> String {
     let data = serde_json::to_string(document)
         .expect("it has string keys and finite or null numbers")
-        // No text of a model can end the element.
+        // This keeps text of a model from ending the element.
         .replace('<', "\\u003c");
     let title = format!("{} on {}", document.model, document.machine.name);
     let mut page = String::new();
@@ -44,7 +44,7 @@ pub(super) fn page(document: &Document) -> String {
     page
 }
 
-/// Text as it stands between tags and in attributes.
+/// Escapes text for use between tags and in attributes.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -94,7 +94,7 @@ fn header(document: &Document) -> String {
     out
 }
 
-/// The figures at the top: value, unit, and what they tell.
+/// Figures at the top: value, unit and description.
 fn cards(p: &Prediction) -> [(String, &'static str, String); 8] {
     let prompt: f64 = p
         .prefill
@@ -159,7 +159,7 @@ fn moved(totals: &Totals) -> u64 {
     totals.crossing.written_bytes + totals.crossing.read_bytes
 }
 
-/// Passes with their titles; of many chunks the first and the last.
+/// Passes with their titles; of many chunks only the first and the last.
 fn passes(document: &Document) -> Vec<(String, &PassCost)> {
     let p = &document.prediction;
     let n = p.prefill.len();
@@ -232,7 +232,7 @@ impl HtmlTable {
             }
         }
         for (i, cell) in cells.iter().enumerate() {
-            // Text at the end of a row, too, is read from the left.
+            // Text at the end of a row is left-aligned too.
             let is_text = i < self.n_left || cell.chars().next().is_some_and(char::is_alphabetic);
             let class = if is_text { " class=\"l\"" } else { "" };
             let _ = write!(self.out, "<td{class}>{}</td>", escaped(cell));
@@ -352,7 +352,7 @@ fn programs(out: &mut String, title: &str, pass: &PassCost) {
     out.push_str("<p class=\"note\">BO write, NPU run, BO read and call are milliseconds of one call; in the last line, of all. Rates of programs are over their NPU runs, of the last line over the pass.</p>\n");
 }
 
-/// What the parts of the model take.
+/// Adds a table of the model's parts and their costs.
 fn parts(out: &mut String, pass: &PassCost, peak: f64) {
     let mut grid = HtmlTable::new("By part of the model", &cells::PART_HEADINGS, 1);
     for cells in cells::part_rows(pass) {

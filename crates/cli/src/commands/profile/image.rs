@@ -10,21 +10,21 @@ use millrace_plan::{Lowering, Pricer, VisionCost};
 use millrace_runtime::vision::VisionEncoder;
 use serde::Serialize;
 
-/// What a prompt with an image takes, nanoseconds.
+/// Cost of a prompt with an image, in nanoseconds.
 #[derive(Serialize)]
 pub(super) struct Image {
-    /// Of the prompt's tokens those that are the image's.
+    /// Number of the prompt's tokens that belong to the image.
     n_tokens: usize,
     encoder: VisionCost,
     vision_ns: f64,
-    /// All passes of the prompt, the first of which has the image.
+    /// All passes of the prompt; the first includes the image.
     prompt_ns: f64,
-    /// To the first token.
+    /// Time to the first token.
     ttft_ns: f64,
 }
 
 impl Image {
-    /// Predicts it, where it was asked for.
+    /// Predicts the cost, if it is asked for.
     pub(super) fn of(
         args: &ProfileArgs,
         subject: &ProfileSubject,

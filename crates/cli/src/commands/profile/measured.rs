@@ -1,4 +1,4 @@
-//! The same prompt on the virtual device: what this computer measured, which is not an NPU's time.
+//! Runs the same prompt on the virtual device. The times are this computer's, not an NPU's.
 
 use super::ProfileArgs;
 use super::subject::ProfileSubject;
@@ -12,17 +12,17 @@ use serde::Serialize;
 use serde_json::Value;
 use std::time::Instant;
 
-/// Tokens of a prompt that is run, if nothing else is said.
+/// Prompt length of a run, by default.
 pub(super) const PROMPT_TOKENS: u64 = 32;
 
-/// What a run on the virtual device took here.
+/// Times of a run on the virtual device, on this computer.
 #[derive(Serialize)]
 pub(super) struct RunTimes {
-    /// Making plans and buffers, decoding weights into them.
+    /// Time to make plans and buffers, and to decode weights into them.
     pub(super) load_s: f64,
-    /// The prompt, simulation included.
+    /// Time of the prompt, simulation included.
     pub(super) prompt_s: f64,
-    /// All tokens, simulation included.
+    /// Time of all generated tokens, simulation included.
     pub(super) tokens_s: f64,
     pub(super) n_tokens: u64,
     /// The session's counters.
@@ -45,7 +45,7 @@ pub(super) fn run(
     let vocab_size = model.model().config.vocab_size as u64;
     let prompt = match &args.prompt {
         Some(text) => subject.encode(text)?,
-        // Which tokens changes no time.
+        // The choice of tokens does not change the time.
         None => (0..work.prompt_tokens)
             .map(|i| (i * 7919 % vocab_size) as u32)
             .collect(),

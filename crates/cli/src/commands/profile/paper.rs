@@ -7,7 +7,7 @@ use crate::progress::ProgressDisplay;
 use crate::target_args::evidence;
 use millrace_plan::SettingError;
 
-/// Prints them. What misses a target says so in the tables: that is what was found, not a failure.
+/// Prints the tables. A row that misses a target is marked there; it is a finding, not a failure.
 pub(super) fn run(args: &ProfileArgs, name: &str, ui: Ui) -> CommandResult {
     let target = args.target.device;
     let evidence = evidence(target);

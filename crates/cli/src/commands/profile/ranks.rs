@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct RanksArgs {
-    /// Share the model among so many ranks of this process, each with its share of the cores, and measure what each does
+    /// Share the model among N ranks of this process, each with its share of the cores, and measure each one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS), conflicts_with = "mpi")]
     ranks: Option<u32>,
     #[command(flatten)]
@@ -29,18 +29,18 @@ pub(super) struct RanksArgs {
 }
 
 impl RanksArgs {
-    /// Whether a CPU's ranks are asked for.
+    /// Whether ranks on CPUs are asked for.
     pub(super) fn are_asked_for(&self) -> bool {
         self.ranks.is_some() || self.mpi.mpi
     }
 }
 
-/// What ranks did.
+/// Measurements of the ranks.
 #[derive(Serialize)]
 struct RanksDocument {
     model: String,
     n_ranks: usize,
-    /// What carries between them.
+    /// Transport between the ranks.
     carrier: &'static str,
     /// Threads of rank 0.
     n_threads: usize,
@@ -87,12 +87,12 @@ struct GatherRow {
     least_ns: u64,
 }
 
-/// What `millrace info --ranks` takes to predict other numbers of machines.
+/// Parameters from which `millrace info --ranks` predicts other numbers of machines.
 #[derive(Serialize)]
 struct Predictor {
-    /// Bytes of weights that a token reads over the time of its products and attention, of the slowest rank.
+    /// Weight bytes per token of the slowest rank, over the time of its products and attention.
     memory_gb_per_s: f64,
-    /// Rank 0's time of a token outside products, attention and gathers.
+    /// Rank 0's time per token outside products, attention and gathers.
     undivided_us: f64,
     gather_us: Option<f64>,
     message_us: Option<f64>,
@@ -109,7 +109,7 @@ pub(super) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     };
     let prompt = prompt(args, &subject)?;
     let options = EngineOptions {
-        // The token that warms up comes before those that are measured.
+        // The warm-up token comes before the measured ones.
         n_ctx: Some(prompt.len() + 1 + args.n_tokens as usize),
         ..args.cpu.options()
     };
@@ -134,7 +134,7 @@ pub(super) fn run(args: &ProfileArgs, ui: Ui) -> CommandResult {
     out.flush()
 }
 
-/// Refuses what belongs to predictions of an NPU.
+/// Refuses options for predictions of an NPU.
 fn refuse_others(args: &ProfileArgs) -> CommandResult {
     let given = [
         (args.geometry.is_some(), "--geometry"),
@@ -167,13 +167,13 @@ fn prompt(args: &ProfileArgs, subject: &ProfileSubject) -> CommandResult<Vec<u32
     }
     let vocab_size = subject.model().config.vocab_size as u64;
     let n_tokens = args.prompt_tokens.unwrap_or(PROMPT_TOKENS);
-    // Which tokens changes no time.
+    // The choice of tokens does not change the time.
     Ok((0..n_tokens)
         .map(|i| (i * 7919 % vocab_size) as u32)
         .collect())
 }
 
-/// Ranks that are threads.
+/// Runs the ranks as threads of this process.
 fn in_this_process(
     model: &Arc<LoadedModel>,
     options: &EngineOptions,
@@ -181,7 +181,7 @@ fn in_this_process(
     work: (&[u32], usize),
 ) -> CommandResult<RanksDocument> {
     let options = share_of_cores(options.clone(), n_ranks);
-    // A thread is not lost: only a panic ends it, which closes its channels.
+    // A thread does not get lost: only a panic ends it, and that closes its channels.
     let mut ranks = local_ranks(n_ranks, Duration::MAX);
     let others = ranks.split_off(1);
     let own = ranks.pop().map(Box::new);
@@ -198,7 +198,7 @@ fn in_this_process(
                 let subject = (&**model, &options);
                 profile(&mut engine, subject, "threads of this process", work)
             });
-        // Rank 0 knows that a rank ended, the rank itself why.
+        // Rank 0 only knows that a rank ended; the rank itself knows why.
         let mut ended = others.into_iter().filter_map(|other| match other.join() {
             Ok(followed) => followed.err(),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -211,7 +211,7 @@ fn in_this_process(
     })
 }
 
-/// Runs a prompt and writes tokens, on rank 0. The engine has its part of the model alone.
+/// Runs a prompt and generates tokens, on rank 0. The engine has only its own part of the model.
 fn profile(
     engine: &mut LeaderEngine,
     (model, options): (&LoadedModel, &EngineOptions),
@@ -225,7 +225,7 @@ fn profile(
         }
         Ok(engine.step(&[BatchItem::last(seq, tokens)], &mut output)?)
     };
-    // The first time touches the weights and wakes the threads.
+    // The first pass touches the weights and wakes the threads.
     let seq = engine.create()?;
     step(engine, seq, prompt)?;
     engine.release(seq)?;
@@ -314,7 +314,7 @@ fn gbit(bytes_per_s: f64) -> f64 {
 }
 
 impl Predictor {
-    /// Of tokens that were written one by one.
+    /// Computes the parameters from tokens that were decoded one by one.
     fn of(decode: &RankPhase, read_bytes: &[u64], link: Option<&LinkMeasurement>) -> Predictor {
         let n_tokens = decode.n_tokens.max(1) as f64;
         let speed = |(row, read_bytes): (&RankRow, &u64)| {

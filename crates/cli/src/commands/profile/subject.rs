@@ -1,4 +1,4 @@
-//! Whose cost it is: a model of a file, or only the shape of one.
+//! The subject of a profile: a model of a file, or only the shape of one.
 
 use super::ProfileArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -22,7 +22,7 @@ pub(super) fn geometry_parser() -> impl TypedValueParser<Value = ModelGeometry> 
 pub(super) enum ProfileSubject {
     /// A published shape.
     Shape(&'static str, Box<Model>),
-    /// Files. They stay mapped; nothing of their weights is read before they are run.
+    /// Files. They stay mapped; no weight is read before they are run.
     Files(Arc<LoadedModel>),
 }
 
@@ -44,7 +44,7 @@ impl ProfileSubject {
         }
     }
 
-    /// A published shape in bf16, with another number of layers if one is given.
+    /// Makes a published shape in bf16, with another number of layers if one is given.
     pub(super) fn shape(
         geometry: ModelGeometry,
         n_layers: Option<usize>,
@@ -73,7 +73,7 @@ impl ProfileSubject {
         &self.model().graph
     }
 
-    /// The tokens of a prompt.
+    /// Tokenizes a prompt.
     pub(super) fn encode(&self, text: &str) -> CommandResult<Vec<u32>> {
         let ProfileSubject::Files(model) = self else {
             return Err(

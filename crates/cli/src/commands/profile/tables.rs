@@ -1,4 +1,4 @@
-//! The tables, as text.
+//! Tables of a profile, as text.
 
 use super::document::Document;
 use super::measured::RunTimes;
@@ -15,7 +15,7 @@ pub(super) fn print(document: &Document, out: &mut Out) -> CommandResult {
     heading(document, out)?;
     totals(document, out)?;
     for (number, pass) in prediction.prefill.iter().enumerate() {
-        // Chunks after the second are as the second, at a later position.
+        // Chunks after the second are like the second, at a later position.
         if number < 2 {
             let title = title(pass, number, prediction.prefill.len());
             print_pass(pass, prediction.peak_flops_per_s, &title, out)?;

@@ -1,4 +1,4 @@
-//! The prompt and a token as a trace.
+//! Trace of the prompt and one token.
 
 use super::document::Document;
 use super::subject::ProfileSubject;
@@ -8,10 +8,10 @@ use millrace_plan::Lowering;
 use millrace_plan::predict::{self, Pricer, ProgramDetail, PromptWorkload};
 use std::path::Path;
 
-/// Spans of cores and channels that a program may have: more only slow the viewer down.
+/// Limit on the spans of cores and channels in a program: more only slow the viewer down.
 const SPANS_A_PROGRAM: usize = 40_000;
 
-/// Who makes plans, and what they cost.
+/// Source of the plans, and of their costs.
 type Plans<'a> = (&'a dyn Lowering, &'a dyn Pricer);
 
 pub(super) fn write(

@@ -1,4 +1,4 @@
-//! `run --server`: the prompt goes to a running server.
+//! `run --server`: sends the prompt to a running server.
 
 use super::{Printer, RunArgs};
 use crate::exit::{CommandFailure, CommandResult};
@@ -21,7 +21,7 @@ pub(super) fn run(args: &RunArgs, server: &Server, text: &str, ui: Ui) -> Comman
     };
     body["model"] = model.as_str().into();
     let fields = args.sampling.fields()?.into_iter();
-    // An answer to a conversation ends by itself; a text goes on for 16 tokens in this API unless one says.
+    // A chat answer ends by itself. A text completion in this API ends after 16 tokens unless a limit is given.
     let length = args.length.fields(n_ctx.filter(|_| !is_chat))?;
     if let Some(body) = body.as_object_mut() {
         body.extend(fields.chain(length));
@@ -33,7 +33,7 @@ pub(super) fn run(args: &RunArgs, server: &Server, text: &str, ui: Ui) -> Comman
             && let Err(error) = printer.out.stream(text)
         {
             failure = Some(error);
-            // Nobody reads on: stop as Ctrl-C would.
+            // The reader has gone: stop as Ctrl-C would.
             interrupt::raise();
         }
     });

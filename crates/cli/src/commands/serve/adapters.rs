@@ -1,4 +1,4 @@
-//! `--lora` of `serve`: adapters by names, each of one of the models.
+//! `--lora` of `serve`: named adapters, each for one of the models.
 
 use super::models::NamedModel;
 use crate::exit::{CommandFailure, CommandResult};
@@ -7,7 +7,7 @@ use millrace_server::AdapterSpec;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The adapters of each model: `NAME=FILE`, and `MODEL:NAME=FILE` where there are several models.
+/// Adapters of each model: `NAME=FILE`, or `MODEL:NAME=FILE` where there are several models.
 pub(super) fn assign(
     values: &[String],
     models: &[NamedModel],

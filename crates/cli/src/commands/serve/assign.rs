@@ -1,14 +1,14 @@
-//! Options of `serve` that belong to one of its models: the whole value where one model is served, else NAME=VALUE.
+//! Options of `serve` for one of its models: the plain value where one model is served, else NAME=VALUE.
 
 use super::models::NamedModel;
 use crate::exit::{CommandFailure, CommandResult};
 use std::path::Path;
 
-/// What an option is called, and what its value does for its model, in words.
+/// Name of an option, and its effect on a model, in words.
 #[derive(Clone, Copy)]
 pub(super) struct PerModel {
     flag: &'static str,
-    /// "which of a, b it …".
+    /// Verb phrase that completes "which of a, b it …".
     does: &'static str,
     limit: &'static str,
 }
@@ -43,7 +43,7 @@ impl PerModel {
         Ok(assigned)
     }
 
-    /// Whose a value is, and the value without its name.
+    /// Index of the model that a value belongs to, and the value without the name.
     fn one<'a>(self, value: &'a str, models: &[NamedModel]) -> CommandResult<(usize, &'a str)> {
         let PerModel { flag, does, .. } = self;
         let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `--draft` of `serve`: which drafter belongs to which model.
+//! `--draft` of `serve`: assigns drafters to models.
 
 use super::models::{engine_bytes, engine_options};
 use super::{MAX_PASS_DRAFTS, ServedArgs};
@@ -9,7 +9,7 @@ use crate::output::{Ui, bytes};
 use crate::target_args::DeviceArgs;
 use millrace_runtime::LoadedModel;
 
-/// What drafts for a model, and how to open it again.
+/// The drafter of a model, and its source for opening it again.
 #[derive(Clone)]
 pub(super) struct Drafter {
     pub(super) draft: Draft,
@@ -17,7 +17,7 @@ pub(super) struct Drafter {
 }
 
 impl Drafter {
-    /// Opens what drafts for `target` and refuses what cannot, as `run --draft` does.
+    /// Opens a drafter for `target` and refuses an unsuitable one, as `run --draft` does.
     pub(super) fn open(
         name: String,
         args: &ServedArgs,
@@ -34,8 +34,8 @@ impl Drafter {
         Ok(draft.map(|draft| Drafter { draft, args: model }))
     }
 
-    /// Bytes that it takes beside its target while that is loaded: weights, caches, scratch, and the rows of logits of
-    /// what a pass checks. Says so.
+    /// Bytes that the drafter takes beside its loaded target: weights, caches, scratch, and the logits of a checking
+    /// pass. Prints them as a note.
     pub(super) fn memory_bytes(
         &self,
         args: &ServedArgs,
@@ -73,12 +73,12 @@ impl Drafter {
         Ok(model.saturating_add(rows))
     }
 
-    /// What [`reopen`](Drafter::reopen) needs, which keeps no file open.
+    /// Arguments for [`reopen`](Drafter::reopen), which keep no file open.
     pub(super) fn source(&self) -> ModelArgs {
         self.args.clone()
     }
 
-    /// The same again: its model was unloaded, and is wanted.
+    /// Opens the drafter again, for a model that was unloaded and is asked for.
     pub(super) fn reopen(args: &ModelArgs, ui: Ui) -> CommandResult<Drafter> {
         let draft = match args.model.as_str() {
             NGRAM => Draft::Ngram,

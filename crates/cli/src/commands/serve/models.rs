@@ -1,4 +1,4 @@
-//! The models of `serve`: names, and what opens them.
+//! The models of `serve`: their names, and how to open them.
 
 use super::assign::{DRAFT, MMPROJ};
 use super::drafts::Drafter;
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A model by the name that clients call it.
+/// A model, and the name that clients use for it.
 pub(super) struct NamedModel {
     pub(super) name: String,
     pub(super) model: String,
 }
 
-/// Opens every model once, so that what is wrong with one is told before anyone asks; then each on every device.
+/// Opens every model once, so that a fault in one shows before any request; then makes each for every device.
 pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResult<Vec<ModelSpec>> {
     if args.ranks.mpi {
         the_only(models, args)?;
@@ -46,7 +46,7 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     Ok(specs)
 }
 
-/// A model to serve, which was opened once.
+/// A model to serve, already opened once.
 struct OpenedModel {
     name: String,
     model: ModelArgs,
@@ -55,7 +55,7 @@ struct OpenedModel {
     mmproj: Option<PathBuf>,
     adapters: Vec<AdapterSpec>,
     weight_bytes: u64,
-    /// Of weights, caches and scratch, of images, adapters and drafts.
+    /// Bytes of weights, caches and scratch, of images, adapters and drafts.
     memory_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl OpenedModel {
             offline: args.offline,
         };
         let loaded = model.load(ui)?;
-        // Clients speak in text.
+        // Clients send text, so a tokenizer is needed.
         warn(&loaded.tokenizer()?.warnings(), ui);
         let drafter = match draft {
             Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
@@ -107,7 +107,8 @@ impl OpenedModel {
         })
     }
 
-    /// The model on its device by its name, or on one beside it by its name and the device's.
+    /// Specification of the model on its device under its name, or on a further device under its
+    /// name and the device's.
     fn spec(
         &self,
         also_on: Option<ModelPlacement>,
@@ -156,7 +157,7 @@ pub(crate) fn follow(models: &[String], args: &ServedArgs, ui: Ui) -> CommandRes
     args.ranks.follow(&model.load(ui)?, options, ui)
 }
 
-/// The model that ranks share; refuses several.
+/// The single model that ranks share; refuses several.
 fn the_only<'a>(models: &'a [String], args: &ServedArgs) -> CommandResult<&'a str> {
     match models {
         [model] if args.also_on.is_empty() => Ok(model),
@@ -166,7 +167,7 @@ fn the_only<'a>(models: &'a [String], args: &ServedArgs) -> CommandResult<&'a st
     }
 }
 
-/// The name by which clients call a model, and the model. A path that exists is no name with a model behind it.
+/// Splits a model from the name that clients use for it. A path that exists is not split.
 fn named(text: &str) -> NamedModel {
     if let Some((name, model)) = text.split_once('=')
         && !Path::new(text).exists()
@@ -191,8 +192,8 @@ fn named(text: &str) -> NamedModel {
     }
 }
 
-/// The model's vision encoder, if it has one. One that was named is refused here, before anyone sends an image; why another cannot be
-/// opened is told to whoever sends one.
+/// The model's vision encoder, if it has one. A named encoder that does not open is refused here, before any image is
+/// sent. For another, the client that sends an image gets the reason.
 fn encoder(
     loaded: &Arc<LoadedModel>,
     mmproj: Option<&Path>,
@@ -204,7 +205,7 @@ fn encoder(
     }
 }
 
-/// What the engine takes beside the weights. A device's own copies of them are not known before it is set up.
+/// Memory of the engine beside the weights. A device's own copies of them are not known before it is set up.
 pub(super) fn engine_bytes(loaded: &LoadedModel, options: &EngineOptions) -> CommandResult<u64> {
     let memory = CpuEngine::memory(loaded, options)?;
     Ok(memory.kv_bytes.saturating_add(memory.scratch_bytes) as u64)
@@ -221,7 +222,7 @@ pub(super) fn engine_options(args: &ServedArgs) -> EngineOptions {
     }
 }
 
-/// Sets the device up for a model and what drafts for it; opens the files again if the model was unloaded.
+/// Sets up the device for a model and its drafter; opens the files again if the model was unloaded.
 fn factory(
     args: &ServedArgs,
     device: DeviceArgs,
@@ -245,7 +246,7 @@ fn factory(
             }
         };
         let mut engine = ranks.make(&device, &loaded, options.clone(), ui)?;
-        // A virtual device would simulate for as long as a request of one token takes.
+        // A virtual device would take as long to simulate this as a request of one token.
         if engine.device_model().is_none() {
             warm_up(&mut *engine)?;
         }
@@ -267,10 +268,10 @@ fn factory(
     Arc::new(move || open().map_err(|failure: CommandFailure| failure.message))
 }
 
-/// How long a model that is loaded again waits for the engine before it, which completes its answers and writes their pages.
+/// Time that a reloaded model waits for its former engine, which completes its answers and writes their pages.
 const LEAVING_TIME: Duration = Duration::from_secs(60);
 
-/// Keeps an engine's pages in a folder. The folder may still be that of the engine that was unloaded before it.
+/// Keeps an engine's pages in a folder. The engine unloaded before it may still hold the folder.
 fn keep_pages(engine: &mut dyn Engine, folder: &PageFolder, is_reload: bool) -> Result<(), Error> {
     let start = Instant::now();
     loop {
@@ -287,7 +288,7 @@ fn keep_pages(engine: &mut dyn Engine, folder: &PageFolder, is_reload: bool) -> 
     }
 }
 
-/// Computes one token and forgets it. A file is mapped, so whoever comes first waits for its pages to be read; let that be nobody's request.
+/// Computes one token and forgets it. A file is mapped, so the first pass waits for its pages to be read; no request should pay for that.
 fn warm_up(engine: &mut dyn Engine) -> CommandResult<()> {
     // An encoder has no next token.
     let logits = match engine.model().model().config.encoder {

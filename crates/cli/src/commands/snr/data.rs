@@ -1,4 +1,4 @@
-//! Weights to quantise, and the activations that they meet.
+//! Weights to quantise, and the activations they are multiplied by.
 
 use super::SnrArgs;
 use crate::exit::{CommandFailure, CommandResult};
@@ -24,10 +24,10 @@ pub(super) struct SnrSample {
     pub(super) x: Vec<f32>,
 }
 
-/// Rows that tiled formats take together.
+/// Number of rows that tiled formats take together.
 const TILE_ROWS: usize = 32;
 
-/// Tokens of the text that are taken.
+/// Maximum tokens taken from the text.
 const MOST_TOKENS: usize = 64;
 
 const TEXT: &str = "Once upon a time, there was a little fox who lived near the old mill. Every morning the water \
@@ -44,7 +44,7 @@ impl SnrSample {
     }
 }
 
-/// Normal numbers (Box and Muller), 16 rows of them as activations.
+/// Normally distributed numbers (Box and Muller), with 16 rows of them as activations.
 pub(super) fn gaussian(n: usize, k: usize) -> SnrSample {
     let mut rng = Rng::new(1);
     let mut normal = |n: usize| -> Vec<f32> {
@@ -62,7 +62,7 @@ pub(super) fn gaussian(n: usize, k: usize) -> SnrSample {
     }
 }
 
-/// The matrices that are asked for, or those of three blocks, with what they multiply on a text.
+/// The requested matrices, or those of three blocks, with their activations on a text.
 pub(super) fn of_model(
     model: &LoadedModel,
     args: &SnrArgs,
@@ -118,7 +118,7 @@ pub(super) fn of_model(
     Ok(samples)
 }
 
-/// A matrix's name: of some rows of a tensor, which others of it share, with these rows.
+/// Name of a matrix. Where matrices share a tensor, it includes the row range.
 fn matrix_name(weight: &Weight) -> String {
     match weight.source {
         WeightSource::Rows { first, .. } => {
@@ -146,7 +146,7 @@ fn rows(model: &LoadedModel, weight: WeightId, most: usize) -> CommandResult<Vec
     Ok(all)
 }
 
-/// What the named matrices multiply.
+/// Activations that the named matrices are multiplied by.
 fn activations(
     model: &LoadedModel,
     args: &SnrArgs,

@@ -1,14 +1,14 @@
-//! The pipelines that are compared.
+//! Pipelines to compare.
 
 use millrace_quant::DType;
 use millrace_quant::pipeline::{Step, hadamard_block};
 
-/// What a result is compared with.
+/// Reference that a result is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SnrReference {
     /// The weights as the file has them.
     File,
-    /// Those after Q4_K.
+    /// The weights after Q4_K.
     Q4K,
 }
 
@@ -21,10 +21,10 @@ impl SnrReference {
     }
 }
 
-/// To Q4_K and back.
+/// Conversion to Q4_K and back.
 pub(super) const Q4K: [Step; 1] = [Step::Format(DType::Q4K)];
 
-/// Steps from a reference on.
+/// Steps that begin at a reference.
 #[derive(Clone, Debug)]
 pub(super) struct Pipeline {
     pub(super) name: String,
@@ -63,18 +63,18 @@ impl Pipeline {
             .collect()
     }
 
-    /// The steps for rows of `k`.
+    /// Steps for rows of `k` elements.
     pub(super) fn steps(&self, k: usize) -> Vec<Step> {
         self.around(&self.steps, k)
     }
 
-    /// Activations in int8 a token, turned as the weights are.
+    /// Steps for activations: int8 per token, rotated like the weights.
     pub(super) fn of_activations(&self, k: usize) -> Vec<Step> {
         self.around(&[int(8, None)], k)
     }
 }
 
-/// Every format, integers a channel and a group, with a rotation and without, and integers on top of Q4_K.
+/// Every format; integers per channel and per group, with and without a rotation; and integers on top of Q4_K.
 pub(super) fn all() -> Vec<Pipeline> {
     let (file, q4k) = (SnrReference::File, SnrReference::Q4K);
     let formats = DType::all().filter(|dtype| *dtype != DType::F32);

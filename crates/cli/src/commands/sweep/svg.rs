@@ -10,7 +10,7 @@ const TOP: f64 = 40.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 50.0;
 
-/// Where a value lies between the least and the most, by its logarithm.
+/// Position of a value between the least and the most, on a logarithmic scale.
 fn share(value: f64, (least, most): (f64, f64)) -> f64 {
     match most > least {
         true => (value / least).ln() / (most / least).ln(),
@@ -24,7 +24,7 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// A point's circle, its rate above and its number of sequences below.
+/// Draws a point's circle, its rate above and its number of sequences below.
 fn mark(point: &Point, x: f64, y: f64) -> String {
     format!(
         "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#06c\"/>\n\
@@ -37,7 +37,7 @@ fn mark(point: &Point, x: f64, y: f64) -> String {
     )
 }
 
-/// Tokens a second over sequences, reached and at the bound.
+/// Draws tokens per second over sequences, reached and at the bound.
 pub(super) fn image(title: &str, points: &[Point]) -> String {
     let rates = points
         .iter()

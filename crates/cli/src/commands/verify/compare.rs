@@ -1,4 +1,4 @@
-//! The device along the reference's tokens, and its ops by themselves.
+//! Compares the device along the reference's tokens, and checks its ops one by one.
 
 use super::check_interrupt;
 use crate::exit::CommandResult;
@@ -11,60 +11,61 @@ use millrace_verify::verification::{
 };
 use serde::Serialize;
 
-/// Tokens that the check of ops goes on with after its prompt.
+/// Tokens that the check of ops decodes after its prompt.
 const N_DECODED: usize = 2;
 
-/// What was found.
+/// Result of the comparison.
 pub(super) struct CompareReport {
-    /// A prompt each.
+    /// One report per prompt.
     pub(super) prompts: Vec<PromptReport>,
     /// Over the whole set.
     pub(super) verdict: Verdict,
-    /// Steps at which the reference chose what the model in f32 would not.
+    /// Steps at which the reference chose a token that the model in f32 would not.
     pub(super) n_strange: usize,
-    /// Mean divergence and places lost among the likeliest five by the device's own format of matrices;
-    /// `None` where it is exact.
+    /// Mean divergence and places lost among the five most likely, caused by the device's own matrix
+    /// format; `None` where that is exact.
     pub(super) conversion: Option<(f64, usize)>,
-    /// Every op of the device computed again.
+    /// Result of recomputing every op of the device.
     pub(super) ops: CheckSummary,
-    /// What is said of programs that did not run on what was asked for, where that fails the check.
+    /// Message about programs that ran on a substitute, where that fails the check.
     pub(super) substitutes: Option<String>,
 }
 
-/// A prompt's steps.
+/// Result for one prompt.
 pub(super) struct PromptReport {
     pub(super) steps: Vec<PathStep>,
-    /// Tokens on which both agree, from the first on.
+    /// Number of leading tokens on which both agree.
     pub(super) n_equal: usize,
-    /// Where they first choose different tokens.
+    /// First step with different tokens.
     pub(super) divergence: Option<Divergence>,
     /// Mean divergence of the device, and of rounding to bf16.
     pub(super) mean_kl: [f64; 2],
 }
 
-/// Where two sides part.
+/// A step at which the two sides differ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Divergence {
     /// Step, 0 for the token after the prompt.
     pub(super) step: usize,
     /// The reference's token.
     pub(super) reference_token: u32,
-    /// Its rank on the device.
+    /// Rank of that token on the device.
     pub(super) reference_rank: usize,
     /// The device's token.
     pub(super) device_token: u32,
-    /// Its rank in the reference; none beyond what was recorded.
+    /// Rank of that token in the reference; none beyond the recorded ones.
     pub(super) device_rank: Option<usize>,
 }
 
-/// Steps below which their number is told beside a bound: as many as quantiles have bounds from.
+/// Number of steps below which it is shown beside a bound: quantiles have bounds from here on.
 const FEW_STEPS: usize = 40;
 
-/// How far beyond its bound a right device may be by chance, in a statistic of few steps: what is beyond it is wrong.
+/// Factor by which a correct device may exceed its bound by chance, in a statistic of few steps. Beyond it the device
+/// is wrong.
 const MOST_BY_CHANCE: f64 = 4.0;
 
 impl CompareReport {
-    /// What does not pass, in a line.
+    /// First failed check, in a line.
     pub(super) fn failure(&self) -> Option<String> {
         let n_steps: usize = self.prompts.iter().map(|p| p.steps.len()).sum();
         if self.n_strange > strange_allowed(n_steps) {
@@ -78,7 +79,7 @@ impl CompareReport {
             let phase = statistic.phase.map_or(String::new(), |phase| {
                 format!(" in {}", super::report::phase_name(phase))
             });
-            // Of a statistic over all steps there is nothing that more of them would tell better.
+            // More steps would not improve a statistic over all steps.
             let is_few = statistic.phase.is_some() && statistic.n_steps < FEW_STEPS;
             let is_near = statistic.found < MOST_BY_CHANCE * statistic.bound;
             let of_few = match is_few && is_near {
@@ -101,12 +102,12 @@ impl CompareReport {
     }
 }
 
-/// Near ties: a reference in bf16 may now and then choose what f32 does not have among its five.
+/// Near ties: a reference in bf16 may now and then choose a token outside the top five of f32.
 fn strange_allowed(n_steps: usize) -> usize {
     n_steps / 50
 }
 
-/// Has the session go along all continuations, and checks the ops of the shortest.
+/// Runs the session along all continuations, and checks the ops of the shortest.
 pub(super) fn run(
     session: &mut NpuSession,
     baselines: &[Baseline],
@@ -144,7 +145,7 @@ pub(super) fn run(
     })
 }
 
-/// What holding matrices in another format does, over all steps.
+/// Effect of the device's matrix format, over all steps.
 fn conversion(baselines: &[Baseline]) -> Option<(f64, usize)> {
     let steps = || baselines.iter().flat_map(Baseline::conversion);
     let n_steps = steps().count();
@@ -175,7 +176,7 @@ fn prompt_report(baseline: &Baseline, steps: Vec<PathStep>) -> PromptReport {
     }
 }
 
-/// The prompt and some tokens, every dispatch looked at.
+/// Runs the prompt and some tokens, and checks every dispatch.
 fn check_ops(session: &mut NpuSession, continuation: &Continuation) -> CommandResult<CheckSummary> {
     let (check, observer) = OpCheck::new(session.model());
     session.observe(Some(observer));

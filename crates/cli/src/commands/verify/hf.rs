@@ -1,4 +1,4 @@
-//! `--reference hf`: what transformers chooses, through the script in `tools/`.
+//! `--reference hf`: the tokens that transformers chooses, through the script in `tools/`.
 
 use super::prompts::VerifyPrompt;
 use super::reference::{DeviceReference, PromptCase};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("reference_hf.py");
 
-/// The variable that names another Python.
+/// Environment variable that names another Python.
 const VARIABLE: &str = "MILLRACE_PYTHON";
 
 /// Runs the model's files through transformers in bf16.
@@ -71,7 +71,7 @@ pub(super) fn run(
     DeviceReference::read(&answer, model)
 }
 
-/// Whether there is a Python with what the script needs.
+/// Checks for a Python with the packages that the script needs.
 fn check_python(python: &str) -> CommandResult {
     let found = Command::new(python)
         .args(["-c", "import torch, transformers"])

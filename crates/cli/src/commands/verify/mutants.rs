@@ -1,4 +1,4 @@
-//! `--mutants`: how many wrong devices fail.
+//! `--mutants`: counts the wrong devices that fail.
 
 use super::{VerifyArgs, by_cpu, check_interrupt, exact_cpu, prompts};
 use crate::exit::{CommandFailure, CommandResult, Exit};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which mutants.
+/// Selection of mutants.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutants {
     /// About 40, spread over all
@@ -23,19 +23,19 @@ pub(crate) enum Mutants {
 
 const SAMPLE: usize = 40;
 
-/// The least share of them that must fail.
+/// Minimum share of mutants that must fail.
 const LEAST: f64 = 0.95;
 
-/// Prompts are cut in chunks of so many tokens, so that a short one has several.
+/// Chunk length of prompts, small enough that a short prompt has several chunks.
 const CHUNK: usize = 64;
 
-/// A prompt of a chunk and a half: its second chunk attends over the cache.
+/// Length of a prompt of one and a half chunks: its second chunk attends over the cache.
 const TWO_CHUNKS: usize = 96;
 
-/// Shorter prompts before it.
+/// Number of shorter prompts before it.
 const N_SHORT: usize = 4;
 
-/// Steps after a prompt.
+/// Number of steps after a prompt.
 const N_STEPS: usize = 4;
 
 type MutantRow = (Mutant, Detection);
@@ -96,7 +96,7 @@ pub(super) fn run(
     }
 }
 
-/// Short prompts, and at last one of two chunks.
+/// Short prompts, and then one of two chunks.
 fn continuations(
     args: &VerifyArgs,
     model: &Arc<LoadedModel>,
@@ -116,7 +116,7 @@ fn continuations(
         .collect())
 }
 
-/// How many of them what detected.
+/// Number of mutants by the check that detected them.
 #[derive(Default)]
 struct DetectionCounts {
     n_logits: usize,
@@ -152,7 +152,7 @@ impl DetectionCounts {
     }
 }
 
-/// What tells it, in words.
+/// The check that detected a mutant, in words.
 fn words(detection: &Detection) -> String {
     match detection {
         Detection::Logits(name) => format!("logits: {name}"),
@@ -211,7 +211,7 @@ fn print(as_json: bool, model: &LoadedModel, n_all: usize, rows: &[MutantRow]) -
     out.flush()
 }
 
-/// By program and way of being wrong.
+/// Table by program and kind of corruption.
 fn table(rows: &[MutantRow]) -> TextTable {
     let mut table = TextTable::new(&[
         ("program", Align::Left),

@@ -1,28 +1,27 @@
-//! The prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the full
-//! one.
+//! Sets of prompts: two kinds of text at once in the quick set; more topics, lengths and shapes in the full one.
 
 use crate::exit::CommandResult;
 use millrace_runtime::LoadedModel;
 use millrace_text::{EncodeOptions, Message, RenderOptions, Tokenizer};
 
-/// Which prompts to run.
+/// Set of prompts to run.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PromptSet {
     /// Two prompts
     Quick,
     /// Eight prompts, two chats where the model has a template, an end token within a prompt, and
-    /// prompts of 700 and 2,500 tokens or what the context holds
+    /// prompts of 700 and 2,500 tokens, or as many as the context holds
     Full,
 }
 
 /// A prompt for a model.
 pub(super) struct VerifyPrompt {
-    /// For people.
+    /// Text for people.
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
 }
 
-/// The quick set comes first.
+/// Prompts; those of the quick set come first.
 const PROMPTS: [&str; 8] = [
     "The capital of France is",
     "Once upon a time, there was a little girl who lived near the woods. One day she",
@@ -36,7 +35,7 @@ const PROMPTS: [&str; 8] = [
      behind every bush and under every bench, and at last she found",
 ];
 
-/// What a user asks: without instructions and with some.
+/// Chats of a user: without a system prompt and with one.
 const CHATS: [(Option<&str>, &str); 2] = [
     (None, "Who found the red ball, and where was it?"),
     (
@@ -48,7 +47,7 @@ const CHATS: [(Option<&str>, &str); 2] = [
 /// Lengths of long prompts: several tiles of keys in one chunk, and more than the longest chunk.
 const LONG: [usize; 2] = [700, 2500];
 
-/// The prompts of a set, as a model takes them; each leaves room for `n_tokens` more in its context.
+/// Prompts of a set, tokenized for a model; each leaves room for `n_tokens` more in its context.
 pub(super) fn of(
     set: PromptSet,
     model: &LoadedModel,
@@ -78,7 +77,7 @@ pub(super) fn of(
     Ok(prompts)
 }
 
-/// One of so many tokens, where the context holds it.
+/// A prompt of `n` tokens, where the context holds it.
 pub(super) fn long_prompt(
     model: &LoadedModel,
     n: usize,
@@ -89,7 +88,7 @@ pub(super) fn long_prompt(
     Ok((n <= room).then(|| long(&tokenizer, n)))
 }
 
-/// The tokens of a text, where it `begins` a prompt with what belongs in front of it.
+/// Tokens of a text. Where it `begins` a prompt, they include the tokens that belong before it.
 fn encode(tokenizer: &Tokenizer, text: &str, begins: bool) -> Vec<u32> {
     let options = EncodeOptions {
         add_special: false,
@@ -101,7 +100,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, begins: bool) -> Vec<u32> {
     }
 }
 
-/// Through the model's own template; none where it has none.
+/// Chats in the model's own template; none where it has none.
 fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> CommandResult<Vec<VerifyPrompt>> {
     let template = match model.chat_template() {
         Ok(template) => template,
@@ -116,7 +115,7 @@ fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> CommandResult<Vec<Verify
     for (system, user) in CHATS {
         let mut messages: Vec<Message> = system.map(Message::system).into_iter().collect();
         messages.push(Message::user(user));
-        // A template may refuse instructions.
+        // A template may refuse a system prompt.
         let rendered = template.render_prompt(tokenizer, &messages, &options);
         let rendered = match rendered {
             Err(_) if system.is_some() => continue,
@@ -130,7 +129,7 @@ fn chats(model: &LoadedModel, tokenizer: &Tokenizer) -> CommandResult<Vec<Verify
     Ok(chats)
 }
 
-/// Two texts with the token between them that ends one: it must stop nothing.
+/// Two texts with an end token between them, which must not stop anything.
 fn with_end(tokenizer: &Tokenizer) -> Option<VerifyPrompt> {
     let ends = tokenizer.end_of_generation();
     let end = tokenizer.eos().or_else(|| ends.first().copied())?;
@@ -143,7 +142,7 @@ fn with_end(tokenizer: &Tokenizer) -> Option<VerifyPrompt> {
     })
 }
 
-/// So many tokens of all texts over and over, each time from another place on.
+/// `n` tokens of all texts over and over, each time from another position.
 fn long(tokenizer: &Tokenizer, n: usize) -> VerifyPrompt {
     let mut tokens = encode(tokenizer, PROMPTS[7], true);
     let rest: Vec<Vec<u32>> = PROMPTS

@@ -1,4 +1,4 @@
-//! A reference: prompts and what was written after them. Its file is JSON.
+//! A reference: prompts and their continuations. Its file is JSON.
 
 use crate::exit::{CommandFailure, CommandResult};
 use crate::prompt::read_file;
@@ -7,7 +7,7 @@ use millrace_verify::verification::{Choice, TOP};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// First field of a file: what it is, and which version.
+/// First field of a file: its kind and version.
 const FORMAT: &str = "millrace-reference-1";
 
 /// A prompt and its continuation.
@@ -17,16 +17,16 @@ pub(super) struct PromptCase {
     pub(super) text: String,
     /// Its tokens.
     pub(super) prompt: Vec<u32>,
-    /// What was chosen, a step each.
+    /// Choices, one per step.
     pub(super) steps: Vec<Choice>,
 }
 
-/// What a device is compared with.
+/// Reference that a device is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DeviceReference {
     /// The model that wrote it.
     pub(super) model: String,
-    /// Who ran it.
+    /// Program that ran it.
     pub(super) source: String,
     /// The prompts.
     pub(super) cases: Vec<PromptCase>,
@@ -41,7 +41,7 @@ struct ReferenceForm {
 }
 
 impl DeviceReference {
-    /// Writes it to a file.
+    /// Writes the reference to a file.
     pub(super) fn write(&self, path: &Path) -> CommandResult {
         let form = ReferenceForm {
             format: FORMAT.to_owned(),
@@ -55,7 +55,7 @@ impl DeviceReference {
         std::fs::write(path, text + "\n").map_err(io)
     }
 
-    /// Reads one that fits the model.
+    /// Reads a reference, and refuses one that does not fit the model.
     pub(super) fn read(path: &Path, model: &LoadedModel) -> CommandResult<DeviceReference> {
         let text = read_file(path)?;
         DeviceReference::parse(&text, model.model().config.vocab_size)

@@ -1,4 +1,4 @@
-//! What was found, as tables or JSON.
+//! Report of a comparison, as tables or JSON.
 
 use super::compare::{CompareReport, Divergence, PromptReport};
 use super::reference::{DeviceReference, PromptCase};
@@ -54,7 +54,7 @@ fn n_steps(found: &CompareReport) -> usize {
     found.prompts.iter().map(|p| p.steps.len()).sum()
 }
 
-/// The tables, and what their words mean.
+/// Prints the tables, and an explanation of their terms.
 fn print_statistics(
     out: &mut Out,
     model: &LoadedModel,
@@ -224,7 +224,7 @@ fn token(model: &LoadedModel, (id, rank): (u32, Option<usize>)) -> String {
     }
 }
 
-/// The end of a prompt, which is what the model goes on from.
+/// The end of a prompt, from which the model continues.
 fn shortened(text: &str) -> String {
     const WIDTH: usize = 32;
     let text = text.replace('\n', " ");

@@ -1,5 +1,4 @@
-//! Model files in pieces, so that they can be odd in any way: written here and not by the program's
-//! own writers.
+//! Model files in parts, so that they can be odd in any way: written here and not by the program's own writers.
 
 use millrace_format::Checkpoint;
 use millrace_format::gguf::{GgufArray, GgufValue};
@@ -7,19 +6,19 @@ use serde_json::{Map, json};
 use std::fs;
 use std::path::Path;
 
-/// ggml's numbers of types.
+/// Type ids of ggml.
 pub(super) const F32: u32 = 0;
 pub(super) const IQ4_XS: u32 = 23;
 pub(super) const I64: u32 = 27;
 pub(super) const F64: u32 = 28;
 pub(super) const UNKNOWN: u32 = 99;
 
-/// A GGUF file in pieces.
+/// A GGUF file in parts.
 #[derive(Clone)]
 pub(super) struct Gguf {
     pub(super) version: u32,
     pub(super) alignment: usize,
-    /// Keys with their types and values, as the file has them.
+    /// Keys with their types and values, in the file's order.
     pub(super) entries: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) tensors: Vec<GgufTensor>,
     /// Bytes between tensors beyond the alignment.
@@ -30,7 +29,7 @@ pub(super) struct Gguf {
 #[derive(Clone)]
 pub(super) struct GgufTensor {
     pub(super) name: String,
-    /// Fastest first, as in the file.
+    /// Fastest-varying dimension first, as in the file.
     pub(super) dims: Vec<u64>,
     pub(super) type_id: u32,
     pub(super) bytes: Vec<u8>,
@@ -41,7 +40,7 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// The bytes of the values that synthetic models have, behind their types.
+/// Bytes of the kinds of values that synthetic models have, after their type ids.
 fn value(value: &GgufValue) -> Vec<u8> {
     let with = |id: u32, bytes: &[u8]| [&id.to_le_bytes(), bytes].concat();
     match value {
@@ -90,7 +89,7 @@ fn array_head(item: u32, len: usize) -> Vec<u8> {
     .concat()
 }
 
-/// Two arrays of one number each.
+/// Array of two arrays with one number each.
 pub(super) fn nested_value() -> Vec<u8> {
     let mut out = array_head(9, 2);
     for number in 0..2u32 {
@@ -100,7 +99,7 @@ pub(super) fn nested_value() -> Vec<u8> {
     out
 }
 
-/// Strings of which one is Latin-1.
+/// Array of strings, one of them in Latin-1.
 pub(super) fn latin_values() -> Vec<u8> {
     let mut out = array_head(8, 2);
     string(&mut out, b"plain");
@@ -186,12 +185,12 @@ impl Gguf {
     }
 }
 
-/// A safetensors file in pieces: name, type, shape, bytes.
+/// A safetensors file in parts: name, type, shape, bytes.
 #[derive(Clone)]
 pub(super) struct Safetensors {
     pub(super) tensors: Vec<(String, &'static str, Vec<usize>, Vec<u8>)>,
     pub(super) metadata: bool,
-    /// Spaces behind the header.
+    /// Number of spaces after the header.
     pub(super) padding: usize,
 }
 

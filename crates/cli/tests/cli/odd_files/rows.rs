@@ -1,4 +1,4 @@
-//! The table of files: a row a quirk of what holds weights.
+//! Table of files: one row per quirk of the files with weights.
 
 use super::build::{
     F32, F64, Gguf, I64, IQ4_XS, Safetensors, UNKNOWN, latin_values, nested_value, str_value,
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// How a file comes by its quirk.
+/// Construction of a file's quirk.
 pub(super) enum Make {
     Gguf(fn(&mut Gguf)),
-    /// Of a folder: its weights, its path, and which file to write the weights to.
+    /// For a folder: changes its weights and files at the path, and names the file to write the weights to.
     Folder(fn(&mut Safetensors, &Path)),
 }
 
-/// What is expected.
+/// Expected result.
 pub(super) enum Expect {
-    /// What the row of this name writes, with these words among the warnings (none: no warning).
+    /// The same text as the row of this name, with these words among the warnings (none: no warning).
     Like(&'static str, &'static [&'static str]),
-    /// The same, but for these fronts.
+    /// The same, except for these front ends.
     LikeBut(
         &'static str,
         &'static [&'static str],
         &'static [&'static str],
     ),
-    /// Refused, with these words.
+    /// Refusal, with these words.
     Refused(&'static [&'static str]),
 }
 
 use Expect::{Like, Refused};
 use Make::{Folder, Gguf as File};
 
-/// Name, quirk, what is expected.
+/// Name, quirk, and expected result.
 pub(super) type Row = (&'static str, Make, Expect);
 
 pub(super) const WEIGHTS: &[Row] = &[
@@ -256,7 +256,7 @@ fn drop_tensor(gguf: &mut Gguf, name: &str) {
     gguf.tensors.retain(|tensor| tensor.name != name);
 }
 
-/// Rows beyond the vocabulary, of zeros.
+/// Adds rows of zeros beyond the vocabulary.
 fn pad_rows(gguf: &mut Gguf) {
     for name in ["token_embd.weight", "output.weight"] {
         let tensor = gguf.tensor(name);
@@ -265,7 +265,7 @@ fn pad_rows(gguf: &mut Gguf) {
         let len = tensor.bytes.len() + (4 * width * more) as usize;
         tensor.bytes.resize(len, 0);
     }
-    // Its zeros end the file.
+    // Moves the head last, so that its zeros end the file.
     let at = gguf
         .tensors
         .iter()
@@ -274,7 +274,7 @@ fn pad_rows(gguf: &mut Gguf) {
     gguf.tensors.push(head);
 }
 
-/// The last two fifths of the file.
+/// Zeroes the last two fifths of the file.
 fn zero_tail(gguf: &mut Gguf) {
     let total: usize = gguf.tensors.iter().map(|tensor| tensor.bytes.len()).sum();
     let mut left = total * 2 / 5;

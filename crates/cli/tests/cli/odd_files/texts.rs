@@ -1,4 +1,4 @@
-//! The table of texts: a row a quirk of what says how they begin, end, are split and arranged.
+//! Table of texts: one row per quirk in how texts begin, end, are split and arranged.
 
 use super::build::{Gguf, Safetensors, bool_value, str_value};
 use super::rows::Expect::{Like, LikeBut};
@@ -24,7 +24,7 @@ pub(super) const TEXTS: &[Row] = &[
         File(|g| template(g, "{% for m in messages %}\r[{{ m.content }}]{% endfor %}")),
         Like("gguf", &[]),
     ),
-    // A text begins once, whether the template writes the token or not.
+    // The beginning token appears once, whether the template writes it or not.
     (
         "begin",
         File(|g| g.set("tokenizer.ggml.add_bos_token", bool_value(true))),

@@ -1,4 +1,4 @@
-//! Networks, servers and disks that fail: what came is kept, what is wrong is refused.
+//! Networks, servers and disks that fail: received data is kept, wrong data is refused.
 
 use super::{GGUF, assert_pulled, gguf_hub, home, incomplete, pull, repo_dir};
 use crate::hub::{Faults, REPO, git_sha1, sha256};
@@ -69,7 +69,7 @@ fn a_damaged_beginning_is_noticed_and_fetched_again() {
         &bytes,
     );
     assert_eq!(hub.downloads(GGUF).len(), 2);
-    // More than the whole file cannot be its beginning either.
+    // A partial file longer than the whole file is not its beginning either.
     fs::remove_dir_all(repo_dir(&home)).expect("remove");
     fs::create_dir_all(repo_dir(&home).join("blobs")).expect("folder");
     fs::write(incomplete(&home, &bytes), vec![0; 400_000]).expect("write");

@@ -1,4 +1,4 @@
-//! What ranks did, as text.
+//! Measurements of the ranks, as text.
 
 use super::{LinkRows, RankPhase, RanksDocument};
 use crate::exit::CommandResult;
