@@ -11,8 +11,8 @@
 //!    around the head ([`HEAD_ALONE`], with the same exception: it then ends the last layers' program), and at the end
 //!    of a block ([`WITHIN_BLOCK`], unless [`Feature::MergedBlocks`]).
 //! 3. **Slots.** Launches of a group are stitched. A value that is used within its group only is
-//!   `intermediate`; one that leaves it is `output`. Groups that differ only in their weights share a program, and each
-//!   call has a separate buffer set (`bo_key` in MLIR-AIR's Llama-3.2-1B example).
+//!    `intermediate`; one that leaves it is `output`. Groups that differ only in their weights share a program, and each
+//!    call has a separate buffer set (`bo_key` in MLIR-AIR's Llama-3.2-1B example).
 //!
 //! For Llama-3.2-1B this arrives at the six programs of that example. Their slots, by liveness:
 //!
