@@ -173,7 +173,6 @@ FIXTURES = {
         "iquestcoder",
         31,
         tiny(mlp_bias=True, rope_parameters=rope(500000.0)),
-        gguf=True,
         config_class="IQuestCoderConfig",
     ),
     # A window in some layers.
@@ -210,7 +209,6 @@ FIXTURES = {
         "solar-open",
         33,
         without(tiny(**SOLAR, attention_bias=True, rope_parameters=rope(1000000.0)), "intermediate_size"),
-        gguf=True,
         config_class="SolarOpenConfig",
         # Published files say it, and llama.cpp's converter takes half where nothing is said.
         rewrite=lambda config: {**config, "partial_rotary_factor": 1.0},
@@ -220,7 +218,6 @@ FIXTURES = {
         "sarvam-moe",
         33,
         tiny(**{**SOLAR, "n_shared_experts": 1}, hidden_size=64, first_k_dense_replace=1, use_qk_norm=True, rope_parameters=rope(8000000.0)),
-        gguf=True,
         config_class="SarvamMoEConfig",
         rewrite=sarvam,
     ),

@@ -12,6 +12,8 @@ use millrace_format::gguf::{GgufArray, GgufValue};
 
 /// Distance between layers without a window, from the first on.
 const PERIOD: usize = 4;
+/// For each layer, whether it has a window.
+const PATTERN_KEY: &str = "attention.sliding_window_pattern";
 /// For each layer, whether it rotates.
 const ROPE_KEY: &str = "attention.rope_pattern";
 
@@ -61,6 +63,11 @@ pub(super) static FAMILY: Family = Family {
         write_unrotated_layers(config, out);
     },
     write_gguf: |config, set| {
+        if config.window.is_some() {
+            // llama.cpp refuses a file without the list.
+            let layers = GgufArray::Bool(config.layer_windowed.clone());
+            set(PATTERN_KEY, GgufValue::Array(layers));
+        }
         if !config.unrotated_layers.is_empty() {
             let rotates = (0..config.n_layers).map(|layer| config.rotates(layer));
             set(
