@@ -89,3 +89,22 @@ fn after_a_failure_nothing_is_asked_again() {
     };
     assert_eq!(ranks.gather(&op, 1, &[1.0], &mut [0.0; 2]), Err(lost));
 }
+
+/// A rank may end because it missed another's part, before this one sends its own: the other is named.
+#[test]
+fn the_rank_that_gave_no_part_is_the_lost_one() {
+    let mut ranks = local_ranks(3, std::time::Duration::from_secs(60));
+    drop(ranks.pop());
+    let gather = |mut ranks: LocalRanks| {
+        let mut out = [0.0; 3];
+        ranks.all_gather(&[1.0], &[1, 1, 1], &mut out).unwrap_err()
+    };
+    // Rank 1 ends with its error, and then rank 0 begins.
+    for rank in [1, 0] {
+        let lost = gather(ranks.pop().unwrap());
+        assert!(
+            matches!(lost, RankError::Lost { rank: 2, .. }),
+            "to rank {rank}: {lost}"
+        );
+    }
+}
