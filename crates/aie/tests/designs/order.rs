@@ -265,37 +265,9 @@ fn two_senders(slots: [u32; 2], sequence: &str) -> String {
     )
 }
 
-/// The routes of `routed.mlir` with one arbiter at the core, where channel 0 receives out of order: so many words of a
-/// packet wait there for the other stream, behind a header that the channel has taken.
-fn behind_a_header(n: u32) -> String {
-    let routed = text("routed");
-    let (design, routes) = routed.split_once("// -----").unwrap();
-    let routes = routes
-        .replace("%of_b = aie.amsel<1> (0)", "%of_b = aie.amsel<0> (1)")
-        .replace(
-            "aie.masterset(DMA : 0, %of_a)",
-            "aie.masterset(DMA : 0, %of_a) {keep_pkt_header = true}",
-        );
-    let first = "aie.packet_dest<%core, DMA : 0>\n    }";
-    assert!(design.contains(first));
-    let design = design
-        .replace(first, &format!("{first} {{keep_pkt_header = true}}"))
-        .replace("memref<128xi32>", &format!("memref<{n}xi32>"))
-        .replace(
-            "%from_a[0, 0, 0, 0][1, 1, 1, 128]",
-            &format!("%from_a[0, 0, 0, 0][1, 1, 1, {n}]"),
-        )
-        .replace("memref<2x64xi32>", "memref<128xi32>")
-        .replace(
-            "%to[0, 0, 0, 0][1, 1, 2, 64][0, 0, 64, 1]",
-            &format!("%to[0, 0, 0, 0][1, 1, 1, {}][0, 0, 0, 1]", 64 + n),
-        );
-    let send = "aiex.npu.dma_memcpy_nd(%from_b";
-    let awaited = format!("aiex.npu.dma_wait {{symbol = @a}}\n      {send}");
-    let design = design.replace(send, &awaited);
-    let (begin, rest) = design.split_once("%dma = aie.mem(%core) {").unwrap();
-    let (_, sequence) = rest.split_once("    aie.runtime_sequence").unwrap();
-    let program = format!(
+/// Locks and DMA of the core: channel 0 receives `n` words out of order, behind what channel 1 received.
+fn receiving_program(n: u32) -> String {
+    format!(
         "%b_sent = aie.lock(%core, 4) {{init = 0 : i32, sym_name = \"b_sent\"}}
     aie.mem(%core) {{
       %0 = aie.dma_start(S2MM, 0, ^take, ^other) {{out_of_order}}
@@ -325,7 +297,42 @@ fn behind_a_header(n: u32) -> String {
       aie.end
     }}
     aie.runtime_sequence"
-    );
+    )
+}
+
+/// The routes of `routed.mlir` with one arbiter at the core, where channel 0 receives out of order: so many words of a
+/// packet wait there for the other stream, behind a header that the channel has taken.
+fn behind_a_header(n: u32) -> String {
+    let routed = text("routed");
+    let (design, routes) = routed.split_once("// -----").unwrap();
+    let routes = routes
+        .replace("%of_b = aie.amsel<1> (0)", "%of_b = aie.amsel<0> (1)")
+        .replace(
+            "aie.masterset(DMA : 0, %of_a)",
+            "aie.masterset(DMA : 0, %of_a) {keep_pkt_header = true}",
+        );
+    let first = "aie.packet_dest<%core, DMA : 0>\n    }";
+    let send = "aiex.npu.dma_memcpy_nd(%from_b";
+    assert!(design.contains(first));
+    let design = design
+        .replace(first, &format!("{first} {{keep_pkt_header = true}}"))
+        .replace("memref<128xi32>", &format!("memref<{n}xi32>"))
+        .replace(
+            "%from_a[0, 0, 0, 0][1, 1, 1, 128]",
+            &format!("%from_a[0, 0, 0, 0][1, 1, 1, {n}]"),
+        )
+        .replace("memref<2x64xi32>", "memref<128xi32>")
+        .replace(
+            "%to[0, 0, 0, 0][1, 1, 2, 64][0, 0, 64, 1]",
+            &format!("%to[0, 0, 0, 0][1, 1, 1, {}][0, 0, 0, 1]", 64 + n),
+        )
+        .replace(
+            send,
+            &format!("aiex.npu.dma_wait {{symbol = @a}}\n      {send}"),
+        );
+    let (begin, rest) = design.split_once("%dma = aie.mem(%core) {").unwrap();
+    let (_, sequence) = rest.split_once("    aie.runtime_sequence").unwrap();
+    let program = receiving_program(n);
     format!("{begin}{program}{sequence}// -----{routes}")
 }
 

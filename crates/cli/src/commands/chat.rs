@@ -41,7 +41,7 @@ In the conversation:
   /save FILE      write the conversation as JSON; /load FILE restores it
   /stats          tokens and times of the last answer
   /help, /exit    Ctrl-C stops an answer, Ctrl-D ends the conversation
-  A line that ends in \\ continues on the next; \"\"\" on a line of its own begins and ends several lines.";
+  A line ending in \\ continues on the next; \"\"\" on its own line begins and ends several lines.";
 
 /// Chat with a model
 #[derive(clap::Args, Debug)]
