@@ -86,7 +86,7 @@ fn every_product_of_experts_is_the_devices() {
                             "fits no tiling"
                         }
                         Op::ExpertLinear(_) => "a dispatch for each chosen expert",
-                        Op::CombineExperts(_) => "what experts give",
+                        Op::CombineExperts(_) => "sums the experts' results",
                         _ => continue,
                     };
                     assert!(
