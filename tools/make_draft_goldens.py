@@ -5,9 +5,9 @@ results of transformers' `MtpModel` for it.
     python3 tools/make_draft_goldens.py [--only NAME ...] [--llama-cpp DIR]
 
 Each folder holds `config.json`, `model.safetensors` with the published names for the layer's tensors, and
-`expected.safetensors`. That file has `tokens`, `states` (the last norm's output at each token but the last), and for the tokens after
-them the layer's `normed` and `logits` (output before and after its head). With --llama-cpp there is also the file that llama.cpp's
-converter makes from the folder.
+`expected.safetensors`. That file has `tokens`, and `states`: the last norm's output at each token but the last. `normed` and `logits` are
+the layer's output for the tokens after them, before and after its head. With --llama-cpp there is also the file that llama.cpp's converter
+makes from the folder.
 """
 
 import argparse

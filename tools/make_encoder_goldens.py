@@ -3,9 +3,9 @@
 
     python3 tools/make_encoder_goldens.py [--only NAME ...] [--llama-cpp DIR]
 
-Each folder holds `config.json` and `model.safetensors` as transformers writes them, and `expected.safetensors` with the tokens, the
-input of each block and the output of the last (for a ranker, the score of a pair). With --llama-cpp there is also the file that
-llama.cpp's converter makes.
+Each folder holds `config.json` and `model.safetensors` as transformers writes them, and `expected.safetensors`. The latter has the
+tokens, the input of each block and the output of the last; for a ranker, it has the score of a pair. With --llama-cpp there is also the
+file that llama.cpp's converter makes.
 """
 
 import argparse

@@ -64,7 +64,7 @@ FIXTURES = {
         gguf=True,
         config_class="CohereConfig",
     ),
-    # Norms of heads with factors of their own, as in Command R+.
+    # Norms with separate weights for each head, as in Command R+.
     "cohere-plus": Fixture(
         "cohere",
         23,

@@ -113,7 +113,7 @@ FIXTURES = {
         # Without a factor, the usual spread makes softmax choose a single key.
         qk_gain=0.7,
     ),
-    # Layers with a window in no pattern.
+    # Windows on layers that form no regular pattern.
     "gptneo-layers": Fixture(
         "gptneo",
         31,

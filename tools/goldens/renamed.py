@@ -183,7 +183,7 @@ def with_unit_head(config):
 
 
 def baichuan_2(config):
-    """Adds the key that marks the second generation."""
+    """Configuration of the second generation, which a key of its class marks."""
     return {**said(config, "baichuan", "BaichuanForCausalLM", {}), "z_loss_weight": 0}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the container image without a daemon: an OCI archive of the static program, its licences and three folders.
 
-    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: the archive that static.sh made, or an ELF file that asks for no loader
+    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: the archive that static.sh made, or an ELF file that needs no loader
     python3 tools/package/image.py --test OUT.tar           as root: unpacks the image as a container engine does, and runs it by chroot
 
 `podman load -i OUT.tar`, `skopeo copy oci-archive:OUT.tar ...` and `docker load` (25 and newer) accept it. The image equals the

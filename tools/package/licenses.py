@@ -5,8 +5,8 @@
     python3 tools/package/licenses.py sbom  [--static] > millrace.cdx.json
     python3 tools/package/licenses.py check         # checks the table, and that every licence is in ALLOWED
 
-Shipped code is everything that is linked into the program, the Python module, the C library and the plugin for ggml on Linux, without
-the code that only builds or tests them. All of them contain Rust's standard library; --static adds the other parts of a musl program.
+Shipped code is everything linked into the program, the Python module, the C library and the plugin for ggml on Linux. Code that only builds
+or tests them does not count. All of them contain Rust's standard library; --static adds the other parts of a musl program.
 """
 
 import html

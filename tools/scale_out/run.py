@@ -1,4 +1,4 @@
-"""Tests three `millrace serve` behind a stock haproxy, on this computer. No Python package is needed.
+"""Tests three servers (`millrace serve`) behind a stock haproxy, on this computer. No Python package is needed.
 
     apt-get install haproxy
     python3 tools/scale_out/run.py target/release/millrace [--requests 60] [--together 12]

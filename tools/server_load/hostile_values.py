@@ -259,7 +259,7 @@ def fitting(rng, name, described):
             "array": lambda: [text(rng)], "object": lambda: {}}.get(kind, lambda: rng.choice(ODD))()
 
 
-# Valid values by field. A single odd value in a valid body is processed; of many odd values, only the first is, and refused.
+# Valid values by field. The server reaches an odd value in an otherwise valid body; among many odd values, it refuses the first.
 RIGHT = {
     "model": "text", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "prompt": "hi", "content": "hi", "tokens": [5, 6],
     "max_tokens": 8, "max_completion_tokens": 8, "max_output_tokens": 8, "options": {"num_predict": 8},

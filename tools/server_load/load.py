@@ -4,9 +4,9 @@
         [--warm-up 5000] [--minutes 0] [--model demo]
 
 Starts the server, and first asks a set of questions one at a time to learn their answers (texts, calls, forms and thoughts). Then it
-sends many requests at once, of these kinds: complete ones, requests of other APIs, with schemas, functions, thoughts, adapters and
-scores of prompts, streams read slowly, streams abandoned in the middle, connections dropped after half a request, text that is not
-JSON, bodies beyond the limit, wrong fields, and deadlines that are too short. A warm-up sends the same, twice as many at once, and
+sends many requests at once. Some are complete, of this and other APIs, with schemas, functions, thoughts, adapters and scores of
+prompts. Some streams are read slowly or abandoned in the middle. Others are faulty: connections dropped after half a request, text that
+is not JSON, bodies beyond the limit, wrong fields, deadlines that are too short. A warm-up sends the same, twice as many at once, and
 then contexts that fill the cache. Without it, the server would not yet have touched its whole cache, nor its allocator have reached
 its peak. At the end the script checks that
 
