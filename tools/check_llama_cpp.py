@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares fixtures of testdata/goldens with llama.cpp: each folder is converted by `millrace quantize`, llama.cpp's server
-opens the file, and its probabilities behind some prefixes of the prompt stand beside those of the fixture.
+"""Compares fixtures of testdata/goldens with llama.cpp. `millrace quantize` converts each folder, and llama.cpp's server opens the
+file. After some prefixes of the prompt, its probabilities are compared with the fixture's.
 
     python tools/check_llama_cpp.py --server llama-server --millrace target/release/millrace NAME ...
 
-Needs numpy and safetensors. With --own the file is the fixture's model.f32.gguf, which llama.cpp's converter wrote.
+Needs numpy and safetensors. With --own, the server opens the fixture's model.f32.gguf, which llama.cpp's converter wrote.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def byte_symbols():
 
 
 def tokenizer(folder, vocab_size):
-    """Writes a vocabulary of bytes, with tokens that nothing makes behind them."""
+    """Writes a vocabulary of the bytes, filled up with tokens that no text produces."""
     symbols = [*byte_symbols(), "Ġt"]
     vocab = {symbol: i for i, symbol in enumerate(symbols)}
     added = [f"<|unused{i}|>" for i in range(vocab_size - len(symbols))]
@@ -54,11 +54,11 @@ def tokenizer(folder, vocab_size):
 
 
 def ask(tokens, vocab_size):
-    """Logarithms of llama.cpp's probabilities of the token behind these."""
+    """llama.cpp's log-probabilities of the token after these tokens."""
     request = dict(prompt=tokens, n_predict=1, n_probs=vocab_size, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, cache_prompt=False)
     request["samplers"] = []
     url, headers = f"http://127.0.0.1:{PORT}/completion", {"Content-Type": "application/json"}
-    # A text that ends at once comes without probabilities.
+    # If the text ends at once, the server returns no probabilities.
     for seed in range(50):
         data = json.dumps(request | {"seed": seed}).encode()
         with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as reply:

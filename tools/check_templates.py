@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Checks the chat templates of published models: whether they render as Jinja2 renders them, and which ways of writing they show.
+"""Checks the chat templates of published models: whether they render as with Jinja2, and which formats of calls and thoughts they use.
 
     cargo build --release -p millrace-server --example template_ways
     tools/check_templates.py FOLDER [--program target/release/examples/template_ways] [--failures]
 
-FOLDER has templates, one a file (`*.jinja`); llama.cpp's repository has some seventy in `models/templates`. They are others' text, and
-stay out of this repository. Of each it prints
+FOLDER has one template per file (`*.jinja`); llama.cpp's repository has some seventy in `models/templates`. They are not part of this
+repository, since others wrote them. For each template the script prints
 
-- whether conversations come out as Jinja2 with transformers' settings has them, errors among them;
-- the way in which its calls are written (`explained` where it shows no functions, so that the server explains them to the model in a way of its own;
-  `UNKNOWN` where it shows them and no way is known or derived), which of earlier calls it writes, and whether answers with calls and thoughts that the template writes
-  are read again as they were, at once and in pieces;
-- the way in which its thoughts are.
+- whether conversations render as in Jinja2 with transformers' settings, including errors;
+- the format of its calls: `explained` if it shows no functions, so that the server explains them to the model in a format of its own;
+  `UNKNOWN` if it shows them and no format is known or derived;
+- which earlier calls it writes, and whether answers that the template writes, with calls and thoughts, parse to the same values, whole
+  and in pieces;
+- the format of its thoughts.
 
-Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation comes out otherwise, an answer is not read, or a way is unknown.
+Needs the package `jinja2` (3.1.6). The exit code is 1 if a conversation renders differently, an answer does not parse, or a format is
+unknown.
 """
 
 import argparse
@@ -44,7 +46,7 @@ ODD = {"type": "function", "function": {
                                   "list": {"type": "array", "items": {"$ref": "#/$defs/part"}, "description": "Parts."},
                                   "obj": {"type": "object", "description": "Any.", "additionalProperties": True}},
                    "required": ["text"]}}}
-# Of some families the vocabulary alone tells the way: by parts of files' names, tokens that the template does not name.
+# Families whose vocabulary alone determines the format: part of the file's name, and tokens that the template does not contain.
 VOCABULARIES = {"LFM2": ["<|tool_call_start|>"], "Llama-3.": ["<|python_tag|>"]}
 USER = {"role": "user", "content": "How is the weather?"}
 
@@ -78,7 +80,7 @@ def conversations():
 
 
 class Generation(jinja2.ext.Extension):
-    """`{% generation %}`, which says what a model is trained on; what is in it is rendered as it is."""
+    """The block `{% generation %}`, which marks the text that a model is trained on. Its content is rendered unchanged."""
 
     tags = {"generation"}
 
@@ -92,7 +94,7 @@ class Generation(jinja2.ext.Extension):
 
 
 def environment():
-    """Jinja2 as transformers sets it up."""
+    """Jinja2 with the settings of transformers."""
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
 
@@ -107,7 +109,7 @@ def environment():
 
 
 def by_jinja(source, bos, eos):
-    """Each conversation as Jinja2 has it; `None` for an error."""
+    """Each conversation as Jinja2 renders it; `None` for an error."""
     try:
         template = environment().from_string(source)
     except jinja2.TemplateError as error:
@@ -115,14 +117,14 @@ def by_jinja(source, bos, eos):
     out = []
     for one in conversations():
         one = copy.deepcopy(one)
-        # A thought is given by each of the names that templates read it by.
+        # A thought is given under each name that templates read.
         for message in one["messages"]:
             if "reasoning_content" in message:
                 message.setdefault("thinking", message["reasoning_content"])
         try:
             out.append(template.render(messages=one["messages"], tools=one.get("tools"), documents=None, bos_token=bos, eos_token=eos,
                                        add_generation_prompt=one["add_generation_prompt"], **one.get("variables", {})))
-        except Exception:  # noqa: BLE001 - of any kind, as a template raises it
+        except Exception:  # noqa: BLE001 - a template may raise any kind
             out.append(None)
     return out
 

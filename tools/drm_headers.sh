@@ -1,9 +1,9 @@
 #!/bin/sh
-# Fetches the kernel's headers of the system's package archive, to compare drivers' structures with them.
+# Fetches kernel headers from the system's package archive, to compare drivers' structures with them.
 #
 #   tools/drm_headers.sh FOLDER [RELEASE]
 #
-# RELEASE is a release that apt knows (`trixie-backports`, `sid`), where the newest is too old: amdxdna, rocket
+# RELEASE is a release that apt knows (`trixie-backports`, `sid`), if the default one is too old: amdxdna, rocket
 # and others are in linux-libc-dev from 6.18 on.
 set -eu
 folder=${1:?say a folder for the headers}

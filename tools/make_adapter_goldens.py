@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the LoRA fixtures of testdata/adapters: adapters of tiny random matrices for models of testdata/goldens, with the logits
-that PEFT computes for them in float32 on the CPU.
+"""Makes the LoRA fixtures of testdata/adapters: tiny random adapters for models of testdata/goldens, with PEFT's logits (float32, CPU).
 
     python tools/make_adapter_goldens.py [--out DIR] [--llama-cpp DIR]
 
-Needs torch, transformers, peft, safetensors and numpy. With --llama-cpp (a source tree of llama.cpp) the fixtures whose
-factor is lora_alpha / r also get adapter.f32.gguf, written by llama.cpp's own converter. Without it GGUF files that exist are left alone.
+Needs torch, transformers, peft, safetensors and numpy. With --llama-cpp (a source tree of llama.cpp), fixtures whose factor is
+lora_alpha / r also get adapter.f32.gguf from llama.cpp's own converter. Without it, existing GGUF files stay as they are.
 
 Each fixture is a folder:
     adapter_config.json         as PEFT writes it
@@ -31,11 +30,11 @@ from transformers import AutoModelForCausalLM
 ROOT = Path(__file__).resolve().parent.parent / "testdata"
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
-# Base model below testdata/goldens, and the adapter's configuration.
+# Base model in testdata/goldens, and the adapter's configuration.
 FIXTURES = {
     # Every matrix of attention and feed-forward; GGUF files permute rows of queries and keys.
     "llama-all": ("llama-llama3", dict(r=3, lora_alpha=6, target_modules=ALL)),
-    # Two matrices, another factor, one of them with a rank and a numerator of its own.
+    # Two matrices, another factor; one of the matrices has its own rank and numerator.
     "llama-rslora": (
         "llama-llama3",
         dict(
@@ -51,7 +50,7 @@ FIXTURES = {
 
 
 def numbers(name, shape):
-    """Numbers that depend on the name alone, exact in F16."""
+    """Random numbers, exact in F16, that depend only on the name."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     values = np.random.default_rng(seed).normal(0.0, 0.15, size=shape)
     return torch.from_numpy(values.astype(np.float16).astype(np.float32))
@@ -91,7 +90,7 @@ def main():
     args = parser.parse_args()
     for name, (base, config) in FIXTURES.items():
         make(args.out / name, base, config)
-        # The converter knows no factor but lora_alpha / rank.
+        # The converter supports no factor except lora_alpha / rank.
         if args.llama_cpp and not config.get("use_rslora"):
             convert(args.llama_cpp, args.out / name, base)
         print(name)

@@ -2,9 +2,8 @@
 """Renders the chat templates of crates/text/tests/fixtures/chat with Hugging Face transformers.
 
 Each NAME.jinja there is rendered for a set of conversations by the function that `apply_chat_template` uses
-(Jinja with transformers' settings). conversations.json gets the conversations and the tools, NAME.json the
-prompts. A refusal or an error is written as `null`. The clock that `strftime_now` reads stands at 2024-07-26
-12:34:56 UTC.
+(Jinja with transformers' settings). The conversations and tools go to conversations.json, the prompts to NAME.json.
+A refusal or an error is written as `null`. For `strftime_now` it is always 2024-07-26 12:34:56 UTC.
 
     python tools/make_chat_fixtures.py
 
@@ -94,7 +93,7 @@ CONVERSATIONS = {
 
 TOOLS = [WEATHER, CLOCK]
 
-# Variables of their own for some templates.
+# Extra variables for some templates.
 VARIABLES = {
     "llama31": [{}, {"tools_in_user_message": False}, {"date_string": "1 May 2025", "builtin_tools": ["weather", "code_interpreter"]}],
     "qwen3": [{}, {"enable_thinking": False}, {"enable_thinking": True}],
@@ -103,7 +102,7 @@ VARIABLES = {
 
 
 def cases(name: str, source: str):
-    """Every conversation, with and without tools, the end open and closed by turns."""
+    """Every conversation, with and without tools. The end alternates between open and closed."""
     number = 0
     for variables in VARIABLES.get(name, [{}]):
         for title, messages in CONVERSATIONS.items():
@@ -125,7 +124,7 @@ def render(source: str, title: str, messages: list, options: dict):
             **options["variables"],
         )
         return rendered[0]
-    except Exception as error:  # A template may fail in any way that Python can.
+    except Exception as error:  # A template may raise any exception.
         print(f"  {title}: {type(error).__name__}: {error}")
         return None
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of testdata/drafts: tiny random models with a layer that predicts the token after the next (MTP), and
-what transformers' `MtpModel` computes for it.
+"""Makes the fixtures of testdata/drafts: tiny random models with a layer that predicts the token after the next (MTP), and the
+results of transformers' `MtpModel` for it.
 
     python3 tools/make_draft_goldens.py [--only NAME ...] [--llama-cpp DIR]
 
-Each folder holds `config.json` and `model.safetensors` with the layer's tensors called as published files call them, and
-`expected.safetensors`: `tokens`, `states` (the last norm's output at each token but the last), `logits` and `normed` (what
-the layer gives for the tokens behind them, before and behind its head), and with --llama-cpp what llama.cpp's converter makes
-of the folder.
+Each folder holds `config.json`, `model.safetensors` with the published names for the layer's tensors, and
+`expected.safetensors`. That file has `tokens`, and `states`: the last norm's output at each token but the last. `normed` and `logits` are
+the layer's output for the tokens after them, before and after its head. With --llama-cpp there is also the file that llama.cpp's converter
+makes from the folder.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from make_goldens import FIXTURES, UNIT_NORMS, convert, fill, generator, make_co
 
 N_TOKENS = 31
 
-# The fixture of tools/goldens that the model is, what differs, whether llama.cpp's converter writes the layer.
+# Base fixture of tools/goldens, changes to it, and whether llama.cpp's converter writes the layer.
 DRAFTS = {
     "qwen35": ("qwen35", dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"]), True),
     "qwen35moe": ("qwen35moe", dict(vocab_size=131), False),
@@ -36,7 +36,7 @@ DRAFTS = {
     "deepseek-v3": ("deepseek-v3", dict(vocab_size=131), False),
 }
 
-# Names of the layer where it stands by itself.
+# Names of the layer's tensors in files where it is separate.
 BESIDE = {
     "eh_proj": "fc",
     "enorm": "pre_fc_norm_embedding",
@@ -46,7 +46,7 @@ BESIDE = {
 
 
 def per_expert(name, values):
-    """Stacked matrices of experts as a tensor for each."""
+    """Splits stacked matrices of experts into one tensor each."""
     stem = name.split(".experts.")[0] + ".experts"
     for expert, matrix in enumerate(values):
         if name.endswith("gate_up_proj"):
@@ -58,7 +58,7 @@ def per_expert(name, values):
 
 
 def published(draft, model, written):
-    """The layer's tensors as published files name them."""
+    """The layer's tensors under their published names."""
     n_layers = model.config.num_hidden_layers
     stands_alone = model.config.model_type.startswith("qwen3")
     is_stacked = any(name.endswith("experts.gate_up_proj") for name in written)
@@ -103,7 +103,7 @@ def make(name, out):
     draft.config._attn_implementation = "eager"
     draft.config._experts_implementation = "eager"
     unit_norms = fixture.family in UNIT_NORMS
-    # The table and the head are the model's: it has the last word.
+    # Table and head belong to the model, so the model is filled last.
     fill(draft, f"drafts/{name}", unit_norms)
     fill(model, f"drafts/{name}/model", unit_norms)
     tokens = generator(f"drafts/{name}", "tokens").integers(0, fixture.config["vocab_size"], N_TOKENS)
@@ -135,7 +135,7 @@ def make(name, out):
 
 
 def write_config(path):
-    """The configuration with the number of layers as published ones say it."""
+    """Rewrites the configuration with the published key for the number of such layers."""
     config = json.loads(path.read_text())
     for key in ("num_mtp_layers", "mtp_layer_types", "mtp_mlp_layer_types"):
         config.pop(key, None)

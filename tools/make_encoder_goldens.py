@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of testdata/encoders: tiny random encoders, and the hidden states transformers computes.
+"""Makes the fixtures of testdata/encoders: tiny random encoders, and the hidden states that transformers computes.
 
     python3 tools/make_encoder_goldens.py [--only NAME ...] [--llama-cpp DIR]
 
-Each folder holds `config.json` and `model.safetensors` as transformers writes them, `expected.safetensors` with the
-tokens, what enters each block and leaves the last (of a ranker the score of a pair), and with --llama-cpp what llama.cpp's converter makes of it.
+Each folder holds `config.json` and `model.safetensors` as transformers writes them, and `expected.safetensors`. The latter has the
+tokens, the input of each block and the output of the last; for a ranker, it has the score of a pair. With --llama-cpp there is also the
+file that llama.cpp's converter makes.
 """
 
 import argparse
@@ -38,14 +39,14 @@ def sizes(**more):
     return out
 
 
-# The class without its ending, arguments, tokens, whether llama.cpp converts it.
+# The class without its suffix, arguments, number of tokens, and whether llama.cpp converts it.
 FIXTURES = {
     # Learned positions, two kinds of text.
     "bert": ("Bert", sizes(), 37, True),
-    # Positions behind that of the padding token, one kind of text; another activation.
+    # Positions start after that of the padding token; one kind of text; another activation.
     "xlm-roberta": ("XLMRoberta", sizes(pad_token_id=1, type_vocab_size=1), 41, True),
     "bert-tanh": ("Bert", sizes(vocab_size=131, hidden_act="gelu_new", layer_norm_eps=1e-5), 19, False),
-    # Windows that reach to both sides, norms of heads, a norm at the end.
+    # Windows in both directions, norms of heads, a norm at the end.
     "gemma-embedding": (
         "Gemma3Text",
         sizes(
@@ -64,7 +65,7 @@ FIXTURES = {
     ),
     # Rotated heads, gates, no biases.
     "nomic-bert": ("NomicBert", sizes(), 33, True),
-    # Windows in two layers of three, which rotate by another base; the first block has no norm before attention.
+    # Windows in two of three layers, which have another rotary base; no norm before the first block's attention.
     "modern-bert": (
         "ModernBert",
         sizes(
@@ -79,14 +80,14 @@ FIXTURES = {
         43,
         True,
     ),
-    # Llama's blocks with attention both ways.
+    # Llama's blocks with bidirectional attention.
     "eurobert": (
         "EuroBert",
         sizes(
             num_attention_heads=4,
             num_key_value_heads=2,
             head_dim=16,
-            # llama.cpp's converter knows this way and `cls`, not the usual one.
+            # llama.cpp's converter supports this pooling and `cls`, not the usual one.
             classifier_pooling="mean",
             rope_parameters={"rope_type": "default", "rope_theta": 700.0},
             **{f"{token}_token_id": 2 for token in ("bos", "eos", "mask")},
@@ -103,7 +104,7 @@ FIXTURES = {
     ),
 }
 
-# What published folders say where transformers' class has other words, for llama.cpp's converter.
+# Keys of published folders that transformers' class names differently, for llama.cpp's converter.
 CONVERTED_AS = {
     "jina-bert-v3": dict(architectures=["XLMRobertaModel"], lora_adaptations=["none"]),
     "nomic-bert": dict(
@@ -173,7 +174,7 @@ def make(name, out):
     fill(model, name, unit_norms=is_gemma)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
-            # Weights of norms, whatever they are called.
+            # Weights of norms, under any name.
             if not is_gemma and "norm" in parameter_name.lower() and parameter_name.endswith("weight"):
                 values = generator(name, parameter_name).standard_normal(tuple(parameter.shape))
                 values = (1.0 + 0.25 * values).astype(np.float16).astype(np.float32)
@@ -181,7 +182,7 @@ def make(name, out):
     tokens = generator(name, "tokens").integers(4, arguments["vocab_size"], n_tokens)
     states = []
     if hasattr(model, "norm") or hasattr(model, "final_norm"):
-        # What leaves the last block is not what leaves the norm behind it.
+        # The output of the last block differs from that of the norm after it.
         model.layers[-1].register_forward_hook(
             lambda _module, _args, output: states.append(output[0] if isinstance(output, tuple) else output)
         )
@@ -200,7 +201,7 @@ def make(name, out):
     (folder / "expected.safetensors").chmod(0o644)
 
 
-# Rankers: the class without its ending, arguments, special tokens in the order of their numbers.
+# Rankers: the class without its suffix, arguments, special tokens in the order of their ids.
 PAIR = ("What runs to the river?", "A dog ran along, and saw the river.")
 RANKERS = {
     "bert-rank": ("Bert", sizes(vocab_size=64), ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]),
@@ -225,7 +226,7 @@ RANKERS = {
 
 
 def tokenizer_of(kind, special, folder):
-    """A vocabulary of letters, and the pair of texts as published tokenizers put them together."""
+    """A vocabulary of letters, which joins pairs of texts as published tokenizers do."""
     letters = "abcdefghijklmnopqrstuvwxyz?.,'"
     if kind != "XLMRoberta":
         vocab = {t: i for i, t in enumerate([*special, *letters, *("##" + c for c in letters[:26])])}
@@ -254,7 +255,7 @@ def tokenizer_of(kind, special, folder):
 
 
 JUDGE_NAME = "qwen3-rank"
-# What the page of Qwen3-Reranker has around a pair.
+# Prompt around a pair, from the model page of Qwen3-Reranker.
 JUDGE = (
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
@@ -274,7 +275,7 @@ def make_judge(name, out):
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
     config = transformers.Qwen3Config(
         **sizes(num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=1024),
-        # What marks a judge for vLLM, and here.
+        # This key marks a judge for vLLM, and for Millrace.
         is_original_qwen3_reranker=True,
     )
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
@@ -368,7 +369,7 @@ def convert_ranker(folder, llama_cpp):
     from conversion import get_model_class
 
     with tempfile.TemporaryDirectory() as temp:
-        # It knows a judge by its folder's name.
+        # The converter recognises a judge by its folder's name.
         temp = Path(temp) / ("Qwen3-Reranker" if folder.name == JUDGE_NAME else folder.name)
         files = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
         shutil.copytree(folder, temp, ignore=lambda _, names: [name for name in names if name not in files])
@@ -385,13 +386,13 @@ def convert_ranker(folder, llama_cpp):
             model.write()
 
 
-# Encoders with what sentence-transformers has behind them: the class, arguments, how rows are pooled, and a dense layer
-# each with its width, whether it has a bias, and its activation.
+# Encoders with the modules that sentence-transformers adds after them: the class, arguments, pooling, and for each dense layer its width,
+# whether it has a bias, and its activation.
 TANH, IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
 SMALL = dict(vocab_size=64, hidden_size=24, intermediate_size=32, num_hidden_layers=1, num_attention_heads=3)
 DENSE = {
     "bert-dense": ("Bert", sizes(**SMALL), "cls", [(16, True, TANH)]),
-    # EmbeddingGemma's.
+    # As in EmbeddingGemma.
     "gemma-embedding-dense": (
         "Gemma3Text",
         sizes(
@@ -415,7 +416,7 @@ def write_json(path, value):
 
 
 def make_dense(name, out):
-    """A folder of sentence-transformers, and the vector of a text by its own classes."""
+    """Writes a folder of sentence-transformers, and the vector that its classes compute for a text."""
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 
     kind, arguments, pooling, layers = DENSE[name]
@@ -494,7 +495,7 @@ def main():
         elif name in RANKERS:
             make_ranker(name, arguments.out)
             converts = RANKERS[name][1]["vocab_size"] == 263
-            # llama.cpp drops a layer of BERT's: a file of its converter is refused.
+            # llama.cpp's converter drops a layer of BERT's, so its file is refused.
             if arguments.llama_cpp and not converts:
                 convert_ranker(arguments.out / name, arguments.llama_cpp)
         elif name in REFERENCES:

@@ -3,8 +3,8 @@
     python tools/make_format_fixtures.py
 
 Needs the Python packages gguf (0.19), safetensors (0.8), torch and numpy. Contents are fixed, so running
-it again changes nothing. `expected.json` records what a reader must find: per file the metadata and, per
-tensor, type, shape (slowest dimension first) and bytes in hex.
+it again changes nothing. `expected.json` holds the expected results of reading: the metadata of each file and,
+for each tensor, its type, shape (slowest dimension first) and bytes in hex.
 """
 
 import json
@@ -94,7 +94,7 @@ def finish(writer: gguf.GGUFWriter):
 
 
 def write_gguf(path: Path, version: int = 3, alignment: int | None = None, big_endian: bool = False, split: int = 0):
-    # The package writes the current version only; version 2 differs in nothing but the number.
+    # The package writes only the current version; version 2 differs only in the number.
     gguf.gguf_writer.GGUF_VERSION = version
     endianess = gguf.GGUFEndian.BIG if big_endian else gguf.GGUFEndian.LITTLE
     writer = gguf.GGUFWriter(path, "llama", endianess=endianess, split_max_tensors=split)

@@ -6,7 +6,7 @@ and hidden states that Hugging Face transformers computes for them in float32 on
 
 Needs torch, transformers, safetensors and numpy. With --llama-cpp (a source tree of llama.cpp) the
 fixtures that ask for it also get model.f32.gguf, written by llama.cpp's own converter; that part
-needs nothing else. Without it GGUF files that exist are left alone.
+needs nothing else. Without it, existing GGUF files stay as they are.
 
 Each fixture is a folder:
     config.json           as transformers 5 writes it
@@ -14,9 +14,9 @@ Each fixture is a folder:
     model.safetensors     F32 weights; every value is exact in F16, so converting to F16 loses nothing
     model.f32.gguf        llama.cpp's conversion (some fixtures)
     expected.safetensors  tokens i64 [n]; logits f32 [n, vocab]; hidden.<i> f32 [n, d_model]:
-                          what enters block i, and for i = n_layers what leaves the last one
+                          input of block i, and for i = n_layers the output of the last block
 
-The numbers depend on the seed and the parameter names only, not on library versions.
+The numbers depend only on the seed and the parameter names, not on library versions.
 """
 
 import argparse
@@ -35,21 +35,21 @@ from safetensors.numpy import load_file, save_file
 from goldens import Fixture, common, rope, v4_flat
 from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, relatives, renamed
 
-# Standard deviations, relative to 1/sqrt(inputs) for matrices. Large enough that logits spread over
-# several units and attention is far from uniform: a wrong mask, scale or rotation must show.
+# Standard deviations, relative to 1/sqrt(inputs) for matrices. They are large enough that logits spread over
+# several units and attention is far from uniform, so that a wrong mask, scale or rotation shows.
 GAIN = {"q_proj": 2.0, "k_proj": 2.0, "lm_head": 3.0, "attn.x_": 4.0, "mlp.gate.": 3.0, "mixer.gate.": 3.0, "router": 3.0}
 EMBED_STD = 0.4
 NORM_STD = 0.25
 BIAS_STD = 0.5
 CHOICE_STD = 0.1
-# Mean of the logarithm of a state's decay: it remembers some ten tokens.
+# Mean of the logarithm of a state's decay: a state remembers some ten tokens.
 DECAY_MEAN = -2.0
 
-# Families whose norms store what is added to 1; those of a gated delta net do not.
+# Families whose norm weights are added to 1, except those of a gated delta net.
 UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next", "vaultgemma")
 
 
-# Types whose configurations transformers has no class for, or one of other words.
+# Types for whose configurations transformers has no class, or one with other keys.
 OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "xverse")
 
 LLAMA3 = dict(
@@ -58,7 +58,7 @@ LLAMA3 = dict(
 
 
 def v4_gemma(config, pattern):
-    """transformers 4: two bases, one scaling (of the global layers), a pattern in place of types."""
+    """Spelling of transformers 4: two bases, one scaling (of the global layers), a pattern in place of types."""
     out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
     full = dict(config["rope_parameters"]["full_attention"])
     out["rope_theta"] = full.pop("rope_theta")
@@ -71,19 +71,19 @@ def v4_gemma(config, pattern):
 
 
 FIXTURES = {
-    # Plain RoPE, as many key heads as query heads, a head size that is not d_model / n_heads.
+    # Plain RoPE, as many key heads as query heads, a head size other than d_model / n_heads.
     "llama-mha": Fixture(
         "llama",
         41,
         common(num_attention_heads=2, num_key_value_heads=2, rope_parameters=rope()),
     ),
-    # Heads of 4, as models for tests of other programs have them.
+    # Heads of 4, as in test models of other programs.
     "llama-narrow": Fixture(
         "llama",
         41,
         common(hidden_size=16, intermediate_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=4, rope_parameters=rope()),
     ),
-    # Llama 3.2: llama3 scaling whose three ranges all occur, tied head.
+    # Llama 3.2: llama3 scaling whose three ranges all occur, a tied head.
     "llama-llama3": Fixture(
         "llama",
         97,
@@ -105,7 +105,7 @@ FIXTURES = {
         ),
         v4=v4_flat,
     ),
-    # Head size left to d_model / n_heads, eight query heads a key head, heads of 16.
+    # Default head size d_model / n_heads, which is 16; eight query heads per key head.
     "llama-gqa8": Fixture(
         "llama",
         37,
@@ -151,7 +151,7 @@ FIXTURES = {
         v4=v4_flat,
         gguf=True,
     ),
-    # The upper layers slide, by max_window_layers in version 4 and by layer_types in version 5.
+    # Windows on the upper layers: by max_window_layers in version 4, by layer_types in version 5.
     "qwen2-window": Fixture(
         "qwen2",
         45,
@@ -194,7 +194,7 @@ FIXTURES = {
             rope_parameters=rope(1000000.0),
         ),
     ),
-    # Five sliding layers to a global one, linear scaling of the global ones as in the 4B.
+    # Five layers with a window for each global one; linear scaling of the global layers, as in the 4B.
     "gemma3-pattern": Fixture(
         "gemma3",
         67,
@@ -214,7 +214,7 @@ FIXTURES = {
         v4=lambda c: v4_gemma(c, pattern=6),
         gguf=True,
     ),
-    # Heads of 256 as in the 1B, a score scale that is not the head size's, another pattern.
+    # Heads of 256 as in the 1B, a score scale that does not follow from the head size, another pattern.
     "gemma3-256": Fixture(
         "gemma3",
         33,
@@ -235,8 +235,8 @@ FIXTURES = {
         ),
         v4=lambda c: v4_gemma(c, pattern=2),
     ),
-    # The text part of a multimodal checkpoint: inner configuration, other tensor names, a vision
-    # tower to be ignored.
+    # The text part of a multimodal checkpoint: an inner configuration, other tensor names, a vision
+    # tower that must be ignored.
     "gemma3-multimodal": Fixture(
         "gemma3",
         29,
@@ -265,12 +265,12 @@ for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, re
 
 def make_config(fixture):
     if fixture.config_class:
-        # A class has tokens of its own, beyond these vocabularies, where none are said.
+        # Without these keys, a class uses default tokens beyond the small vocabularies.
         given = lambda k, v: v is not None or k.endswith("_token_id") or k in ("sliding_window", *fixture.keep_none)
         arguments = {k: v for k, v in fixture.config.items() if given(k, v)}
         config = getattr(transformers, fixture.config_class)(**arguments)
         for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            # Some classes put theirs in place of `None`.
+            # Some classes replace `None` by their default.
             setattr(config, key, fixture.config[key])
         if not fixture.wrapper:
             return config
@@ -316,7 +316,7 @@ def make_model(fixture, config):
         )
     else:
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        # The plain loop over experts: the others do not compute in float64.
+        # The plain loop over experts: the other implementations do not support float64.
         model.config._experts_implementation = "eager"
     return model.to(torch.float32).eval()
 
@@ -327,7 +327,7 @@ def generator(*labels):
 
 
 def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
-    """Random parameters, every one exact in F16."""
+    """Fills the model with random parameters, each exact in F16."""
     gains = dict(GAIN, q_proj=qk_gain, k_proj=qk_gain) if qk_gain else GAIN
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -343,12 +343,12 @@ def fill(model, fixture_name, unit_norms, qk_gain=None, head_norms=1.0):
                 values = values * EMBED_STD
             else:
                 gain = next((g for part, g in gains.items() if part in name), 1.0)
-                # Matrices of experts are stacked: a sum is as long as the last dimension.
+                # Matrices of experts are stacked: a sum has as many terms as the last dimension.
                 n_terms = parameter.shape[-1] if parameter.ndim == 3 else np.prod(parameter.shape[1:])
                 values = values * gain / np.sqrt(n_terms)
             values = values.astype(np.float16).astype(np.float32)
             parameter.copy_(torch.from_numpy(values))
-        # What transformers keeps as a buffer, though it is learned.
+        # Learned tensors that transformers keeps as buffers.
         for name, buffer in model.named_buffers():
             if any(part in name for part in ("e_score_correction_bias", "moe_statics", "expert_bias")):
                 values = generator(fixture_name, name).standard_normal(tuple(buffer.shape))
@@ -364,16 +364,16 @@ def text_model(model):
     inner = model.base_model
     inner = getattr(inner, "language_model", inner)
     inner = getattr(inner, "decoder", inner)
-    # Of some classes the base is the model itself.
+    # In some classes the base is the model itself.
     return inner.model if inner is model else inner
 
 
 def run(model, tokens):
-    """Logits, and what enters each block and leaves the last."""
+    """Logits, the input of each block, and the output of the last."""
     inner = text_model(model)
     layers = next(getattr(inner, name) for name in ("layers", "h", "blocks") if hasattr(inner, name))
     hidden = {}
-    # Of several streams the one that blocks compute; behind the last block all of them have become one.
+    # The active one of several streams; after the last block they are merged.
     active = getattr(inner.config, "altup_active_idx", None)
 
     def enters(index):
@@ -404,18 +404,18 @@ def run(model, tokens):
 
 
 def check_conditioning(name, model, tokens, logits):
-    """The fixture must not amplify rounding: float64 has to agree far inside the tests' bound."""
+    """Checks that the fixture does not amplify rounding: float64 must agree far within the tests' bound."""
     exact, _ = run(model.to(torch.float64), tokens)
     spread = float(exact.max() - exact.min())
     error = float((exact - logits.double()).abs().max()) / spread
     model.to(torch.float32)
     print(f"  logit range {spread:.2f}, float32 against float64: {error:.1e} of it")
-    # RoPE angles are float32 in both runs, so this sees the rest of the arithmetic.
+    # RoPE angles are float32 in both runs, so this covers only the other arithmetic.
     assert error < 1e-5, f"{name}: badly conditioned"
 
 
 def check_v4(fixture, folder, tokens, logits):
-    """transformers must read both spellings as the same model."""
+    """Checks that transformers reads both spellings as the same model."""
     with tempfile.TemporaryDirectory() as temp:
         shutil.copy(folder / "config.v4.json", Path(temp) / "config.json")
         shutil.copy(folder / "model.safetensors", temp)
@@ -477,7 +477,7 @@ def byte_symbols():
 
 
 class Lenient:
-    """An enumeration in which an unknown name is itself."""
+    """Enumeration in which an unknown name stands for itself."""
 
     def __init__(self, table):
         self.table = table if not isinstance(table, Lenient) else table.table
@@ -494,7 +494,7 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
     for table in ("MODEL_ARCH", "MODEL_TENSOR", "VisionProjectorType"):
-        # The package may lag behind the converter, which names all it knows while it is imported.
+        # The package may be older than the converter, which refers to all known names at import.
         setattr(gguf, table, Lenient(getattr(gguf, table)))
     if not hasattr(gguf, "LazyChunkedTensor"):
         gguf.LazyChunkedTensor = type("LazyChunkedTensor", (), {})
@@ -518,21 +518,21 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
         temp = Path(temp)
         for file in ("config.json", "model.safetensors"):
             shutil.copy(folder / file, temp)
-        # Gemma's conversion counts the tokens here to cut the padding of the embedding table.
+        # Gemma's conversion counts these tokens, to cut the padding of the embedding table.
         vocabulary = {t: i for i, t in enumerate(tokens)}
-        # Nomic's asks for the kind.
+        # Nomic's conversion reads the tokenizer's kind.
         counted = {"model": {"type": "WordPiece", "vocab": vocabulary}, "added_tokens": []}
         (temp / "tokenizer.json").write_text(json.dumps(counted))
         with torch.inference_mode():
             converter = get_model_class(architecture(folder))
-            # Blocks that predict further tokens only where they are what the fixture is for.
+            # Blocks that predict further tokens are written only for draft fixtures.
             converter.no_mtp = not with_draft
             config = json.loads((folder / "config.json").read_text())
-            # transformers adds words that such a file lacks, by which the converter would go.
+            # transformers adds keys that such a file lacks, and they would mislead the converter.
             has_own_words = "hybrid_override_pattern" in config or "n_embd" in config
             has_own_words |= config["model_type"] in ("exaone", "falcon", *OTHER_CODE)
             if config["model_type"] == "gpt_neox":
-                # It knows the words of transformers 4 alone.
+                # The converter knows only the keys of transformers 4.
                 config = json.loads((folder / "config.v4.json").read_text())
                 has_own_words = True
             as_it_is = {"hparams": config} if has_own_words else {}
@@ -543,7 +543,7 @@ def convert(folder, vocab_size, llama_cpp, with_draft=False):
                 model_name=folder.name,
                 **as_it_is,
             )
-            # A wrapper's converter has the text model's within it.
+            # A wrapper's converter contains the text model's.
             inner = getattr(model, "impl", model)
             inner.set_vocab = lambda: set_vocab(inner.gguf_writer)
             model.write()

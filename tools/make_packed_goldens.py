@@ -4,9 +4,9 @@ compressed-tensors, ModelOpt, GPTQ, AWQ), with the logits that transformers comp
 
     python tools/make_packed_goldens.py [--out DIR] [--only NAME ...]
 
-Needs what tools/make_goldens.py needs; where the package compressed-tensors is there too, its own unpacking is compared
-with the one below. GPTQ's layout is that of AutoGPTQ's and GPTQModel's `QuantLinear`, AWQ's that of AutoAWQ's
-`WQLinear_GEMM`.
+Needs the packages of tools/make_goldens.py. If the package compressed-tensors is installed too, its own unpacking is compared
+with the one below. GPTQ's layout is that of `QuantLinear` in AutoGPTQ and GPTQModel, AWQ's that of `WQLinear_GEMM` in
+AutoAWQ.
 
 Each fixture is a folder:
     config.json           with `quantization_config`
@@ -38,7 +38,7 @@ def words(codes, bits):
 
 
 def integers(weight, bits, group, symmetric, scale_type, listed=None):
-    """Codes [n, k], zero points and scales [n, groups], and the matrix that they stand for."""
+    """Codes [n, k], zero points and scales [n, groups], and the matrix that they represent."""
     n, k = weight.shape
     group = k if group == -1 else group
     of = np.arange(k) // group if listed is None else listed
@@ -130,7 +130,7 @@ def int_quantized(weight, name=""):
 
 
 def float8(weight, rows, columns, scale_name, scale_type, shape=None, name=""):
-    """Scales of blocks of `rows` by `columns`; 0 stands for all."""
+    """FP8 with scales for blocks of `rows` by `columns`; 0 means all of them."""
     n, k = weight.shape
     rows, columns = rows or n, columns or k
     scales = np.zeros((-(-n // rows), -(-k // columns)), np.float32)
@@ -152,7 +152,7 @@ LEVELS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 
 
 def pairs(weight, scales, group):
-    """Codes of E2M1, two a byte, and the numbers that they stand for with these scales, one a group."""
+    """E2M1 codes, two per byte, and the numbers that they represent with these scales, one per group."""
     full = np.repeat(scales, group, 1)
     size = np.abs(weight / full)
     codes = np.abs(size[..., None] - LEVELS).argmin(-1)
@@ -166,7 +166,7 @@ def group_sizes(weight, group):
 
 
 def ternary(weight, name=""):
-    """BitNet: -1, 0 and 1 in two bits, four rows a byte, and a number for the matrix (transformers, `pack_weights`)."""
+    """BitNet: -1, 0 and 1 in two bits, four rows per byte, and one scale for the matrix (transformers, `pack_weights`)."""
     from transformers.integrations.bitnet import pack_weights
 
     scale = torch.tensor([np.abs(weight).mean()]).to(torch.bfloat16)
@@ -176,8 +176,8 @@ def ternary(weight, name=""):
 
 
 def nvfp4(weight, names, divides, name=""):
-    """`names` are those of the codes, their scales and the number for the whole matrix."""
-    # Scales are as large as E4M3 allows.
+    """NVFP4. `names` are those of the codes, their scales, and the scale of the whole matrix."""
+    # The largest group scale is the maximum of E4M3.
     whole = np.float32(448 * 6 / np.abs(weight).max())
     scales = torch.from_numpy(group_sizes(weight, 16) / 6 * whole).to(torch.float8_e4m3fn)
     codes, plain = pairs(weight, scales.float().numpy() / whole, 16)
@@ -234,7 +234,7 @@ def packed_as(format, **weights):
 DENSE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=1, head_dim=32, vocab_size=131)
 LLAMA = Fixture("llama", 29, tiny(**DENSE, rope_parameters=rope()), config_class="LlamaConfig")
 QWEN2 = Fixture("qwen2", 29, tiny(**DENSE, rope_parameters=rope()), config_class="Qwen2Config")
-# Rows and columns that blocks of 128 do not divide, and a matrix an expert.
+# Rows and columns that are no multiple of 128, and one matrix per expert.
 MOE = Fixture(
     "qwen3_moe",
     29,
@@ -252,7 +252,7 @@ MOE = Fixture(
     config_class="Qwen3MoeConfig",
 )
 
-# Rows of an expert's last matrix are no whole blocks of NVFP4.
+# Rows of an expert's last matrix are no multiple of an NVFP4 block.
 MOE_64 = Fixture(
     "qwen3_moe",
     29,
@@ -278,8 +278,8 @@ INTS = dict(type="int", strategy="group", group_size=32)
 NV_GROUPS = dict(type="float", strategy="tensor_group", group_size=16)
 NVFP4 = ("weight_packed", "weight_scale", "weight_global_scale")
 
-# The model, `quantization_config`, and what packs a matrix. A module whose name ends as `unpacked` says stays as it is.
-# Rows of 256, and of 192 behind the activation.
+# The model, `quantization_config`, and the function that packs a matrix. A module whose name ends in an entry of `unpacked` is not packed.
+# Rows of 256, and of 192 after the activation.
 BITNET = Fixture(
     "bitnet",
     31,
@@ -326,7 +326,7 @@ FIXTURES = {
         lambda w, name: int_quantized(w),
     ),
     "nvfp4": (LLAMA, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
-    # Factors before biases.
+    # Factors are applied before biases.
     "nvfp4-bias": (QWEN2, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
     "nvfp4-experts": (MOE_64, packed_as("nvfp4-pack-quantized", num_bits=4, **NV_GROUPS), lambda w, name: nvfp4(w, NVFP4, True)),
     "nvfp4-modelopt": (
@@ -356,7 +356,7 @@ FIXTURES = {
     "awq": (QWEN2, AWQ, lambda w, name: awq(w)),
 }
 
-# Matrices whose numbers the tests compare, and those that are not packed.
+# Matrices whose numbers the tests compare; then those that are not packed.
 KEPT = ("layers.0.self_attn.k_proj.weight", "layers.0.mlp.down_proj.weight", "experts.1.down_proj.weight")
 UNPACKED = ("lm_head.weight", "embed_tokens.weight", "mlp.gate.weight", "norm.weight")
 

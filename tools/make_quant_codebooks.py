@@ -4,9 +4,9 @@
 The reference is the PyPI package `gguf` (`pip install gguf`, written with 0.19.0), whose tables are those of
 ggml-common.h. Run from anywhere; output is deterministic.
 
-A point is N levels, and its number is `Σ level_i · n_levels^i` with levels counted from 0. Points stand in the
-order of their numbers. A gap is written as a digit of base 64; a gap of 63 or more begins with `/` for each 63.
-With `--digests` it prints what the test beside the tables compares instead.
+A point is N levels, and its number is `Σ level_i · n_levels^i` with levels counted from 0. Points are sorted by
+number. A gap is written as a digit of base 64; a gap of 63 or more begins with `/` for each 63.
+With `--digests` the script prints the digests that the test beside the tables compares.
 """
 
 import sys
@@ -38,7 +38,7 @@ def encoded(numbers: np.ndarray) -> str:
 
 
 def digest(name: str) -> str:
-    """FNV-1a of all levels: what the test in codebook.rs compares."""
+    """FNV-1a of all levels, as the test in codebook.rs compares it."""
     value = 0xCBF29CE484222325
     for byte in getattr(quants, name).grid.astype(np.int8).tobytes():
         value = ((value ^ byte) * 0x100000001B3) % 2**64

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the known answers of the `quant` crate: crates/quant/tests/fixtures/{decode,encode}/<format>.bin.
 
-A file is a little-endian u32 (the number of bytes of encoded data), the encoded data, and the f32 numbers
-that belong to them: what the data decode to, or what was encoded.
+A file is a little-endian u32 (the number of bytes of encoded data), the encoded data, and the corresponding f32 numbers:
+the decoded values, or the encoder's input.
 
-The reference is the PyPI package `gguf` (`pip install gguf`, written with 0.19.0). Formats it does not
-know (Q8_1, Q8_K, Q1_0, Q2_0, Q4NX) are decoded here by their definition. Run from anywhere; output is deterministic.
+The reference is the PyPI package `gguf` (`pip install gguf`, written with 0.19.0). Formats that it
+lacks (Q8_1, Q8_K, Q1_0, Q2_0, Q4NX) are decoded here by their definition. Run from anywhere; output is deterministic.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ DECODED_BY_GGUF = {
     "IQ4_NL": ([0], 8),
     "MXFP4": ([], 8),
 }
-# The same, of formats that were added later: they come last, so that those before keep their bytes.
+# The same for more formats, which come last so that the fixtures above keep their bytes.
 ADDED = {
     "IQ4_XS": ([0], 3),
     "IQ3_XXS": ([0], 3),
@@ -58,7 +58,7 @@ def write(folder: str, name: str, encoded: np.ndarray, numbers: np.ndarray) -> N
 
 
 def finite_halves(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Random bit patterns of f16 without infinities and NaN, subnormals included."""
+    """Random bit patterns of f16 without infinities and NaN, but with subnormals."""
     bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
     return np.where((bits & 0x7C00) == 0x7C00, bits & 0x83FF, bits).astype("<u2")
 
@@ -88,7 +88,7 @@ def decode_added(rng: np.random.Generator) -> None:
         kind = GGMLQuantizationType[name]
         blocks = random_blocks(rng, GGML_QUANT_SIZES[kind][1], halves, n)
         if name == "IQ1_M":
-            # The nibbles of an f16 are the upper ones of four u16, the lowest first.
+            # The nibbles of an f16 are the upper ones of four u16, lowest first.
             d = finite_halves(rng, (n, 1))
             words = blocks[:, 48:].copy().view("<u2")
             words = words & 0x0FFF | (d >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12
@@ -106,7 +106,7 @@ def decode_added(rng: np.random.Generator) -> None:
         q = (blocks[:, 2:, None] >> shifts & (1 << bits) - 1).reshape(8, elems).astype(np.float32)
         write("decode", name, blocks, d * (2 * q - 1 if bits == 1 else q - 1))
 
-    # Ollama's MXFP4: neighbours share a byte where ggml pairs the halves of a block.
+    # Ollama's MXFP4: adjacent elements share a byte, where ggml pairs the halves of a block.
     blocks = random_blocks(rng, 17, [], 8)
     nibbles = np.stack([blocks[:, 1:] & 15, blocks[:, 1:] >> 4], axis=2).reshape(8, 32)
     as_ggml = np.concatenate([blocks[:, :1], nibbles[:, :16] | nibbles[:, 16:] << 4], axis=1)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Renders single constructs of chat templates with Jinja2 as Hugging Face transformers sets it up.
 
-Each construct is a template of its own; what comes out, or `null` for an error of any kind, goes to
-crates/text/tests/fixtures/template_constructs.json. crates/text/tests/template_constructs.rs renders the same.
-Constructs whose result differs from run to run (addresses of objects, `random`, `lipsum`) are not among them.
+Each construct is a separate template. Its output, or `null` for an error of any kind, goes to
+crates/text/tests/fixtures/template_constructs.json. crates/text/tests/template_constructs.rs renders the same templates.
+Constructs whose result differs from run to run (addresses of objects, `random`, `lipsum`) are left out.
 
     python tools/make_template_fixtures.py
 
@@ -34,7 +34,7 @@ VARIABLES = {
     "tools": None, "add_generation_prompt": True, "bos_token": "<s>",
 }
 
-# A year's last days, in the afternoon.
+# An afternoon in the last days of a year.
 NOW = datetime.datetime(2024, 12, 30, 15, 4, 5, 678)
 
 
@@ -372,7 +372,7 @@ def spaces():
 
 
 def split(line: str):
-    """Several constructs of a line, with `|` between a tag's end and the next one's start."""
+    """Splits a line into constructs, at each `|` between a tag's end and the next one's start."""
     return re.split(r"(?<=[%}]\})\|(?=\{[{%])", line)
 
 
@@ -387,8 +387,8 @@ def constructs():
 
 def render(source: str):
     try:
-        return chat._compile_jinja_template(source).render(**copy.deepcopy(VARIABLES))  # `indent` adds to a list
-    except Exception:  # A template may fail in any way that Python can.
+        return chat._compile_jinja_template(source).render(**copy.deepcopy(VARIABLES))  # `indent` appends to a list
+    except Exception:  # A template may raise any exception.
         return None
 
 

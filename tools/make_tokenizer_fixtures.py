@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains tiny tokenizers of every supported kind and writes what the reference makes of many texts.
+"""Trains tiny tokenizers of every supported kind, and writes the reference results for many texts.
 
 The references are Hugging Face `tokenizers` and Google's `sentencepiece`. For each kind two files go to
 crates/text/tests/fixtures/tokenizers: NAME.json, the tokenizer (`tokenizer.json`, or the pieces of a SentencePiece
-model), and NAME.cases.json, the texts with their ids. pretokenizers.json beside that folder has what the package makes of
-some texts with the expressions that `tokenizer.ggml.pre` names. The Rust tests need no Python.
+model), and NAME.cases.json, the texts with their ids. pretokenizers.json beside that folder has the package's splits of
+some texts, by the expressions that `tokenizer.ggml.pre` names. The Rust tests need no Python.
 
     python tools/make_tokenizer_fixtures.py [OUT_DIR [NAME ...]]
 
-With names, only those fixtures are made. Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so that a new run may
-train other tokenizers; each comes with its own cases.
+With names, only those fixtures are made. Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so a
+new run may train other tokenizers; each comes with its own cases.
 """
 
 import base64
@@ -63,7 +63,7 @@ ALPHABET = list("abstrevmldSTREVMLDéÉßſяЯ我水가ก019²½٣ \t\n\r.,!?'
 
 
 def corpus(seed: int, lines: int) -> list[str]:
-    """Lines of words of many scripts; a few words are much more frequent, as in real text."""
+    """Lines of words in many scripts. A few words are much more frequent, as in real text."""
     rng = random.Random(seed)
     weights = [1.0 / (1 + i % 40) for i in range(len(WORDS))]
     out = []
@@ -127,7 +127,7 @@ def qwen2() -> Tokenizer:
 
 
 def gpt2() -> Tokenizer:
-    """GPT-2's rules, with every condition that an added token may have."""
+    """GPT-2's rules, and added tokens with every condition that they may have."""
     tokenizer = byte_level([])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("``", '"'), normalizers.Replace(Regex(r"-{3,}"), "—")])
@@ -179,7 +179,7 @@ SP_SPECIAL = ["<unk>", "<s>", "</s>"]
 
 
 def with_byte_tokens(tokenizer: Tokenizer, **options) -> Tokenizer:
-    """The same model with the 256 byte tokens behind the first three, as converted SentencePiece models have them."""
+    """The same model with the 256 byte tokens after the first three, as in converted SentencePiece models."""
     model = json.loads(tokenizer.to_str())["model"]
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     texts = SP_SPECIAL + bytes_ + [t for t in sorted(model["vocab"], key=model["vocab"].get) if t not in SP_SPECIAL]
@@ -211,7 +211,7 @@ def llama2() -> Tokenizer:
 
 
 def mistral() -> Tokenizer:
-    """Llama 2's model as newer files write it: the mark is put in front by `Metaspace`, once."""
+    """Llama 2's model as newer files write it: `Metaspace` prepends the mark, once."""
     tokenizer = with_byte_tokens(metaspace_bpe("always"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     tokenizer.decoder = sentencepiece_decoder(strip=True)
@@ -222,7 +222,7 @@ def mistral() -> Tokenizer:
 
 
 def gemma() -> Tokenizer:
-    """Gemma's rules: no mark in front, runs of spaces and line breaks as tokens of their own."""
+    """Gemma's rules: no mark in front, runs of spaces and line breaks as separate tokens."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
@@ -246,14 +246,14 @@ def metaspace() -> Tokenizer:
 
 
 def word_piece(**normalizer) -> Tokenizer:
-    """BERT's kind."""
+    """BERT's kind of tokenizer, WordPiece."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, **normalizer)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(vocab_size=600, limit_alphabet=130, special_tokens=names, show_progress=False)
     tokenizer.train_from_iterator(corpus(3, 1500), trainer)
-    # Some that the decoder writes without a space.
+    # Tokens before which the decoder writes no space.
     tokenizer.add_tokens([AddedToken("n't", normalized=False)])
     tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return tokenizer
@@ -273,7 +273,7 @@ def bert_cased() -> Tokenizer:
     return tokenizer
 
 
-# A few rules of NFKC and of white space: the whole map of SentencePiece takes a quarter of a megabyte.
+# A few rules of NFKC and of white space. SentencePiece's whole map takes a quarter of a megabyte.
 MAPPED = {
     **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)}, "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u2028": " ",
     "ﬁ": "fi", "ﬂ": "fl", "①": "1", "½": "1⁄2", "²": "2", "Ⅷ": "VIII", "e\u0301": "é", "n\u0303": "ñ", "A\u030a": "\u00c5", "\u212b": "\u00c5", "ᄀ\u1161": "가",
@@ -282,7 +282,7 @@ MAPPED = {
 
 
 def train_unigram(**options) -> bytes:
-    """A SentencePiece model of the kind Unigram, with the small map."""
+    """Trains a SentencePiece model of kind Unigram, with the small map."""
     model = io.BytesIO()
     with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as rules:
         for source, target in MAPPED.items():
@@ -327,7 +327,7 @@ def charsmap(model: bytes) -> bytes:
 
 
 def unigram(model: bytes, **options) -> Tokenizer:
-    """A SentencePiece model as `tokenizer.json` has it."""
+    """A SentencePiece model in the form of `tokenizer.json`."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [(processor.id_to_piece(id), processor.get_score(id)) for id in range(processor.get_piece_size())]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=processor.unk_id(), **options))
@@ -367,8 +367,8 @@ def albert() -> Tokenizer:
 
 
 def without_special(value: dict) -> Tokenizer:
-    """The tokenizer with a Unigram model that makes no special token out of a text that spells it. The package's own does,
-    but for SentencePiece it is text."""
+    """The tokenizer with a Unigram model that reads the spelling of a special token as text, as SentencePiece does. The
+    package's own model would make the special token."""
     value = json.loads(json.dumps(value))
     contents = [token["content"] for token in value["added_tokens"] if token["special"]]
     value["added_tokens"] = [token for token in value["added_tokens"] if not token["special"]]
@@ -400,12 +400,12 @@ def write_tokenizer(out: Path, name: str, tokenizer: Tokenizer) -> None:
 
 
 def compact(case: dict, same_as: dict) -> dict:
-    """Drops what equals another field."""
+    """Drops fields that equal another one."""
     return {key: value for key, value in case.items() if key not in same_as or value != case[same_as[key]]}
 
 
 def token_type(processor: sentencepiece.SentencePieceProcessor, id: int, user_defined: list[str]) -> int:
-    """The number of `tokenizer.ggml.token_type`."""
+    """The token's number in `tokenizer.ggml.token_type`."""
     if processor.is_unknown(id):
         return 2
     if processor.is_control(id):
@@ -418,7 +418,7 @@ def token_type(processor: sentencepiece.SentencePieceProcessor, id: int, user_de
 
 
 def write_unigram(out: Path, name: str, **options) -> None:
-    """A SentencePiece Unigram model as GGUF files carry it, with the ids that SentencePiece itself gives."""
+    """Writes a SentencePiece Unigram model as in GGUF files, with the ids that SentencePiece itself gives."""
     model = train_unigram(**options)
     more = {
         "remove_extra_whitespaces": options.get("remove_extra_whitespaces", True),
@@ -428,7 +428,7 @@ def write_unigram(out: Path, name: str, **options) -> None:
 
 
 def write_sentencepiece(out: Path, name: str, **options) -> None:
-    """A SentencePiece BPE model as GGUF files carry it, with the ids that SentencePiece itself gives."""
+    """Writes a SentencePiece BPE model as in GGUF files, with the ids that SentencePiece itself gives."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(corpus(3, 1500)), model_writer=model, model_type="bpe", vocab_size=800, byte_fallback=True,
@@ -439,7 +439,7 @@ def write_sentencepiece(out: Path, name: str, **options) -> None:
 
 
 def write_pieces(out: Path, name: str, model: bytes, options: dict, more: dict) -> None:
-    """The pieces of a model, and what SentencePiece makes of the texts."""
+    """Writes the pieces of a model, and SentencePiece's results for the texts."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     user_defined = options.get("user_defined_symbols", [])
     ids = range(processor.get_piece_size())
@@ -452,11 +452,11 @@ def write_pieces(out: Path, name: str, model: bytes, options: dict, more: dict) 
     })
     cases = []
     for text in texts(user_defined):
-        # A NUL ends a string for SentencePiece, and a mark in the text is indistinguishable from a space.
+        # SentencePiece ends a string at NUL, and cannot distinguish a mark in the text from a space.
         if "\0" in text or "▁" in text:
             continue
         ids = processor.encode(text)
-        # It prints a sign for what is unknown, which is no text.
+        # SentencePiece prints a sign for unknown pieces, which is not part of the text.
         decoded = processor.decode(ids).replace(" ⁇ ", "")
         cases.append(compact({"text": text, "ids": ids, "decoded": decoded}, {"decoded": "text"}))
     write(out / f"{name}.cases.json", cases)
@@ -468,7 +468,7 @@ def write(path: Path, value) -> None:
     print(f"{path}: {len(text.encode()) // 1024} KiB")
 
 
-# The expressions of `tokenizer.ggml.pre`, as the models' `tokenizer.json` have them; llama.cpp's `llama-vocab.cpp` quotes them.
+# The expressions of `tokenizer.ggml.pre`, from the models' `tokenizer.json`; llama.cpp's `llama-vocab.cpp` quotes them.
 O200K = SPLIT_TEKKEN.replace("]*|", "]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|").replace("]+|[^", "]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^")
 SPLIT_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 HAN = r"&&[^\p{Han}]"
@@ -518,7 +518,7 @@ PRETOKENIZED = [
 
 
 def write_pretokenizers(path: Path) -> None:
-    """What the package cuts some texts into."""
+    """Writes the package's splits of some texts."""
     out = {}
     for name, patterns in PRETOKENIZERS.items():
         cut = pre_tokenizers.Sequence([isolated(pattern) for pattern in patterns])

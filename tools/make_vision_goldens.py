@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes the vision fixtures of testdata/vision: images drawn for this project with what Pillow and
-transformers' processor make of them, and tiny random models with a vision encoder, with what
-transformers computes for them in float32 on the CPU.
+"""Makes the vision fixtures of testdata/vision: images drawn for this project with the results of Pillow
+and transformers' processor, and tiny random models with a vision encoder, with the results of
+transformers for them (float32, CPU).
 
     python tools/make_vision_goldens.py [--out DIR] [--only NAME ...] [--llama-cpp DIR]
 
-Needs torch, transformers, safetensors, numpy, gguf and Pillow 12. With --llama-cpp (a source tree of llama.cpp) the models of
-Qwen (`goldens/qwen_vision.py`), Gemma 4 and Mistral (`goldens/axial_vision.py`) also get mmproj.gguf, written by llama.cpp's own
+Needs torch, transformers, safetensors, numpy, gguf and Pillow 12. With --llama-cpp (a source tree of llama.cpp), the models of
+Qwen (`goldens/qwen_vision.py`), Gemma 4 and Mistral (`goldens/axial_vision.py`) also get mmproj.gguf from llama.cpp's own
 converter.
 
     images/*              the images: PNG, JPEG, WebP; broken and animated ones
     images.safetensors    decoded/NAME u8 [h, w, 3]; resized/NAME/SIZE/FILTER u8 [s, s, 3];
                             sampled/NAME (every 97th value of 896 x 896); pixel_values f32 [3, 112, 112];
-                            crops/NAME i64 [n, 2] (width and height of what pan and scan cuts)
+                            crops/NAME i64 [n, 2] (width and height of the crops of pan and scan)
     MODEL/config.json, model.safetensors, preprocessor_config.json
     MODEL/mmproj.gguf       the tower as llama.cpp's converter writes it
     MODEL/expected.safetensors
@@ -20,7 +20,7 @@ converter.
         hidden.<i>; for each image image.<i>.image u8 [h, w, 3], image.<i>.pixel_values,
         image.<i>.encoder (after the last norm) and image.<i>.projected
 
-Weights depend on the seed and the parameter names only. All of them are exact in F16.
+Weights depend only on the seed and the parameter names. All are exact in F16.
 """
 
 import argparse
@@ -56,7 +56,7 @@ BOI, EOI, SOFT = 260, 261, 262
 
 
 def scene(width, height, mode="RGB"):
-    """A red ball on a meadow under a sky, with fine stripes that a wrong filter smears."""
+    """Draws a red ball on a meadow under a sky, with fine stripes that a wrong filter blurs."""
     x, y = np.meshgrid(np.arange(width) / width, np.arange(height) / height)
     sky = np.stack([90 + 80 * y, 140 + 70 * y, 250 - 30 * x], -1)
     meadow = np.stack([40 + 50 * x, 160 - 60 * y, 50 + 20 * x], -1)
@@ -84,7 +84,7 @@ def draw(folder):
     scene(80, 60).convert("P", palette=Image.Palette.ADAPTIVE).save(folder / "palette.png")
     scene(120, 80).save(folder / "photo.jpg", quality=92, subsampling=0)
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    exif[0x0112] = 6  # to be rotated by 90 degrees clockwise
     scene(120, 80).save(folder / "turned.jpg", quality=92, subsampling=0, exif=exif)
     scene(120, 80).save(folder / "lossless.webp", lossless=True)
     scene(120, 80).save(folder / "lossy.webp", quality=90)
@@ -97,7 +97,7 @@ def draw(folder):
 
 
 def decoded(path):
-    """What transformers' processor makes of an opened file (from a path load_image drops alpha)."""
+    """The image that transformers' processor gets from an opened file. From a path, load_image would drop alpha."""
     image = ImageOps.exif_transpose(Image.open(path))
     array = transformers.image_transforms.convert_to_rgb(image, return_numpy=True)
     return np.ascontiguousarray(np.asarray(array, dtype=np.uint8))
@@ -187,9 +187,9 @@ def vision_config(**sizes):
     return transformers.SiglipVisionConfig(**values)
 
 
-# name: (text sizes, vision sizes, tokens an image, images, text tokens around them)
+# name: (text sizes, vision sizes, tokens per image, images, text tokens around them)
 MODELS = {
-    # Heads of 72 as published; a window smaller than an image; two images.
+    # Heads of 72, as published; a window smaller than an image; two images.
     "gemma3-vision": ({}, {}, 16, ["wide.png", "tall.png"], [5, 4, 7]),
     # Heads of 16, one row of patches pooled to one; a window larger than an image.
     "gemma3-vision-small": (
@@ -203,14 +203,14 @@ MODELS = {
 
 
 def fill(model, name):
-    """Random parameters, every one exact in F16, large enough that a wrong mask or norm shows."""
+    """Fills the model with random parameters, each exact in F16 and large enough that a wrong mask or norm shows."""
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             shape = tuple(parameter.shape)
             values = generator(name, parameter_name).standard_normal(shape)
             vision = "vision_tower" in parameter_name
             if parameter.ndim == 1 and "norm" in parameter_name and parameter_name.endswith("weight"):
-                # Layer norms of the tower are near 1, those of Gemma store weight - 1.
+                # The tower's layer norms are near 1; Gemma's store the weight minus 1.
                 values = values * NORM_STD + (1.0 if vision else 0.0)
             elif parameter.ndim == 1:
                 values = values * BIAS_STD
@@ -236,7 +236,7 @@ def prompt(name, counts, n_soft):
 
 
 def run(model, tokens, pixel_values):
-    """Logits, hidden states, and what tower and projector give."""
+    """Logits, hidden states, and the outputs of tower and projector."""
     layers = model.model.language_model.layers
     seen = {}
 
@@ -326,7 +326,7 @@ def make_model(name, out):
 
 
 def write_mmproj(folder, model, config):
-    """The tower in the names, shapes and metadata of llama.cpp's converter (conversion/gemma.py)."""
+    """Writes the tower with the names, shapes and metadata of llama.cpp's converter (conversion/gemma.py)."""
     import gguf
 
     vision = config.vision_config

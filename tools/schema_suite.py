@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the JSON Schema Test Suite through the grammars that hold answers to a schema.
+"""Runs the JSON Schema Test Suite through the grammars that constrain answers to a schema.
 
     cargo build -p millrace-server --example held_schemas
     tools/schema_suite.py SUITE [--llama-cpp json_schema_to_grammar.py] [--failures]
 
 SUITE is the folder `tests/draft2020-12` of the suite; the source package of `jsonschema` brings it (`json/tests`). A schema is
-held or refused; of those held, an instance is right if the grammar takes it where the suite says that it is valid, and
-only there. What the grammar takes though it is invalid is an error of ours; what it does not take though it is valid is one
-too, or another way to write the same JSON (`1.0` for 1, properties in another order).
+held or refused. For a held schema, the grammar must accept the instances that the suite calls valid, and no others. An invalid
+instance that it accepts is an error of Millrace. A valid instance that it does not accept is an error too, or another spelling of
+the same JSON (`1.0` for 1, properties in another order).
 
-With --llama-cpp the same instances go through the grammars that llama.cpp's converter makes, read as GBNF.
+With --llama-cpp, the same instances go through the grammars of llama.cpp's converter, read as GBNF.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def orders(schema, names):
-    """The names of properties, in the order in which the schema has them."""
+    """The names of properties, in the order of the schema."""
     if isinstance(schema, dict):
         for key, value in schema.items():
             if key == "properties" and isinstance(value, dict):
@@ -125,7 +125,7 @@ def main():
         for i, (_, group, texts) in enumerate(found):
             try:
                 requests.append({"gbnf": convert(group["schema"]), "texts": texts})
-            except Exception as error:  # The converter raises whatever it meets.
+            except Exception as error:  # The converter may raise any exception.
                 refused[i] = {"refused": f"{type(error).__name__}: {error}"}
         answers = iter(ask(args.program, requests))
         answers = [refused[i] if i in refused else next(answers) for i in range(len(found))]

@@ -1,4 +1,4 @@
-// The npm package `openai` against a running server: node check.mjs URL KEY DEVICE MODEL...
+// Runs the npm package `openai` against a running server: node check.mjs URL KEY DEVICE MODEL...
 import OpenAI from "openai";
 
 const [url, apiKey, device, ...models] = process.argv.slice(2);
@@ -39,7 +39,7 @@ check("chat, stream helper", final.choices[0].message.content, answer);
 
 const leaving = await client.chat.completions.create({ ...ask, stream: true, ignore_eos: true, max_tokens: 400 });
 let parts = 0;
-for await (const _ of leaving) if (++parts === 3) break; // which closes the connection
+for await (const _ of leaving) if (++parts === 3) break; // closes the connection
 check("chat, stream: left", parts, 3);
 
 const tools = [{ type: "function", function: { name: "lamp", parameters: lamp, strict: true } }];

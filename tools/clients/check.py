@@ -4,13 +4,13 @@
     cargo build --release
     venv/bin/python tools/clients/check.py target/release/millrace [--device xdna2] [--node]
 
-Starts the server on a free port with an API key, asks it through each client, streaming and not, and stops it.
-With --device the models run there, where there are no embeddings: that these are refused is asked instead.
-With --frameworks PYTHON the frameworks that are installed for that Python are asked too. May be repeated: not all of them take
-the same `openai`, so that they need environments of their own (frameworks.txt, llama-index.txt, aider.txt, mini-swe-agent.txt).
-With --open-webui COMMAND Open WebUI is started in front of the server (open_webui.py; open-webui.txt has its version).
-With --node the packages of npm are asked too; they must be installed beside this file (`npm install` there).
-Every check names what it expected and found; the exit code is 1 if one fails.
+Starts the server on a free port with an API key, sends requests through each client, with and without streaming, and stops it.
+With --device, the models run on that device. It has no embeddings, so the script checks that they are refused.
+With --frameworks PYTHON, the frameworks installed for that Python are checked too. The option may be repeated: the frameworks need
+different versions of `openai`, so they need separate environments (frameworks.txt, llama-index.txt, aider.txt, mini-swe-agent.txt).
+With --open-webui COMMAND, Open WebUI is started in front of the server (open_webui.py; open-webui.txt has its version).
+With --node, npm packages are checked too. They must be installed beside this file (`npm install` there).
+A failed check prints the expected and the found value. The exit code is 1 if any check fails.
 """
 
 import argparse
@@ -162,7 +162,7 @@ async def openai_many(url):
 
 def anthropic_messages(url):
     client = anthropic.Anthropic(base_url=url, api_key=KEY)
-    # The newest client has no argument for the temperature; the API has.
+    # The newest client has no argument for the temperature, but the API has one.
     greedy = {"temperature": 0}
     ask = dict(model="demo", max_tokens=40, messages=QUESTION, extra_body=greedy)
     message = client.messages.create(**ask)
@@ -274,7 +274,7 @@ def thoughts_openai(client):
 
 def thoughts_anthropic(url):
     client = anthropic.Anthropic(base_url=url, api_key=KEY)
-    # The client sends the budget as it is; the API of Anthropic has a least one.
+    # The client sends any budget, although Anthropic's API has a minimum.
     ask = dict(model="thinker", max_tokens=40, messages=QUESTION, extra_body={"temperature": 0},
                thinking={"type": "enabled", "budget_tokens": 3})
     message = client.messages.create(**ask)
@@ -312,7 +312,7 @@ def thoughts_ollama(url):
 
 
 def images(url, client):
-    """An image through each client, on a random model that sees: each means the same."""
+    """Sends an image through each client to a random vision model. The results must be equal."""
     image = (Path(__file__).resolve().parents[2] / "testdata/vision/images/wide.png").read_bytes()
     data = base64.b64encode(image).decode()
     text = {"type": "text", "text": "What is this?"}
@@ -347,7 +347,7 @@ def main():
     folder = tempfile.TemporaryDirectory()
     command = [args.binary, "serve", "demo", "--port", "0", "--quiet", "--ctx", "2048"]
     models = ["demo", "seeing", "thinker", "coder"]
-    # A vision encoder in a file of its own, as models for llama.cpp have it, and not beside the model.
+    # The vision encoder is a separate file, as for llama.cpp, in another folder than the model.
     model, encoder = folder.name + "/seeing.gguf", folder.name + "/encoder"
     subprocess.run([args.binary, "synth", "gemma-tiny", model, "--type", "F32", "--vision", "--quiet"], check=True)
     os.rename(folder.name + "/mmproj-seeing.gguf", encoder)

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: the questions, and how a check is told."""
+"""Common parts of the scripts in this folder: the questions, and functions that report checks."""
 
 KEY = "a-key-of-the-check"
 QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]

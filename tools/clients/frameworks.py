@@ -1,7 +1,7 @@
-"""Frameworks over the published clients, unmodified, against a running server: python3 frameworks.py URL
+"""Runs frameworks over the published clients, unmodified, against a running server: python3 frameworks.py URL
 
-check.py starts it, once for each Python that it is given; those that are installed there are asked. Nothing of it leaves this
-computer. Tools are forced, since the built-in demo calls none by itself.
+check.py starts this script, once for each given Python, and it checks the frameworks that are installed there. No request leaves this
+computer. Tool calls are forced, since the built-in demo makes none on its own.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-# None of these may report anything anywhere, or look for prices of models.
+# Stops all of them from sending reports and from looking up prices of models.
 os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_AGENTS_DISABLE_TRACING": "1",
                "LANGCHAIN_TRACING_V2": "false", "DO_NOT_TRACK": "1"}
 
@@ -27,7 +27,7 @@ TEXT = QUESTION[0]["content"]
 class Lamp(BaseModel):
     """Switch the lamp."""
 
-    # Else the demo thinks of further properties without end.
+    # Without this, the demo invents more properties without end.
     model_config = ConfigDict(extra="forbid")
     on: bool
 
@@ -97,7 +97,7 @@ def llama_index(url):
 
 
 def llama_index_tools(model, messages):
-    """A call that must be made, at once and streamed; its function is run, and what it returned goes back."""
+    """Forces a call, whole and streamed. Its function runs, and the result goes back to the model."""
     from llama_index.core.llms import ChatMessage
     from llama_index.core.tools import FunctionTool
 
@@ -188,7 +188,7 @@ def lite_llm(url):
         parts = litellm.completion(**ask, stream=True)
         check(f"{name}, stream", "".join(part.choices[0].delta.content or "" for part in parts), ANSWER)
         if name.endswith("vllm"):
-            # It takes `additionalProperties` out, and the demo thinks of properties without end.
+            # LiteLLM removes `additionalProperties`, so the demo invents properties without end.
             continue
         called = litellm.completion(**ask, tools=[FUNCTION], tool_choice="required")
         arguments = called.choices[0].message.tool_calls[0].function.arguments
@@ -207,16 +207,16 @@ def instructor_modes(url):
         check(f"instructor {mode.name}", type(client.chat.completions.create(**ask).on), bool)
 
 
-# The answer that aider's way `whole` wants, with a file's content; the demo by itself writes none.
+# Answer in aider's format `whole`, with a file's content. On its own, the demo writes none.
 EDIT = r"lamp\.py\n```\non = (True|False)  # is 12\n```\n"
 
 
 def aider(url):
-    """The command: a question about a file, and then an edit of the whole file in a repository, which it commits."""
+    """Runs the command: a question about a file, then an edit of the whole file in a repository, which aider commits."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lamp.py")
         file.write_text("on = 0\n")
-        # Else it looks for prices of models.
+        # Without this file, aider looks up prices of models.
         cache = Path(folder, ".aider", "caches", "model_prices_and_context_window.json")
         cache.parent.mkdir(parents=True)
         cache.write_text(json.dumps({"none": {}}))
@@ -230,7 +230,7 @@ def aider(url):
             subprocess.run([*git, *command], check=True)
         form = {"name": "openai/demo", "edit_format": "whole", "use_repo_map": False,
                 "extra_params": {"extra_body": {"structured_outputs": {"regex": EDIT}}}}
-        # JSON is YAML too.
+        # JSON is valid YAML.
         Path(folder, "settings.yml").write_text(json.dumps([form]))
         run = aider_runs(url, folder, "--edit-format", "whole", "--model-settings-file", "settings.yml",
                          "--no-gitignore", "--commit-prompt", "Name the change.")
@@ -249,13 +249,13 @@ def aider_runs(url, folder, *options):
 
 
 def mini_swe_agent(url):
-    """Its loop of calls: each step must call its tool `bash`. What the demo would have run is noted, and not run."""
+    """Runs its loop of calls. Each step must call the tool `bash`; the demo's commands are recorded, not run."""
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.exceptions import Submitted
     from minisweagent.models.litellm_model import LitellmModel
 
     class Notes:
-        """An environment that runs nothing, and ends the work with the third command."""
+        """Environment that records commands without running them, and ends the work at the third."""
 
         def __init__(self):
             self.commands = []

@@ -1,8 +1,9 @@
-"""Open WebUI, unmodified, in front of a running server: python3 open_webui.py URL COMMAND
+"""Runs Open WebUI, unmodified, in front of a running server: python3 open_webui.py URL COMMAND
 
-check.py starts the server, and this if it is given the command `open-webui` of an environment. Of what that package requires most is for other
-uses: without PyTorch, transformers and speech (`pip install --no-deps open-webui`, then the others) it starts too. It is set up by
-its own variables, without accounts, and asked over its own routes: by OpenAI's and by Ollama's way to the server, streaming and not.
+check.py starts the server, and this script if it gets the command `open-webui` of an environment. Most requirements of that package are
+for other uses. It starts without PyTorch, transformers and speech: `pip install --no-deps open-webui`, then the other requirements. The
+script configures it by environment variables, without accounts. Its own routes are called, over its OpenAI and its Ollama connection to
+the server, with and without streaming.
 """
 
 import json
@@ -22,7 +23,7 @@ OWN = f"http://127.0.0.1:{PORT}"
 
 
 def environment(url, folder):
-    """Both of its ways to the server. Nothing leaves this computer."""
+    """Environment with both connections to the server. No request leaves this computer."""
     return os.environ | {
         "WEBUI_AUTH": "False", "WEBUI_SECRET_KEY": "a secret of the check", "DATA_DIR": folder,
         "OPENAI_API_BASE_URL": url + "/v1", "OPENAI_API_KEY": KEY,
@@ -36,7 +37,7 @@ def environment(url, folder):
 
 
 def ask(path, body=None, token=None):
-    """The text of its answer."""
+    """Text of the answer to a request."""
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
     data = None if body is None else json.dumps(body).encode()
     try:
@@ -57,7 +58,7 @@ def wait(process):
 
 
 def events(text):
-    """The objects of server-sent events."""
+    """JSON objects of server-sent events."""
     lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
@@ -116,10 +117,10 @@ def by_ollama(token):
     check("open-webui verifies Ollama's way", "version" in json.loads(called) or called)
     called = ask("/openai/verify", {"url": sys.argv[1] + "/v1", "key": KEY}, token)
     check("open-webui verifies OpenAI's way", "data" in json.loads(called) or called)
-    # The server fetches no models by itself; that is to be told, and to end.
+    # The server downloads no models. The page must report that, and the request must end.
     pulled = ask("/ollama/api/pull", {"model": "other"}, token)
     check("open-webui, Ollama's pull is refused", "/api/pull" in pulled or pulled)
-    # The page shows what is loaded, and gives it up.
+    # The page shows the loaded models, and unloads them.
     check("open-webui, Ollama's ps", name in ask("/ollama/api/ps", token=token))
     called = ask("/ollama/api/unload", {"model": name}, token)
     check("open-webui, Ollama's unload", json.loads(called).get("status", called), True)

@@ -1,10 +1,11 @@
-"""The page at / in a headless Chromium, by the DevTools protocol.
+"""Tests the page at / in a headless Chromium, over the DevTools protocol.
 
     venv/bin/pip install websocket-client
     venv/bin/python tools/clients/page.py target/release/millrace /usr/bin/chromium pictures/
 
-Serves the demo on the CPU and the virtual NPU, and a random model that sees. Writes a message by keyboard, waits for the answer as it streams, asks again, changes the device, reads its timeline, sends an image, stops an answer, begins anew, and looks for
-errors and for requests that leave the server. Pictures of the page, light, dark and narrow, are put into the folder.
+The script serves the demo on the CPU and the virtual NPU, and a random vision model. It types a message, waits for the streamed
+answer, asks again, changes the device, reads its timeline, sends an image, stops an answer, and starts a new chat. It looks for errors,
+and for requests to other servers. Pictures of the page, light, dark and narrow, go to the folder.
 """
 
 import base64
@@ -133,7 +134,7 @@ def choose(page, select, value):
 
 
 def ask(page, text):
-    """Its answer's notes, once it is complete."""
+    """Sends a message. Returns the notes of its answer once it is complete."""
     n = page.js("document.querySelectorAll('article.assistant').length")
     page.js("document.querySelector('#message').focus()")
     page.write(text)
@@ -182,7 +183,7 @@ def seeing(page, folder):
 def look(page, url):
     entries = [event for event in page.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     errors = [event for event in entries if event["params"].get("entry", {}).get("level") != "verbose"]
-    # The image for a model without vision.
+    # The image that was sent to a model without vision.
     refused = [event for event in errors if "status of 400" in event["params"].get("entry", {}).get("text", "")]
     check("no errors in the console but the one refusal", len(errors) == len(refused) == 1, errors[:2])
     requests = [event["params"]["request"]["url"] for event in page.events if event["method"] == "Network.requestWillBeSent"]

@@ -1,4 +1,4 @@
-// Vercel's `ai` and its providers against a running server: node vercel.mjs URL KEY
+// Runs Vercel's `ai` and its providers against a running server: node vercel.mjs URL KEY
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { embedMany, generateText, jsonSchema, Output, streamText, tool } from "ai";

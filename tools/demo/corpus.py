@@ -1,7 +1,7 @@
 """The corpus of the demo model: little stories and short chats.
 
 Every sentence comes from the grammar in `grammar/`, written for this project and under its licence
-(MIT or Apache-2.0); no text of others is in it. A document is made from its seed alone, so the same
+(MIT or Apache-2.0); it contains no text by others. A document depends only on its seed, so the same
 seeds give the same corpus on every machine.
 
     python tools/demo/corpus.py --documents 20 --seed 7      # print some documents
@@ -20,9 +20,9 @@ from grammar.stories import tell
 
 @dataclass(frozen=True)
 class Mix:
-    """What a phase of training reads: the share of documents that are plain stories, and which chats are more frequent.
+    """Documents of a training phase: the share of plain stories, and the chats that are more frequent.
 
-    Stories are longer than chats, so by tokens their part is larger.
+    Stories are longer than chats, so their share of the tokens is larger.
     """
 
     story_share: float
@@ -31,16 +31,16 @@ class Mix:
 
 MIXES = {
     "stories": Mix(0.36),
-    # What is hardest to learn gets more of the second phase.
+    # The chats that are hardest to learn are more frequent in the second phase.
     "chats": Mix(0.15, {"word_problem": 2, "numbers": 3, "category": 3, "calendar": 3, "story": 1.5}),
 }
-# Validation documents have seeds from here on, training documents stay below.
+# Validation documents have seeds from here on, training documents lower ones.
 VALIDATION_SEED = 1 << 40
 
 
 @dataclass
 class Document:
-    """A story (`text`) or a chat (`system`, `turns` of user, assistant and a key of a right answer)."""
+    """A story (`text`), or a chat (`system`, and `turns` of user, assistant and the key of a right answer)."""
 
     text: str = ""
     system: str | None = None
@@ -73,7 +73,7 @@ def documents(first_seed: int, count: int) -> Iterator[Document]:
 
 
 def main() -> None:
-    """Prints documents, one JSON object a line."""
+    """Prints documents, one JSON object per line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first document")

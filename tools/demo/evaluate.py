@@ -2,8 +2,8 @@
 
     python tools/demo/evaluate.py models/demo/demo.gguf
 
-Questions are of seeds that training never saw; an answer is right when it contains the key that its
-maker gave. Short questions (sums, opposites) have few forms, so most of those were trained on too.
+The seeds of the questions were not used in training. An answer is right if it contains the key from the
+question's maker. Short questions (sums, opposites) have few forms, so most of them also occurred in training.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def add_tokenizer(w: gguf.GGUFWriter, path: Path) -> None:
 
 
 def add_tensors(w: gguf.GGUFWriter, weights: dict[str, Tensor], c: Config) -> None:
-    """Matrices in F16, norms in F32; without an output head, which is the embedding table."""
+    """Matrices in F16 and norms in F32. There is no output head, since it is tied to the embedding table."""
 
     def add(name: str, tensor: Tensor) -> None:
         kind = np.float16 if tensor.dim() == 2 else np.float32

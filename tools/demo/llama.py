@@ -56,8 +56,8 @@ class Block(nn.Module):
     def attention(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
         """Self-attention; x: [batch, n_tokens, d_model]; mask as `attention_mask` makes it.
 
-        Written as two batched products, a head group's queries stacked on their shared keys: on a CPU
-        with bf16 products this is faster than the fused kernel at these lengths.
+        Written as two batched products, where the queries of a head group are stacked on their shared keys. On a CPU
+        with bf16 products, this is faster than the fused kernel at these lengths.
         """
         c, (b, t, _) = self.c, x.shape
         group = c.n_heads // c.n_kv_heads
@@ -87,9 +87,9 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attention_mask(c: Config, docs: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores: 0 for earlier tokens of the same document, else a large negative number.
+    """Mask to add to the scores: 0 for earlier tokens of the same document, else a large negative number.
 
-    docs: [batch, n_tokens], the document each token is of; result: [batch * n_kv_heads, group * n_tokens, n_tokens].
+    docs: [batch, n_tokens], the document of each token; result: [batch * n_kv_heads, group * n_tokens, n_tokens].
     """
     b, t = docs.shape
     seen = (docs[:, :, None] == docs[:, None, :]).tril()
@@ -114,7 +114,7 @@ class Llama(nn.Module):
         self.init()
 
     def init(self) -> None:
-        """Normal weights; what writes to the residual stream starts smaller."""
+        """Initialises weights from a normal distribution, smaller for matrices that write to the residual stream."""
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 out = name.endswith((".o.weight", ".down.weight"))
@@ -144,7 +144,7 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def generate(self, ids: list[int], max_tokens: int, stop: set[int]) -> list[int]:
-        """Greedy new tokens after `ids`, up to and without a stop token."""
+        """Greedy continuation of `ids`, up to a stop token, which is left out."""
         out: list[int] = []
         while len(out) < max_tokens and len(ids) + len(out) < self.c.context:
             token = int(self(torch.tensor([ids + out]))[0, -1].argmax())

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Trains and exports both demo models: run from the root of the repository, with requirements.txt installed.
+# Trains and exports both demo models. Run it from the root of the repository, with requirements.txt installed.
 set -eu
 here=$(dirname "$0")
 for model in demo demo-draft; do

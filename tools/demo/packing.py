@@ -16,7 +16,7 @@ OPEN_ROWS = 64
 
 @dataclass
 class Row:
-    """Documents in a row; `docs` numbers the document of each token."""
+    """Documents in a row. `docs` has the number of the document of each token."""
 
     ids: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 def rows(docs: Iterator[Document], encoder: Encoder, length: int) -> Iterator[Row]:
-    """Rows of at most `length` tokens; no document is cut, longer ones are dropped."""
+    """Rows of at most `length` tokens. No document is cut; longer ones are dropped."""
     open_rows: list[Row] = []
     for doc in docs:
         ids, labels, weights = encoder.document(doc)

@@ -24,8 +24,8 @@ from packing import Batch, batches
 
 TOKENIZER_DOCUMENTS = 20_000
 VALIDATION_DOCUMENTS = 1_200
-# Texts of at least this many characters that are validation documents are never trained on. Shorter ones
-# (greetings, sums) are few in kind and must be in both.
+# Texts of validation documents with at least this many characters are never trained on. Shorter ones
+# (greetings, sums) have few forms, so they must be in both sets.
 HELD_OUT_CHARS = 160
 
 
@@ -66,7 +66,7 @@ def content(doc: Document) -> str:
 
 
 def tokenizer_in(out: Path):
-    """The tokenizer saved in `out`, trained first when there is none."""
+    """The tokenizer saved in `out`, which is trained first if there is none."""
     path = out / "tokenizer.json"
     if not path.exists():
         vocab.train(content(d) for d in documents(0, TOKENIZER_DOCUMENTS)).save(str(path))
@@ -74,7 +74,7 @@ def tokenizer_in(out: Path):
 
 
 def rate(phase: Phase, step: int) -> float:
-    """Learning rate: linear warm-up, then a cosine down to a share of the peak."""
+    """Learning rate: linear warm-up, then a cosine decay to a share of the peak."""
     if step < phase.warmup_steps:
         return phase.peak_rate * (step + 1) / phase.warmup_steps
     x = (step - phase.warmup_steps) / max(1, phase.steps - phase.warmup_steps)
@@ -121,7 +121,7 @@ class Run:
         return batches(docs, self.encoder, self.recipe.model.context, size, self.encoder.id[vocab.EOS])
 
     def data(self, phase: Phase) -> Iterator[Batch]:
-        """Batches of a phase, without end and without what is held out."""
+        """Endless batches of a phase, without held-out documents."""
         docs = (document(seed, MIXES[phase.mix]) for seed in count(phase.first_seed))
         return self.batches((d for d in docs if content(d) not in self.held_out), self.recipe.rows_per_step)
 
@@ -138,13 +138,13 @@ class Run:
         return loss.item()
 
     def save(self, line: dict) -> None:
-        """Replaces the checkpoint at once, so that it is whole at any time."""
+        """Replaces the checkpoint atomically, so that it is always complete."""
         saved = {"config": asdict(self.recipe.model), "weights": self.model.state_dict(), "log": line}
         torch.save(saved, self.out / "partial.pt")
         (self.out / "partial.pt").replace(self.out / f"{self.name}.pt")
 
     def train(self, number: int) -> None:
-        """Trains phase `number` (from 0); from the saved weights unless it is the first."""
+        """Trains phase `number` (from 0). It starts from the saved weights, unless it is the first."""
         if number > 0:
             self.model.load_state_dict(torch.load(self.out / f"{self.name}.pt", weights_only=True)["weights"])
         phase, data = self.recipe.phases[number], self.data(self.recipe.phases[number])

@@ -1,4 +1,4 @@
-"""Checks an exported GGUF file against the PyTorch model with llama.cpp: tokens, greedy text, chat.
+"""Checks with llama.cpp that an exported GGUF file equals the PyTorch model: tokens, greedy text, chat.
 
     python tools/demo/verify.py demo --run demo-run --models models
 
@@ -40,7 +40,7 @@ def load(run: Path, name: str) -> tuple[Llama, vocab.Encoder]:
 
 
 def tokens_differ(cpp: LlamaCpp, encoder: vocab.Encoder) -> int:
-    """How many of some texts the two tokenizers split differently."""
+    """Number of test texts that the two tokenizers split differently."""
     texts = [content(d) for d in documents(VALIDATION_SEED, 300)] + ["", " ", "\n\n\n", "  two  spaces", "Ünïcödé 東京 🙂", "12345 don't WON'T", "tab\tend "]
     return sum(cpp.tokenize(t.encode(), add_bos=False, special=False) != encoder.text(t) for t in texts)
 

@@ -26,9 +26,9 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-# Label of a token that is context only.
+# Label of a token that is only context.
 IGNORE = -100
-# Answers of up to this many tokens count for more than stories: they are few of the tokens, and each word of them matters.
+# Answers of up to this many tokens weigh more than stories: they have few of the tokens, and each of their words matters.
 SHORT_ANSWER, SHORT_ANSWER_WEIGHT = 100, 4.0
 
 
@@ -61,18 +61,18 @@ class Encoder:
         self.id = {s: tokenizer.token_to_id(s) for s in SPECIALS}
 
     def text(self, text: str) -> list[int]:
-        """Ids of plain text: markers in it are not special."""
+        """Ids of plain text. Markers in it are not special tokens."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def prompt(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of a chat up to where the assistant speaks, as the chat template renders it."""
+        """Ids of a chat up to the assistant's turn, as the chat template renders it."""
         ids = [self.id[BOS]]
         for m in messages:
             ids += [self.id[f"<|{m['role']}|>"], *self.text(m["content"].strip()), self.id[END]]
         return [*ids, self.id[ASSISTANT]]
 
     def document(self, doc: Document) -> tuple[list[int], list[int], list[float]]:
-        """(ids, labels, weights): the label of a token is itself, or IGNORE where others speak."""
+        """(ids, labels, weights): a token's label is the token itself, or IGNORE in the turns of others."""
         if doc.is_story():
             ids = [self.id[BOS], *self.text(doc.text), self.id[EOS]]
             return ids, [IGNORE, *ids[1:]], [1.0] * len(ids)

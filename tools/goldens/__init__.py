@@ -1,8 +1,8 @@
-"""What fixtures of model families have in common."""
+"""Common parts of the fixtures of model families."""
 
 
 def common(**sizes):
-    """Arguments all families share, with sizes that no lane width divides."""
+    """Arguments of all families, with sizes that are no multiple of a lane width."""
     out = dict(
         vocab_size=263,
         hidden_size=72,
@@ -27,14 +27,14 @@ def rope(theta=10000.0, kind="default", **more):
 
 
 def tiny(**sizes):
-    """Smaller sizes: goldens of many families stay small."""
+    """Smaller sizes, to keep the goldens of many families small."""
     out = common(hidden_size=40, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
     out.update(sizes)
     return out
 
 
 def v4_flat(config):
-    """transformers 4: rope_theta, and rope_scaling where there is one."""
+    """Spelling of transformers 4: rope_theta, and rope_scaling if there is one."""
     out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
     parameters = dict(config["rope_parameters"])
     out["rope_theta"] = parameters.pop("rope_theta")
@@ -65,21 +65,21 @@ class Fixture:
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
-        # A class of transformers, for families whose arguments go to it as they are.
+        # A configuration class of transformers, for families whose arguments go to it unchanged.
         self.config_class = config_class
-        # Keys that the class is given as `None`, which is not its default.
+        # Keys that the class gets as `None`, although that is not its default.
         self.keep_none = keep_none
-        # Spread of queries and keys, where the usual one lets more layers amplify the rounding of 16 bits.
+        # Spread of queries and keys, if with the usual one many layers amplify the rounding of 16 bits.
         self.qk_gain = qk_gain
-        # Of a text model within another: the other's class without its ending, and arguments beside the text model's.
+        # For a text model within a wrapper: the wrapper's class without its suffix, and its arguments besides the text model's.
         self.wrapper = wrapper
-        # What `config.json` becomes, for families that transformers computes with another one's class.
+        # Makes `config.json`, for families that transformers computes with another family's class.
         self.rewrite = rewrite
-        # Other random numbers: a choice of experts that a rounding of 16 bits turns over says nothing about code.
+        # Selects other random numbers, if rounding to 16 bits changes a choice of experts: that says nothing about the code.
         self.salt = salt
-        # The mean of the norms of heads of queries and keys.
+        # Mean of the weights of the norms of query and key heads.
         self.head_norms = head_norms
-        # What becomes of the tensors, for families whose published files have another layout than transformers writes.
+        # Converts the tensors, for families whose published files have another layout than transformers writes.
         self.publish = publish
-        # Makes the model of the configuration, for families that transformers has the parts of and no class for.
+        # Makes the model from the configuration, for families of which transformers has the parts but no class.
         self.compose = compose

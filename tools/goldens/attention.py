@@ -6,12 +6,12 @@ SLIDING = ["sliding_attention", "sliding_attention", "sliding_attention", "full_
 
 
 def without_types(config):
-    """Layer types left to the class's own pattern."""
+    """Leaves the layer types to the class's own pattern."""
     return {k: v for k, v in config.items() if k != "layer_types"}
 
 
 def flat(config):
-    """transformers 4: text keys beside the others, sections under their old name."""
+    """Spelling of transformers 4: text keys beside the others, sections under their old name."""
     out = {k: v for k, v in config.items() if k not in ("text_config", "dtype")}
     text = {k: v for k, v in config["text_config"].items() if k not in ("model_type", "layer_types", "dtype")}
     rotation = dict(text.pop("rope_parameters"))
@@ -20,7 +20,7 @@ def flat(config):
     return out
 
 
-# Towers of the wrappers, which text does not reach.
+# Vision towers of the wrappers, which text does not use.
 PIXTRAL = dict(
     model_type="pixtral",
     hidden_size=16,
@@ -47,7 +47,7 @@ QWEN3_TOWER = dict(
 )
 
 FIXTURES = {
-    # Attention and feed-forward side by side, LayerNorm, pairs of neighbours rotate, a factor on logits.
+    # Attention and feed-forward in parallel, LayerNorm, adjacent elements rotate together, a factor on logits.
     "cohere": Fixture(
         "cohere",
         37,
@@ -64,7 +64,7 @@ FIXTURES = {
         gguf=True,
         config_class="CohereConfig",
     ),
-    # Norms of heads with factors of their own, as in Command R+.
+    # Norms with separate weights for each head, as in Command R+.
     "cohere-plus": Fixture(
         "cohere",
         23,
@@ -83,7 +83,7 @@ FIXTURES = {
         gguf=True,
         config_class="CohereConfig",
     ),
-    # The same with every bias of attention and a head of its own.
+    # The same with every bias of attention and an untied head.
     "cohere-bias": Fixture(
         "cohere",
         31,
@@ -99,7 +99,7 @@ FIXTURES = {
         ),
         config_class="CohereConfig",
     ),
-    # Three layers slide, the fourth does not rotate.
+    # Three layers with a window; the fourth does not rotate.
     "cohere2": Fixture(
         "cohere2",
         45,
@@ -119,7 +119,7 @@ FIXTURES = {
         gguf=True,
         config_class="Cohere2Config",
     ),
-    # Norms behind halves alone, and of projections as a whole.
+    # Norms only after each half of a block, and over whole projections.
     "olmo2": Fixture(
         "olmo2",
         39,
@@ -145,7 +145,7 @@ FIXTURES = {
         ),
         config_class="Olmo2Config",
     ),
-    # The same with windows; global layers alone have a scaled rotation.
+    # The same with windows; only global layers have a scaled rotation.
     "olmo3": Fixture(
         "olmo3",
         47,
@@ -170,7 +170,7 @@ FIXTURES = {
         gguf=True,
         config_class="Olmo3Config",
     ),
-    # Norms of heads; with windows the global layers do not rotate, without them all do.
+    # Norms of heads. With windows, the global layers do not rotate; without windows, all do.
     "exaone4": Fixture(
         "exaone4",
         43,
@@ -195,7 +195,7 @@ FIXTURES = {
         ),
         config_class="Exaone4Config",
     ),
-    # Queries have a factor that grows with the position.
+    # A factor on queries that grows with the position.
     "mistral3": Fixture(
         "mistral3",
         41,
@@ -216,7 +216,7 @@ FIXTURES = {
         gguf=True,
         config_class="Ministral3Config",
     ),
-    # The text model of a wrapper: a Mistral as it is.
+    # The text model of a wrapper, an unchanged Mistral.
     "mistral3-small": Fixture(
         "mistral3",
         29,
@@ -225,7 +225,7 @@ FIXTURES = {
         config_class="MistralConfig",
         wrapper=("Mistral3", {"vision_config": PIXTRAL}),
     ),
-    # For text the three sections of a head rotate as one.
+    # For text, the three sections of a head rotate as one.
     "qwen2vl": Fixture(
         "qwen2vl",
         37,
@@ -269,7 +269,7 @@ FIXTURES = {
         config_class="Qwen3VLTextConfig",
         wrapper=("Qwen3VL", {"vision_config": QWEN3_TOWER}),
     ),
-    # Norms before both projections back to the stream, a squared ReLU.
+    # Norms before both projections to the residual stream, a squared ReLU.
     "bitnet": Fixture(
         "bitnet",
         33,

@@ -1,8 +1,8 @@
-"""Models of Gemma 4 and of Mistral with vision encoders whose heads turn by rows and columns, and whose text models do not.
+"""Gemma 4 and Mistral models whose vision encoders rotate heads by rows and columns. Their text models do not.
 
-What `make_vision_goldens.py` says of every model; in the place of `encoder` what leaves the last block, squares of patches
-that become a row together, from left to right and from top to bottom. Among the rows of an image of Mistral is the embedding of
-the token that stands between its lines.
+The files are as in `make_vision_goldens.py`, with one difference: `encoder` is the output of the last block. Its patches are in squares
+that become one row together, from left to right and top to bottom. The rows of a Mistral image include the embedding of the token
+between its lines.
 """
 
 import json
@@ -21,12 +21,12 @@ from .gemma4 import HEAD_NORMS, LAYERS, sizes
 from .qwen_vision import prompt, write_mmproj
 
 START, END, PAD = 260, 261, 262
-# Between the lines of an image of Mistral; its published id, for there is no vocabulary beside the models.
+# Token between the lines of a Mistral image. It has its published id, since the models have no vocabulary.
 BREAK = 12
 
 
 class Model:
-    """`rows` are those of an image at most (Gemma 4), or the pixels of its longer side (Mistral)."""
+    """`rows` is the maximum for an image (Gemma 4), or the pixels of its longer side (Mistral)."""
 
     def __init__(self, kind, text, tower, rows, images, counts, **config):
         self.kind, self.text, self.tower, self.rows = kind, text, tower, rows
@@ -50,7 +50,7 @@ def mistral_text(**more):
 
 
 MODELS = {
-    # Rows see each other in layers with windows, which are shorter than an image; what is pooled is shifted and scaled.
+    # Rows attend to each other in layers with windows, which are shorter than an image; pooled values are shifted and scaled.
     "gemma4-vision": Model(
         "Gemma4",
         gemma_text(
@@ -65,8 +65,8 @@ MODELS = {
         ["wide.png", "small.png", "tall.png"],
         [5, 3, 1, 7],
     ),
-    # Rows look back; embeddings of each layer; bounds on what goes into matrices and on what leaves them; squares of 2 by 2; heads of
-    # 12, which kernels do not take as they are.
+    # Rows attend to earlier ones only; embeddings of each layer; bounds on the inputs and outputs of matrices; squares of 2 by 2;
+    # heads of 12, which kernels do not take as they are.
     "gemma4-vision-small": Model(
         "Gemma4",
         gemma_text(
@@ -101,7 +101,7 @@ MODELS = {
         spatial_merge_size=2,
         tie_word_embeddings=False,
     ),
-    # A row a patch; GELU; biases in the projector.
+    # One row per patch; GELU; biases in the projector.
     "pixtral-vision": Model(
         "Llava",
         mistral_text(model_type="mistral", tie_word_embeddings=False),
@@ -138,7 +138,7 @@ def config_of(made):
             text_config=text_config, vision_config=vision_config, audio_config=None, **ids, **made.config
         )
     text.pop("model_type")
-    # What is left out would be of the class's default window.
+    # Without it the class would use its default window.
     text_config = transformers.MistralConfig(sliding_window=None, **text)
     vision_config = transformers.PixtralVisionConfig(**made.tower)
     kind = getattr(transformers, f"{made.kind}Config")
@@ -146,13 +146,13 @@ def config_of(made):
 
 
 def processor_of(made):
-    """The processor, and pixels of a row's side."""
+    """The processor, and the side of a row in pixels."""
     patch = made.tower["patch_size"]
     if is_gemma(made):
         from transformers.models.gemma4 import image_processing_pil_gemma4 as module
 
         merge = made.tower.get("pooling_kernel_size", 3)
-        # Published models have 70 rows at least.
+        # Published models have at least 70 rows.
         module._SUPPORTED_SOFT_TOKENS = (made.rows,)
         kind = module.Gemma4ImageProcessorPil
         return kind(patch_size=patch, max_soft_tokens=made.rows, pooling_kernel_size=merge), patch * merge
@@ -169,7 +169,7 @@ def processor_of(made):
 
 
 def look(made, processor, image):
-    """Arguments of the model for one image, its pixel values `[3, h, w]` as the tower takes them, rows of patches and columns."""
+    """The model's arguments for one image, its pixel values `[3, h, w]` as the tower takes them, and its patch rows and columns."""
     seen = processor(image, return_tensors="np")
     patch = made.tower["patch_size"]
     if is_gemma(made):
@@ -187,13 +187,13 @@ def look(made, processor, image):
 
 
 def by_squares(rows, height, width, merge):
-    """Rows of patches, which go from left to right and from top to bottom, by squares."""
+    """Reorders patches by squares. They come from left to right and top to bottom."""
     rows = rows[: height * width].reshape(height // merge, merge, width // merge, merge, -1)
     return np.ascontiguousarray(rows.transpose(0, 2, 1, 3, 4).reshape(height * width, -1))
 
 
 def fill(model, name, generator, spreads):
-    """Random parameters, every one exact in F16, large enough that a wrong mask, place or norm shows."""
+    """Fills the model with random parameters, each exact in F16 and large enough that a wrong mask, position or norm shows."""
     def draw(key, shape):
         return generator(name, key).standard_normal(tuple(shape))
 
@@ -201,7 +201,7 @@ def fill(model, name, generator, spreads):
         for key, parameter in model.named_parameters():
             values = draw(key, parameter.shape)
             if "norm" in key or "ln_pre" in key:
-                # Scores of heads with norms have no factor.
+                # Scores of normalised heads have no factor.
                 mean = HEAD_NORMS if "q_norm" in key or "k_norm" in key else 1.0
                 values = values * spreads.norm + mean
             elif parameter.ndim == 1:
@@ -218,7 +218,7 @@ def fill(model, name, generator, spreads):
             elif key.endswith("std_bias"):
                 values = draw(key, buffer.shape)
             elif key.endswith(("input_min", "input_max", "output_min", "output_max")):
-                # About a tenth of what comes is beyond.
+                # About a tenth of the values exceed the bound.
                 sign = -1.0 if key.endswith("min") else 1.0
                 values = sign * (1.25 + 0.25 * draw(key, buffer.shape))
             else:
@@ -228,7 +228,7 @@ def fill(model, name, generator, spreads):
 
 
 def placed(made, counts, sizes, generator, name):
-    """Tokens, with a placeholder for every row and what stands between the lines of an image."""
+    """Tokens, with a placeholder for every row and the break tokens between the lines of an image."""
     tokens = prompt(name, counts, [h * w for h, w in sizes], generator).tolist()
     if is_gemma(made):
         return np.asarray(tokens)
@@ -247,7 +247,7 @@ def placed(made, counts, sizes, generator, name):
 
 
 def run(model, tokens, looks):
-    """Logits, hidden states; of each image what leaves the tower's blocks and the rows."""
+    """Logits, hidden states, and for each image the output of the tower's blocks and its rows."""
     text = model.model.language_model
     tower = model.model.vision_tower
     seen, encoders, projected = {}, [], []
@@ -288,7 +288,7 @@ def run(model, tokens, looks):
             stacked["pixel_values"] = stacked["pixel_values"].to(dtype)
             logits = model(input_ids=ids, mm_token_type_ids=(ids == PAD).int(), use_cache=False, **stacked).logits[0]
         else:
-            # Images of other sizes do not stack.
+            # Images of different sizes cannot be stacked.
             embeds = text.get_input_embeddings()(ids)
             embeds[ids == PAD] = torch.cat(projected).to(dtype)
             logits = model(inputs_embeds=embeds, use_cache=False).logits[0]
@@ -299,7 +299,7 @@ def run(model, tokens, looks):
 
 
 def with_breaks(rows, height, embedding):
-    """Rows of an image with the embedding of what stands between its lines."""
+    """Rows of an image with the embedding of the break token between its lines."""
     lines = rows.reshape(height, -1, rows.shape[-1])
     out = [row for line in lines for row in [*line, embedding]][:-1]
     return np.stack(out)
@@ -308,7 +308,7 @@ def with_breaks(rows, height, embedding):
 def settings_of(made, processor):
     settings = json.loads(processor.to_json_string())
     if not is_gemma(made):
-        # As files of such models have it: the processor multiplies it.
+        # As in published files: the processor multiplies it.
         settings["patch_size"] = made.tower["patch_size"]
     return settings
 
@@ -360,9 +360,9 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
     if llama_cpp:
         names = folder / "tokenizer_config.json"
         if not is_gemma(made):
-            # The converter asks for it.
+            # The converter requires it.
             names.write_text(json.dumps({"added_tokens_decoder": {str(BREAK): {"content": "[IMG_BREAK]"}}}))
-        # The converter leaves it out, since all published models have 3.
+        # The converter leaves it out, since it is 3 in all published models.
         more = {"clip.vision.projector.scale_factor": merge} if is_gemma(made) and merge != 3 else {}
         write_mmproj(folder, llama_cpp, lenient, more)
         names.unlink(missing_ok=True)

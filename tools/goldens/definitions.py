@@ -1,5 +1,5 @@
-"""Blocks of families that transformers has no class for, by their definition. `tools/check_llama_cpp.py` compares the
-models that they make with llama.cpp, which has these families."""
+"""Blocks of families that transformers has no class for, by their definition. `tools/check_llama_cpp.py` compares the resulting
+models with llama.cpp, which has these families."""
 
 import math
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 def scores_mask(n, window=None):
-    """What a query does not see: keys behind it, and those further away than a window reaches."""
+    """Mask of the keys that a query does not see: later ones, and those outside the window."""
     at = torch.arange(n)
     distance = at[:, None] - at[None, :]
     unseen = distance < 0
@@ -20,7 +20,7 @@ def scores_mask(n, window=None):
 
 
 def attend(q, k, v, scale, window=None):
-    """Causal attention of heads `[n, heads, elements]`; key heads are shared by neighbouring query heads."""
+    """Causal attention of heads `[n, heads, elements]`. Adjacent query heads share a key head."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
@@ -58,7 +58,7 @@ class Norm(nn.Module):
 
 
 def of_blocks(config, block):
-    """Llama's model with these blocks: `block(config, layer)` makes a module of rows to rows."""
+    """Llama's model with these blocks: `block(config, layer)` makes a module that maps rows to rows."""
 
     class Layer(nn.Module):
         def __init__(self, layer):
@@ -82,7 +82,7 @@ def matrix(n_in, n_out, bias=False):
 
 
 class SelfAttention(nn.Module):
-    """The four projections."""
+    """The four projections of self-attention."""
 
     def __init__(self, config, n_heads=None, n_kv_heads=None):
         super().__init__()
@@ -102,7 +102,7 @@ class SelfAttention(nn.Module):
 
 
 class Network(nn.Module):
-    """Gate, up and down, under these names."""
+    """Gate, up and down projections under the given names."""
 
     def __init__(self, width, d_ff, names=("gate", "up", "down")):
         super().__init__()
@@ -116,7 +116,7 @@ class Network(nn.Module):
 
 
 def mixture(x, experts, weights, numbers, act):
-    """The weighted sum of what chosen experts give: weights and numbers `[n, used]`."""
+    """Weighted sum of the outputs of the chosen experts. `weights` and `numbers` are `[n, used]`."""
     rows = []
     for row, row_weights, row_numbers in zip(x, weights, numbers):
         parts = [w * experts[int(i)](row, act) for w, i in zip(row_weights, row_numbers)]
@@ -125,7 +125,7 @@ def mixture(x, experts, weights, numbers, act):
 
 
 class SmallThinker(nn.Module):
-    """Experts of ReLU, chosen by what enters the block."""
+    """ReLU experts, chosen by the input of the block."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -157,7 +157,7 @@ class SmallThinker(nn.Module):
 
 
 class OpenElm(nn.Module):
-    """Heads and widths by layer, norms of heads."""
+    """Numbers of heads and widths differ by layer; norms of heads."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -187,7 +187,7 @@ class OpenElm(nn.Module):
 
 
 class Deci(nn.Module):
-    """Llama's block, or what a search left of it."""
+    """Llama's block, or the parts of it that an architecture search kept."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -222,7 +222,7 @@ class Deci(nn.Module):
 
 
 class Maincoder(nn.Module):
-    """Llama's block with norms of heads behind a rotation of neighbours."""
+    """Llama's block with norms of heads after a rotation of adjacent elements."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -245,8 +245,8 @@ class Maincoder(nn.Module):
 
 
 class Rwkv7(nn.Module):
-    """RWKV 7's recurrence and network, with the names of flash-linear-attention. Blocks compute in turn: the first leaves its
-    values to the others."""
+    """RWKV 7's recurrence and network, with the names of flash-linear-attention. Blocks compute in order: the first leaves its
+    values for the others."""
 
     first_values = None
 

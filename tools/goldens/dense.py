@@ -9,7 +9,7 @@ LONG = dict(
 
 
 def minicpm(config):
-    """Granite's configuration in MiniCPM's words."""
+    """Granite's configuration with MiniCPM's keys."""
     out = {k: v for k, v in config.items() if not k.endswith(("_multiplier", "_scaling"))}
     out.update(architectures=["MiniCPMForCausalLM"], model_type="minicpm")
     out["rope_theta"] = out.pop("rope_parameters")["rope_theta"]
@@ -18,7 +18,7 @@ def minicpm(config):
 
 
 def exaone(config):
-    """As published: words that transformers calls otherwise."""
+    """The configuration as published, with keys that transformers names differently."""
     words = {"num_hidden_layers": "num_layers", "hidden_act": "activation_function", "rms_norm_eps": "layer_norm_epsilon"}
     out = {words.get(k, k): v for k, v in config.items() if k != "rope_parameters"}
     rope = dict(config["rope_parameters"])
@@ -28,12 +28,12 @@ def exaone(config):
 
 
 def without_kv_heads(config):
-    """As published: the number of key heads is said by `multi_query`."""
+    """The configuration as published: `multi_query` gives the number of key heads."""
     return {k: v for k, v in config.items() if k != "num_kv_heads"}
 
 
 def gptneox_v4(config):
-    """transformers 4: the share of a head and the base in words of their own."""
+    """Spelling of transformers 4: other keys for the rotated share of a head and the base."""
     out = {k: v for k, v in config.items() if k != "rope_parameters"}
     parameters = config["rope_parameters"]
     out.update(rotary_pct=parameters["partial_rotary_factor"], rotary_emb_base=parameters["rope_theta"])
@@ -41,7 +41,7 @@ def gptneox_v4(config):
 
 
 FIXTURES = {
-    # YaRN with all three ranges of pairs.
+    # YaRN whose three ranges of pairs all occur.
     "qwen2-yarn": Fixture(
         "qwen2",
         61,
@@ -55,7 +55,7 @@ FIXTURES = {
         gguf=True,
         config_class="Qwen2Config",
     ),
-    # YaRN with bounds within pairs and with the attention factor from two scales.
+    # YaRN with bounds within pairs, and the attention factor from two scales.
     "llama-yarn": Fixture(
         "llama",
         41,
@@ -73,14 +73,14 @@ FIXTURES = {
         ),
         config_class="LlamaConfig",
     ),
-    # Dynamic NTK, which is no scaling up to the trained context.
+    # Dynamic NTK, which scales nothing up to the trained context.
     "llama-dynamic": Fixture(
         "llama",
         29,
         tiny(vocab_size=131, rope_parameters=rope(10000.0, "dynamic", factor=4.0)),
         config_class="LlamaConfig",
     ),
-    # The first pairs of a head turn with the frequencies of the whole head.
+    # The first pairs of a head rotate with the frequencies of the whole head.
     "llama-proportional": Fixture(
         "llama",
         29,
@@ -90,7 +90,7 @@ FIXTURES = {
         ),
         config_class="LlamaConfig",
     ),
-    # Phi 3: fused projections, a part of a head rotates, a window on every layer, the short list of LongRoPE.
+    # Phi 3: fused projections, partly rotated heads, a window on every layer, the short list of LongRoPE.
     "phi3": Fixture(
         "phi3",
         41,
@@ -106,7 +106,7 @@ FIXTURES = {
         gguf=True,
         config_class="Phi3Config",
     ),
-    # Phi 3.5: a prompt beyond the original context takes the long list.
+    # Phi 3.5: a prompt beyond the original context uses the long list.
     "phi3-long": Fixture(
         "phi3",
         61,
@@ -122,7 +122,7 @@ FIXTURES = {
         gguf=True,
         config_class="Phi3Config",
     ),
-    # Norms that add one, scaled embeddings, the old name of the activation.
+    # Norms that add 1 to their weights, scaled embeddings, the old name of the activation.
     "gemma": Fixture(
         "gemma",
         29,
@@ -136,7 +136,7 @@ FIXTURES = {
         config_class="GemmaConfig",
         v4=lambda c: {**{k: v for k, v in v4_flat(c).items()}, "hidden_act": "gelu"},
     ),
-    # Soft bounds that scores and logits reach, a window on every second layer.
+    # Soft caps that scores and logits reach, a window on every second layer.
     "gemma2": Fixture(
         "gemma2",
         41,
@@ -152,7 +152,7 @@ FIXTURES = {
         gguf=True,
         config_class="Gemma2Config",
     ),
-    # A score scale that is not the head size's, and no bound of scores.
+    # A score scale that does not follow from the head size, and no cap on scores.
     "gemma2-scale": Fixture(
         "gemma2",
         29,
@@ -168,7 +168,7 @@ FIXTURES = {
         config_class="Gemma2Config",
         keep_none=("attn_logit_softcapping",),
     ),
-    # The four factors, and every bias.
+    # Granite's four factors, and every bias.
     "granite": Fixture(
         "granite",
         37,
@@ -201,7 +201,7 @@ FIXTURES = {
         config_class="SmolLM3Config",
         qk_gain=1.0,
     ),
-    # Another pattern by a list, windows on the layers that do not rotate.
+    # Another pattern, given as a list; windows on the layers that do not rotate.
     "smollm3-window": Fixture(
         "smollm3",
         31,
@@ -238,7 +238,7 @@ FIXTURES = {
         ),
         config_class="SeedOssConfig",
     ),
-    # LayerNorms, a network without a gate, every bias.
+    # LayerNorms, an ungated network, every bias.
     "starcoder2": Fixture(
         "starcoder2",
         37,
@@ -268,7 +268,7 @@ FIXTURES = {
         ),
         config_class="Starcoder2Config",
     ),
-    # Neighbours of half a head rotate together, norms behind both halves of a block.
+    # Half of each head rotates, in adjacent pairs; norms after both halves of a block.
     "glm4": Fixture(
         "glm4",
         37,
@@ -276,7 +276,7 @@ FIXTURES = {
         gguf=True,
         config_class="Glm4Config",
     ),
-    # Neighbours of a head rotate together.
+    # Heads rotate in adjacent pairs.
     "ernie4.5": Fixture(
         "ernie4.5",
         33,
@@ -290,7 +290,7 @@ FIXTURES = {
         tiny(vocab_size=131, use_bias=True, rope_parameters=rope(500000.0)),
         config_class="Ernie4_5Config",
     ),
-    # Norms of heads behind their rotation.
+    # Norms of heads after their rotation.
     "hunyuan": Fixture(
         "hunyuan",
         37,
@@ -298,7 +298,7 @@ FIXTURES = {
         gguf=True,
         config_class="HunYuanDenseV1Config",
     ),
-    # A base that `alpha` stretches, with biases.
+    # A RoPE base scaled by `alpha`; biases.
     "hunyuan-alpha": Fixture(
         "hunyuan",
         31,
@@ -310,7 +310,7 @@ FIXTURES = {
         ),
         config_class="HunYuanDenseV1Config",
     ),
-    # A squared ReLU without a gate.
+    # An ungated squared ReLU.
     "arcee": Fixture(
         "arcee",
         29,
@@ -323,7 +323,7 @@ FIXTURES = {
         gguf=True,
         config_class="ArceeConfig",
     ),
-    # An activation whose factors each layer has of its own, norms of heads.
+    # An activation with factors per layer, norms of heads.
     "apertus": Fixture(
         "apertus",
         29,
@@ -352,7 +352,7 @@ FIXTURES = {
         gguf=True,
         config_class="OlmoConfig",
     ),
-    # Attention and network side by side, biases everywhere, the head's too.
+    # Attention and network in parallel, biases everywhere, including the head.
     "phi2": Fixture(
         "phi2",
         29,
@@ -367,7 +367,7 @@ FIXTURES = {
         gguf=True,
         config_class="PhiConfig",
     ),
-    # Llama under names of its own, in the words of the published files.
+    # Llama with other names of tensors, and the keys of the published files.
     "exaone": Fixture(
         "exaone",
         23,
@@ -388,7 +388,7 @@ FIXTURES = {
         config_class="ExaoneConfig",
         rewrite=exaone,
     ),
-    # Queries, keys and values of a head together; attention and network behind a norm each.
+    # Queries, keys and values of a head together; attention and network, each after its own norm.
     "gptneox": Fixture(
         "gptneox",
         23,
@@ -405,7 +405,7 @@ FIXTURES = {
         gguf=True,
         config_class="GPTNeoXConfig",
     ),
-    # The network behind the attention, no biases of attention.
+    # The network after the attention, no biases of attention.
     "gptneox-sequential": Fixture(
         "gptneox",
         29,
@@ -432,7 +432,7 @@ FIXTURES = {
             num_key_value_heads=None,
             head_dim=None,
             intermediate_size=None,
-            # These two llama.cpp's converter takes for granted.
+            # llama.cpp's converter requires these two.
             max_position_embeddings=2048,
             ffn_hidden_size=96,
             tie_word_embeddings=True,
@@ -442,7 +442,7 @@ FIXTURES = {
         config_class="FalconConfig",
         rewrite=without_kv_heads,
     ),
-    # Groups of query heads with a key head each, two norms.
+    # Groups of query heads with one key head each, two norms.
     "falcon-grouped": Fixture(
         "falcon",
         29,
@@ -461,7 +461,7 @@ FIXTURES = {
         ),
         config_class="FalconConfig",
     ),
-    # Learned positions; matrices turned.
+    # Learned positions, transposed matrices.
     "gpt2": Fixture(
         "gpt2",
         23,
@@ -470,7 +470,7 @@ FIXTURES = {
             n_embd=24,
             n_layer=2,
             n_head=3,
-            # What llama.cpp's converter takes for granted.
+            # llama.cpp's converter requires it.
             n_inner=96,
             n_positions=128,
             tie_word_embeddings=True,
@@ -482,7 +482,7 @@ FIXTURES = {
         config_class="GPT2Config",
         rewrite=lambda config: dict(config, n_ctx=config["n_positions"]),
     ),
-    # Biases by distance of a number of heads that is no power of 2, a norm behind the embedding.
+    # ALiBi with a number of heads that is not a power of 2, a norm after the embedding.
     "bloom": Fixture(
         "bloom",
         37,
@@ -498,10 +498,10 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="BloomConfig",
-        # As published files have it; without it the converter takes the width.
+        # As in published files; without it the converter uses the width.
         rewrite=lambda config: dict(config, seq_length=128),
     ),
-    # The same without biases of products and norms; scores with a factor of their own.
+    # The same without biases of products and norms, with its own factor on scores.
     "mpt": Fixture(
         "mpt",
         37,
@@ -533,8 +533,8 @@ FIXTURES = {
         gguf=True,
         config_class="StableLmConfig",
     ),
-    # The 12B: attention and network side by side, a LayerNorm of its own for each head of queries and keys. The converter of
-    # llama.cpp fails at those.
+    # The 12B: attention and network in parallel, a separate LayerNorm for each query and key head. llama.cpp's converter fails at
+    # those.
     "stablelm-12b": Fixture(
         "stablelm",
         31,
@@ -548,7 +548,7 @@ FIXTURES = {
         ),
         config_class="StableLmConfig",
     ),
-    # Norms of heads alone.
+    # Only norms of heads.
     "stablelm-heads": Fixture(
         "stablelm",
         29,
@@ -565,7 +565,7 @@ FIXTURES = {
         ),
         config_class="StableLmConfig",
     ),
-    # Neighbours of half a head rotate together; the converter takes the width for the context.
+    # Half of each head rotates, in adjacent pairs. The converter takes the width for the context.
     "glm": Fixture(
         "glm",
         37,
@@ -578,7 +578,7 @@ FIXTURES = {
         gguf=True,
         config_class="GlmConfig",
     ),
-    # transformers has no class of its own: Granite's, with the factors that its files say in other words.
+    # transformers has no such class: this is Granite's, with factors that the files give under other keys.
     "minicpm": Fixture(
         "minicpm",
         29,
@@ -596,7 +596,7 @@ FIXTURES = {
         config_class="GraniteConfig",
         rewrite=minicpm,
     ),
-    # Attention over a latent, halves of heads rotate; factors that no GGUF file says.
+    # Latent attention, halves of heads rotate; factors that no GGUF file records.
     "minicpm3": Fixture(
         "minicpm3",
         23,
@@ -623,7 +623,7 @@ FIXTURES = {
         gguf=True,
         config_class="MiniCPM3Config",
     ),
-    # LayerNorms that hold what is added to 1, a squared ReLU without a gate, half of each head rotates.
+    # LayerNorms whose weights are added to 1, an ungated squared ReLU, half of each head rotates.
     "nemotron": Fixture(
         "nemotron",
         37,

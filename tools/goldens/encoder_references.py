@@ -1,7 +1,7 @@
-"""Encoders that transformers has no class for: their hidden states by definition, in float64 of torch.
+"""Encoders that transformers has no class for: hidden states by their definition, in float64 of torch.
 
-Each takes weights by the names that published folders have, `config.json`, and tokens; and gives what enters each block
-and leaves the last.
+Each function takes weights by their published names, `config.json` and tokens. It returns the input of each block and the output of
+the last.
 """
 
 import math
@@ -28,7 +28,7 @@ def attend(q, k, v, bias):
 
 
 def slopes(n_heads):
-    """Press, Smith and Lewis 2022, with the rule of their code for numbers that are no power of 2."""
+    """Press, Smith and Lewis 2022, with their code's rule for numbers that are not a power of 2."""
     whole = 2 ** int(math.log2(n_heads))
     of_power = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
     of_twice = [2 ** (-4 * (i + 1) / whole) for i in range(2 * whole)]
@@ -64,7 +64,7 @@ def rotated(x, theta):
 
 
 def nomic_experts(w, at, config, x):
-    """Weights of the chosen are those of a softmax of all, not normalised again."""
+    """Mixture whose weights come from a softmax over all experts, without normalising those of the chosen."""
     n, width = config["num_experts"], config["n_inner"]
     scores = torch.softmax(linear(w, f"{at}.router.layer", x), -1)
     weights, chosen = scores.topk(config["moe_top_k"], -1)

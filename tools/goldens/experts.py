@@ -6,14 +6,14 @@ from .attention import QWEN3_TOWER
 
 
 def turned(tensors):
-    """Matrices of experts as they are published: rows and columns the other way round."""
+    """Transposes the matrices of experts, as they are published."""
     of_experts = (".experts.gate_up_proj", ".experts.down_proj")
     turn = lambda key, x: x.transpose(0, 2, 1).copy() if key.endswith(of_experts) else x
     return {key: turn(key, x) for key, x in tensors.items()}
 
 
 FIXTURES = {
-    # Weights of the chosen are normalised.
+    # Normalised weights of the chosen experts.
     "qwen3moe": Fixture(
         "qwen3moe",
         41,
@@ -27,7 +27,7 @@ FIXTURES = {
         gguf=True,
         config_class="Qwen3MoeConfig",
     ),
-    # Every second layer has experts, one of those is dense by name; one expert a token.
+    # Every second layer has experts, but one of these is listed as dense; one expert per token.
     "qwen3moe-dense": Fixture(
         "qwen3moe",
         29,
@@ -43,7 +43,7 @@ FIXTURES = {
         ),
         config_class="Qwen3MoeConfig",
     ),
-    # A shared expert behind a gate, weights that are not normalised, biases on Q, K and V.
+    # A gated shared expert, unnormalised weights, biases on Q, K and V.
     "qwen2moe": Fixture(
         "qwen2moe",
         37,
@@ -60,7 +60,7 @@ FIXTURES = {
         gguf=True,
         config_class="Qwen2MoeConfig",
     ),
-    # A tensor an expert under names of its own, permuted rows in GGUF.
+    # One tensor per expert with other names, permuted rows in GGUF.
     "mixtral": Fixture(
         "mixtral",
         31,
@@ -73,7 +73,7 @@ FIXTURES = {
         gguf=True,
         config_class="MixtralConfig",
     ),
-    # SparseMixer: of scores near each other the weights differ. LayerNorms, biases everywhere, a LongRoPE with factors of its own.
+    # SparseMixer, whose weights differ where scores are close. LayerNorms, biases everywhere, a LongRoPE with its own factors.
     "phimoe": Fixture(
         "phimoe",
         61,
@@ -100,7 +100,7 @@ FIXTURES = {
         ),
         config_class="PhimoeConfig",
     ),
-    # Norms over all heads together, weights of the chosen as they are.
+    # Norms over all heads together, unnormalised weights.
     "olmoe": Fixture(
         "olmoe",
         33,
@@ -116,7 +116,7 @@ FIXTURES = {
         gguf=True,
         config_class="OlmoeConfig",
     ),
-    # Sinks, biases everywhere, windows on every second layer, experts turned and interleaved.
+    # Sinks, biases everywhere, windows on every second layer, transposed and interleaved experts.
     "gpt-oss": Fixture(
         "gpt_oss",
         39,
@@ -140,7 +140,7 @@ FIXTURES = {
         config_class="GptOssConfig",
         salt="-3",
     ),
-    # Four multipliers, gates and up projections in one tensor of all experts.
+    # Four multipliers; gates and up projections of all experts in one tensor.
     "granitemoe": Fixture(
         "granitemoe",
         35,
@@ -159,7 +159,7 @@ FIXTURES = {
         gguf=True,
         config_class="GraniteMoeConfig",
     ),
-    # A shared expert beside, joined as well.
+    # The same with a shared expert, whose gate and up projection are joined too.
     "granitemoe-shared": Fixture(
         "granitemoeshared",
         29,
@@ -178,7 +178,7 @@ FIXTURES = {
         gguf=True,
         config_class="GraniteMoeSharedConfig",
     ),
-    # Sigmoid with a bias for the choice, a dense layer first, half of each head rotates, biases and norms of heads.
+    # Sigmoid with a bias for the choice, a dense first layer, half of each head rotates, biases and norms of heads.
     "glm4moe": Fixture(
         "glm4_moe",
         37,
@@ -223,7 +223,7 @@ FIXTURES = {
         config_class="Glm4MoeConfig",
         salt="-4",
     ),
-    # A latent of 24, queries by two matrices, the best expert of a group as the group's score.
+    # A latent of 24, queries from two matrices, a group's best expert as the group's score.
     "deepseek-v2": Fixture(
         "deepseek_v2",
         37,
@@ -253,7 +253,7 @@ FIXTURES = {
         gguf=True,
         config_class="DeepseekV2Config",
     ),
-    # Biases of networks and shared experts; an epsilon that the norms of ranks do not take.
+    # Biases of networks and shared experts; an epsilon that the norms of low-rank values do not use.
     "deepseek-v2-bias": Fixture(
         "deepseek_v2",
         29,
@@ -277,7 +277,7 @@ FIXTURES = {
         gguf=True,
         config_class="DeepseekV2Config",
     ),
-    # V2-Lite: queries by one matrix, no groups; YaRN that scales scores too.
+    # V2-Lite: queries from one matrix, no groups; YaRN that scales scores too.
     "deepseek-v2-lite": Fixture(
         "deepseek_v2",
         31,
@@ -311,7 +311,7 @@ FIXTURES = {
         config_class="DeepseekV2Config",
         keep_none=("q_lora_rank",),
     ),
-    # V3: sigmoid, a bias for the choice, groups by their two best, normalised and scaled.
+    # V3: sigmoid, a bias for the choice, groups chosen by their two best experts, weights normalised and scaled.
     "deepseek-v3": Fixture(
         "deepseek_v3",
         37,
@@ -352,7 +352,7 @@ FIXTURES = {
         config_class="DeepseekV3Config",
         salt="g",
     ),
-    # GLM-4.7-Flash: V3's blocks, dense layers by a list.
+    # GLM-4.7-Flash: V3's blocks, dense layers given as a list.
     "glm4moe-lite": Fixture(
         "glm4_moe_lite",
         33,
@@ -383,7 +383,7 @@ FIXTURES = {
         config_class="Glm4MoeLiteConfig",
         salt="-1",
     ),
-    # Norms of heads beside experts by sigmoid.
+    # Norms of heads, experts chosen by sigmoid.
     "dots1": Fixture(
         "dots1",
         31,
@@ -422,7 +422,7 @@ FIXTURES = {
         gguf=True,
         config_class="YoutuConfig",
     ),
-    # A mixture whose every layer is dense.
+    # A mixture of which every layer is dense.
     "dots1-dense": Fixture(
         "dots1",
         23,
@@ -439,7 +439,7 @@ FIXTURES = {
         gguf=True,
         config_class="Dots1Config",
     ),
-    # Softmax with a bias for the choice, two shared experts, a dense layer first and one last, neighbours rotate together.
+    # Softmax with a bias for the choice, two shared experts, dense first and last layers, rotation in adjacent pairs.
     "ernie4.5-moe": Fixture(
         "ernie4_5_moe",
         33,
@@ -458,7 +458,7 @@ FIXTURES = {
         config_class="Ernie4_5_MoeConfig",
         salt="-1",
     ),
-    # Biases everywhere, one beside a head that is the table.
+    # Biases everywhere, including a tied head.
     "ernie4.5-moe-bias": Fixture(
         "ernie4_5_moe",
         23,
@@ -476,7 +476,7 @@ FIXTURES = {
         ),
         config_class="Ernie4_5_MoeConfig",
     ),
-    # Norms of heads behind the rotation, experts beside one that is as wide, numbers a layer.
+    # Norms of heads after the rotation, experts beside a shared one of the same width, numbers given per layer.
     "hunyuan-moe": Fixture(
         "hunyuan_v1_moe",
         31,
@@ -504,7 +504,7 @@ FIXTURES = {
         config_class="MiniMaxM2Config",
         salt="-2",
     ),
-    # Experts turned, the gate first; sections of heads.
+    # Transposed experts with the gate first; sections of heads.
     "qwen3vlmoe": Fixture(
         "qwen3_vl_moe",
         33,

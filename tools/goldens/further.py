@@ -1,4 +1,4 @@
-"""Families whose heads, chunks, choices of experts or widths no family before them has."""
+"""Families with kinds of heads, chunks, expert choices or widths that the other families lack."""
 
 from . import Fixture, definitions, rope, tiny
 from .attention import PIXTRAL
@@ -6,7 +6,7 @@ from .renamed import renamed, said
 
 
 def by_definition(block):
-    """A model of blocks that `definitions` has."""
+    """A model made of a block of `definitions`."""
     return lambda config: definitions.of_blocks(config, block)
 
 
@@ -77,7 +77,7 @@ def deci_block(group, factor, is_matrix=False):
 
 
 def early(**sizes):
-    """Arguments of GPT-2's class and of those that took over its words."""
+    """Arguments of GPT-2's class and of classes with the same keys."""
     out = dict(vocab_size=263, n_embd=40, n_layer=2, n_head=4, n_inner=56, n_positions=512)
     out.update(dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")), **sizes)
     return out
@@ -98,7 +98,7 @@ SMALLTHINKER = dict(
 )
 
 FIXTURES = {
-    # DeepSeek's latent attention with a factor on queries by position, experts by softmax beside a shared one.
+    # DeepSeek's latent attention with a factor on queries by position; experts by softmax, and a shared one.
     "mistral4": Fixture(
         "mistral4",
         41,
@@ -133,7 +133,7 @@ FIXTURES = {
                 llama_4_scaling_beta=0.3,
             ),
         ),
-        # llama.cpp's converter leaves the factor out.
+        # llama.cpp's converter omits the factor.
         config_class="Mistral4Config",
         wrapper=("Mistral3", {"vision_config": PIXTRAL}),
     ),
@@ -170,7 +170,7 @@ FIXTURES = {
         config_class="Mistral4Config",
         wrapper=("Mistral3", {"vision_config": PIXTRAL}),
     ),
-    # Chunks shorter than the prompt, a layer without rotation, a factor by position there, dense layers in turns.
+    # Chunks shorter than the prompt, a layer without rotation but with a factor by position, alternating dense layers.
     "llama4": Fixture(
         "llama4",
         43,
@@ -187,7 +187,7 @@ FIXTURES = {
                 500000.0, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
             ),
         ),
-        # llama.cpp's converter says neither chunks nor factors.
+        # llama.cpp's converter records neither chunks nor factors.
         config_class="Llama4TextConfig",
     ),
     # Experts in every layer, chunks longer than the prompt.
@@ -204,7 +204,7 @@ FIXTURES = {
         gguf=True,
         config_class="Llama4TextConfig",
     ),
-    # No norms of heads, no chunks, one dense layer that no step says.
+    # No norms of heads, no chunks, one dense layer that follows no step.
     "llama4-maverick": Fixture(
         "llama4",
         31,
@@ -229,12 +229,12 @@ FIXTURES = {
         37,
         tiny(**SMALLTHINKER, sliding_window_size=11),
         config_class="LlamaConfig",
-        # With half of all numbers bf16 or a cache of 8 bits turns too many choices of experts over; these stand.
+        # With half of all seeds, bf16 or an 8-bit cache changes too many choices of experts; with this one they hold.
         salt="-22",
         compose=by_definition(definitions.SmallThinker),
         rewrite=smallthinker,
     ),
-    # The window of every published file, which llama.cpp takes; weights by softmax.
+    # The window of every published file, which llama.cpp assumes; weights by softmax.
     "smallthinker-softmax": Fixture(
         "smallthinker",
         29,
@@ -248,7 +248,7 @@ FIXTURES = {
         compose=by_definition(definitions.SmallThinker),
         rewrite=smallthinker,
     ),
-    # Heads and widths that grow.
+    # Heads and widths that grow from layer to layer.
     "openelm": Fixture(
         "openelm",
         37,
@@ -269,7 +269,7 @@ FIXTURES = {
         rewrite=openelm,
         publish=openelm_names,
     ),
-    # A plain block, a matrix in place of attention, neither attention nor network, no attention, other key heads.
+    # Blocks: a plain one, a matrix in place of attention, neither attention nor network, no attention, other key heads.
     "deci": Fixture(
         "deci",
         37,
@@ -292,14 +292,14 @@ FIXTURES = {
         compose=by_definition(definitions.Deci),
         rewrite=deci,
     ),
-    # No attention: a recurrence of heads, shares of the row before, values of the first layer.
+    # No attention: a recurrence per head, mixing with the previous row, values of the first layer.
     "rwkv7": Fixture(
         "rwkv7",
         71,
         tiny(
             hidden_size=128,
             intermediate_size=72,
-            # Of smaller heads llama.cpp reads beyond the end.
+            # For smaller heads, llama.cpp reads out of bounds.
             rwkv_head_dim=64,
             rwkv_ranks=dict(w=8, a=12, v=4, g=20),
             rope_parameters=rope(10000.0),
@@ -318,11 +318,11 @@ FIXTURES = {
         gguf=True,
         config_class="GPTBigCodeConfig",
     ),
-    # A part of each head rotates, in pairs of neighbours; both halves behind one norm; a bias beside the head.
+    # A part of each head rotates, in adjacent pairs; both halves after one norm; a bias on the output head.
     "gptj": Fixture("gptj", 37, early(n_embd=64, rotary_dim=8), config_class="GPTJConfig"),
     # Queries, values and keys in four shards of one matrix.
     "codegen": Fixture("codegen", 33, early(n_embd=64, n_head=8, rotary_dim=4), config_class="CodeGenConfig"),
-    # Queries, keys and values within a bound.
+    # Clamped queries, keys and values.
     "olmo-clamped": Fixture(
         "olmo",
         31,
@@ -347,7 +347,7 @@ FIXTURES = {
         ),
         config_class="MptConfig",
     ),
-    # Norms of heads behind a rotation of neighbours.
+    # Norms of heads after a rotation in adjacent pairs.
     "maincoder": Fixture(
         "maincoder",
         33,

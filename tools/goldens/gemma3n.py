@@ -32,7 +32,7 @@ def sizes(**more):
 
 
 def v4(config):
-    """transformers 4: two bases."""
+    """Spelling of transformers 4: two bases."""
     out = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype")}
     out["rope_theta"] = config["rope_parameters"]["full_attention"]["rope_theta"]
     out["rope_scaling"] = None
@@ -43,12 +43,12 @@ def v4(config):
 
 
 def published(tensors):
-    """As the published folders have it: the text model within another, and what layers that share do not read."""
+    """Tensors as in published folders: the text model within a wrapper, and unused tensors of layers that share."""
     out = {}
     for name, tensor in tensors.items():
         out[name.replace("model.", "model.language_model.", 1)] = tensor
         if ".2.self_attn." in name and "_proj" in name and name.split(".")[-2] in ("k_proj", "v_proj"):
-            # The last layer shares.
+            # The last layer shares keys and values.
             out[name.replace("model.layers.2", "model.language_model.layers.3")] = tensor
     some = np.ones((2, 2), dtype=np.float32)
     return out | {"model.vision_tower.timm_model.blocks.0.weight": some, "model.audio_tower.conformer.0.weight": some}
@@ -61,7 +61,7 @@ def within(config):
 
 
 FIXTURES = {
-    # Streams, low-rank residuals, sparse gates, embeddings of each layer, layers that share, networks of two widths.
+    # Streams, low-rank residuals, sparse gates, embeddings of each layer, layers that share keys and values, networks of two widths.
     "gemma3n": Fixture(
         "gemma3n",
         43,
@@ -71,7 +71,7 @@ FIXTURES = {
         config_class="Gemma3nTextConfig",
         head_norms=HEAD_NORMS,
     ),
-    # Three streams of which the second is active; tokens beyond the table of layers' embeddings; a head of its own.
+    # Three streams, the second active; tokens beyond the table of layer embeddings; an untied head.
     "gemma3n-streams": Fixture(
         "gemma3n",
         31,
@@ -90,7 +90,7 @@ FIXTURES = {
         config_class="Gemma3nTextConfig",
         head_norms=HEAD_NORMS,
     ),
-    # The text model within another.
+    # The text model within a wrapper.
     "gemma3n-multimodal": Fixture(
         "gemma3n",
         29,

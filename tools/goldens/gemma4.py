@@ -9,7 +9,7 @@ ROPES = {
 }
 
 
-# Scores have no factor: norms of heads as large as others would make them so large that rounding turns choices over.
+# Scores have no factor. Norms of heads as large as the others would make them so large that rounding changes choices.
 HEAD_NORMS = 0.5
 
 
@@ -29,7 +29,7 @@ def sizes(**more):
 
 
 FIXTURES = {
-    # Embeddings of each layer, and two layers of five that share keys and values, with networks twice as wide.
+    # Embeddings of each layer; two of five layers share keys and values, with networks twice as wide.
     "gemma4": Fixture(
         "gemma4",
         37,
@@ -46,7 +46,7 @@ FIXTURES = {
         config_class="Gemma4TextConfig",
         head_norms=HEAD_NORMS,
     ),
-    # Keys as values in global layers, which have another number of them.
+    # Global layers use keys as values, and have another number of key heads.
     "gemma4-keys": Fixture(
         "gemma4",
         33,
@@ -59,7 +59,7 @@ FIXTURES = {
         config_class="Gemma4TextConfig",
         head_norms=HEAD_NORMS,
     ),
-    # Experts beside the network, chosen with a norm of their own.
+    # Experts beside the network, with a separate norm for the choice.
     "gemma4-experts": Fixture(
         "gemma4",
         35,
@@ -76,7 +76,7 @@ FIXTURES = {
         config_class="Gemma4TextConfig",
         head_norms=HEAD_NORMS,
     ),
-    # The text model within another, with biases; all pairs of global heads rotate.
+    # The text model within a wrapper, with biases; all pairs of global heads rotate.
     "gemma4-multimodal": Fixture(
         "gemma4",
         29,

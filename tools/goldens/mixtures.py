@@ -8,9 +8,9 @@ from .renamed import fused_qkv, renamed, said
 
 
 def with_shared_experts(config):
-    """Llama's attention, Qwen 3's experts and a shared network beside them: DeepSeek MoE and Ling of the first generation.
+    """Llama's attention, Qwen 3's experts and a shared network: DeepSeek MoE and Ling of the first generation.
 
-    Their own code computes the same: softmax over all experts, weights of the chosen divided by their sum or not.
+    Their own code computes the same: softmax over all experts, with or without normalising the weights of the chosen.
     """
     from transformers.models.llama.modeling_llama import LlamaMLP
     from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
@@ -39,7 +39,7 @@ def with_shared_experts(config):
 
 
 def apart(tensors):
-    """A tensor an expert, as published."""
+    """One tensor per expert, as published."""
     out = {}
     for key, x in tensors.items():
         if key.endswith(".experts.gate_up_proj"):
@@ -71,7 +71,7 @@ def bailing(tensors):
 
 
 def bailing2_config(config):
-    """dots.llm1's configuration in Ling 2's words."""
+    """dots.llm1's configuration with Ling 2's keys."""
     words = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
     out = said(config, "bailing_moe", "BailingMoeV2ForCausalLM", words)
     out.update(use_qk_norm=True, score_function="sigmoid", partial_rotary_factor=1.0, use_bias=False, use_qkv_bias=False)
@@ -91,7 +91,7 @@ def first_generation(model_type, architecture, words):
 
 
 FIXTURES = {
-    # Windows in most layers, which rotate without the stretch of the others.
+    # Windows in most layers; these rotate without the scaling of the others.
     "mellum": Fixture(
         "mellum",
         45,
@@ -113,7 +113,7 @@ FIXTURES = {
         config_class="MellumConfig",
         salt="-1",
     ),
-    # Gates on the attention's output, norms before and behind, heads that rotate in layers with a window alone.
+    # Gates on the attention's output, norms before and after, heads that rotate only in layers with a window.
     "afmoe": Fixture(
         "afmoe",
         37,
@@ -133,7 +133,7 @@ FIXTURES = {
         config_class="AfmoeConfig",
         salt="-1",
     ),
-    # Sigmoid with a bias for the choice, a dense layer before, windows and layers that do not rotate.
+    # Sigmoid with a bias for the choice, a dense first layer, windows, and layers that do not rotate.
     "exaone-moe": Fixture(
         "exaone-moe",
         37,
@@ -168,7 +168,7 @@ FIXTURES = {
         config_class="HYV3Config",
         salt="-1",
     ),
-    # Experts beside the attention, averaged with a shared network; the dense layer rotates though it has no window.
+    # Experts in parallel with attention, averaged with a shared network; the dense layer rotates although it has no window.
     "cohere2moe": Fixture(
         "cohere2moe",
         37,
@@ -190,7 +190,7 @@ FIXTURES = {
         config_class="Cohere2MoeConfig",
         salt="-2",
     ),
-    # Softmax over the chosen.
+    # Softmax over the chosen experts.
     "cohere2moe-softmax": Fixture(
         "cohere2moe",
         29,
@@ -207,7 +207,7 @@ FIXTURES = {
         config_class="Cohere2MoeConfig",
         salt="-1",
     ),
-    # dots.llm1's class under Ling 2's names: groups of experts, one matrix of queries, keys and values.
+    # dots.llm1's class with Ling 2's names: groups of experts, one matrix for queries, keys and values.
     "bailingmoe2": Fixture(
         "bailingmoe2",
         33,
@@ -230,7 +230,7 @@ FIXTURES = {
         publish=bailing,
         salt="-1",
     ),
-    # Weights of the chosen are normalised.
+    # Normalised weights of the chosen experts.
     "bailingmoe": Fixture(
         "bailingmoe",
         33,
@@ -252,7 +252,7 @@ FIXTURES = {
         publish=lambda tensors: bailing(apart(tensors)),
         salt="-1",
     ),
-    # They are not; a dense layer before.
+    # Unnormalised weights, a dense first layer.
     "deepseek": Fixture(
         "deepseek",
         33,

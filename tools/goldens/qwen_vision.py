@@ -1,8 +1,8 @@
-"""Models of Qwen with vision encoders: images of any size, positions on three axes.
+"""Qwen models with vision encoders: images of any size, positions on three axes.
 
-Beside what `make_vision_goldens.py` says of every model, for each image
-    image.<i>.deepstack.<k>   what is added to its rows behind layer k of the text model
-and in the place of `encoder` what leaves the last block, in the tower's order of patches.
+The files are as in `make_vision_goldens.py`, with an addition for each image:
+    image.<i>.deepstack.<k>   values added to its rows after layer k of the text model
+`encoder` is the output of the last block, in the tower's order of patches.
 """
 
 import json
@@ -23,7 +23,7 @@ START, END, PAD = 260, 261, 262
 
 
 def text(**sizes):
-    """512 tokens, so that a vocabulary with names for images fits."""
+    """Text sizes, with 512 tokens: enough for a vocabulary with image tokens."""
     out = tiny(vocab_size=512, hidden_size=48, num_hidden_layers=3, tie_word_embeddings=True)
     out.update(sizes)
     return out
@@ -58,7 +58,7 @@ class Model:
 
 
 MODELS = {
-    # Heads of 16; positions of 6 by 6 stretched to each image; two blocks tapped; small images enlarged, large ones reduced.
+    # Heads of 16; a 6 by 6 position table resized to each image; two tapped blocks; small images enlarged, large ones reduced.
     "qwen3vl-vision": Model(
         "Qwen3VL",
         text(rope_parameters=rope(5000000.0, **MROPE)),
@@ -73,7 +73,7 @@ MODELS = {
         ["wide.png", "small.png", "tall.png"],
         [5, 3, 1, 7],
     ),
-    # A recurrent text model; heads of 12, which kernels do not take as they are; nothing tapped.
+    # A recurrent text model; heads of 12, which kernels do not take as they are; no tapped blocks.
     "qwen35-vision": Model(
         "Qwen3_5",
         text(
@@ -88,7 +88,7 @@ MODELS = {
         [4, 6, 5],
         unit_norms=True,
     ),
-    # No table of positions, quick GELUs, sections one behind the other.
+    # No table of positions, quick GELUs, contiguous sections.
     "qwen2vl-vision": Model(
         "Qwen2VL",
         text(
@@ -102,7 +102,7 @@ MODELS = {
         ["square.png", "small.png", "wide.png"],
         [5, 3, 2, 7],
     ),
-    # Windows of two by two squares in all blocks but one; RMS norms and gates.
+    # Windows of 2 by 2 squares in all blocks but one; RMS norms and gates.
     "qwen2_5vl-vision": Model(
         "Qwen2_5_VL",
         text(
@@ -155,7 +155,7 @@ def processor_of(model):
 
 
 def pixels_of(values, grid, patch, merge):
-    """Patches of one image back to `[3, height, width]`."""
+    """Reassembles the patches of one image to `[3, height, width]`."""
     _, height, width = grid
     shape = (height // merge, width // merge, merge, merge, 3, 2, patch, patch)
     blocks = np.asarray(values).reshape(shape)
@@ -165,7 +165,7 @@ def pixels_of(values, grid, patch, merge):
 
 
 def fill(model, name, unit_norms, generator, spreads):
-    """Random parameters, every one exact in F16, large enough that a wrong mask, place or norm shows."""
+    """Fills the model with random parameters, each exact in F16 and large enough that a wrong mask, position or norm shows."""
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             values = generator(name, parameter_name).standard_normal(tuple(parameter.shape))
@@ -198,7 +198,7 @@ def prompt(name, counts, n_rows, generator):
 
 
 def run(model, tokens, values, grids):
-    """Logits, hidden states, and what tower, merger and taps give."""
+    """Logits, hidden states, and the outputs of tower, merger and taps."""
     layers = model.model.language_model.layers
     seen = {}
 
@@ -288,17 +288,17 @@ def make(name, out, decoded, generator, spreads, llama_cpp, lenient):
         file.chmod(0o644)
     if llama_cpp:
         side = made.tower.get("window_size")
-        # llama.cpp's converter leaves it out, since all published models have 112.
+        # llama.cpp's converter omits it, since it is 112 in all published models.
         write_mmproj(folder, llama_cpp, lenient, {"clip.vision.window_size": side} if side else {})
 
 
 def write_mmproj(folder, llama_cpp, lenient, more):
-    """The tower as llama.cpp's own converter writes it, in F16, with what `more` has of whole numbers."""
+    """Runs llama.cpp's own converter on the tower, in F16. `more` adds integers to the metadata."""
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     import gguf
 
     for table in ("MODEL_ARCH", "MODEL_TENSOR", "VisionProjectorType"):
-        # The package may lag behind the converter, which names all it knows while it is imported.
+        # The package may be older than the converter, which refers to all known names at import.
         setattr(gguf, table, lenient(getattr(gguf, table)))
     if not hasattr(gguf, "LazyChunkedTensor"):
         gguf.LazyChunkedTensor = type("LazyChunkedTensor", (), {})

@@ -6,7 +6,7 @@ MROPE = dict(partial_rotary_factor=0.25, mrope_section=[2, 1, 1], mrope_interlea
 
 
 def delta(**sizes):
-    """Three value heads a key head, so that their order shows."""
+    """Sizes with three value heads per key head, so that a wrong order shows."""
     out = tiny(
         num_hidden_layers=4,
         num_attention_heads=2,
@@ -23,7 +23,7 @@ def delta(**sizes):
 
 
 def mamba(**sizes):
-    """Four heads of 16 in two groups, so that each group's norm and keys show."""
+    """Sizes with four heads of 16 in two groups, so that a group's wrong norm or keys show."""
     out = tiny(
         hidden_size=32,
         num_hidden_layers=3,
@@ -46,7 +46,7 @@ GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.25, residual_mul
 
 
 def by_old_names(config):
-    """Types of layers as transformers 4 calls them, which llama.cpp's converter looks for."""
+    """Layer types by their names in transformers 4, which llama.cpp's converter looks for."""
     names = {"linear_attention": "mamba", "full_attention": "attention"}
     return {**config, "layer_types": [names[kind] for kind in config["layer_types"]]}
 
@@ -71,7 +71,7 @@ def nemotron(kinds, **sizes):
 
 
 def as_pattern(config):
-    """Layers by letters and no words of experts, as dense models have it; llama.cpp's converter goes by both."""
+    """Layers as letters, and no keys for experts, as in dense models. llama.cpp's converter depends on both."""
     letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
     is_of_experts = lambda key: any(part in key for part in ("expert", "moe_", "topk", "n_group")) and key != "n_groups"
     out = {key: value for key, value in config.items() if not is_of_experts(key)}
@@ -96,7 +96,7 @@ FALCON = dict(
 )
 
 def scans_alone(**sizes):
-    """A model whose blocks are scans and nothing else; the words of Mamba's classes."""
+    """Arguments of a model of scans only, with the keys of Mamba's classes."""
     out = dict(
         vocab_size=263,
         hidden_size=32,
@@ -113,7 +113,7 @@ def scans_alone(**sizes):
 
 
 def kimi_config(config):
-    """As published files say it: kinds of layers by number from 1, and the number of dense ones."""
+    """The configuration as published: lists of layer numbers, from 1, for each kind, and the number of dense layers."""
     kinds, networks = config.pop("layer_types"), config.pop("mlp_layer_types")
     layers = lambda kind: [i + 1 for i, found in enumerate(kinds) if found == kind]
     config["linear_attn_config"] = dict(
@@ -130,7 +130,7 @@ def kimi_config(config):
 
 
 FIXTURES = {
-    # A rate for each channel and element of a state, one table as the head.
+    # A rate for each channel and state element, a tied head.
     "mamba": Fixture(
         "mamba",
         73,
@@ -138,8 +138,8 @@ FIXTURES = {
         gguf=True,
         config_class="MambaConfig",
     ),
-    # Biases of both projections, none of the convolution, three taps, as many channels as the stream has, all of them no
-    # multiple of a vector, a head of its own.
+    # Biases of both projections but not of the convolution, three taps, as many channels as the stream, sizes that are no multiple of
+    # a vector, an untied head.
     "mamba-bias": Fixture(
         "mamba",
         37,
@@ -157,7 +157,7 @@ FIXTURES = {
         ),
         config_class="MambaConfig",
     ),
-    # Norms without weights on what the steps, keys and queries come from.
+    # Norms without weights on the inputs of steps, keys and queries.
     "falcon_mamba": Fixture(
         "falcon_mamba",
         67,
@@ -173,7 +173,7 @@ FIXTURES = {
         gguf=True,
         config_class="Mamba2Config",
     ),
-    # Biases of both projections, none of the convolution, bounded steps, one table as the head.
+    # Biases of both projections but not of the convolution, clamped steps, a tied head.
     "mamba2-bias": Fixture(
         "mamba2",
         37,
@@ -194,7 +194,7 @@ FIXTURES = {
         ),
         config_class="Mamba2Config",
     ),
-    # Scans with a rate for each channel, attention without rotation in the second layer, experts in the first and third.
+    # Scans with a rate for each channel; attention without rotation in the second layer; experts in the first and third.
     "jamba": Fixture(
         "jamba",
         71,
@@ -218,14 +218,14 @@ FIXTURES = {
         gguf=True,
         config_class="JambaConfig",
     ),
-    # Selective scans, attention in the second layer, half of whose heads rotates.
+    # Selective scans; attention in the second layer, with half of each head rotated.
     "bamba": Fixture(
         "bamba",
         71,
         mamba(attn_layer_indices=[1], rope_parameters=rope(10000.0, partial_rotary_factor=0.5)),
         config_class="BambaConfig",
     ),
-    # A scan, a network and attention, layers of one thing each.
+    # Layers of one part each: a scan, a network, attention.
     "nemotron_h": Fixture(
         "nemotron_h",
         73,
@@ -234,7 +234,7 @@ FIXTURES = {
         config_class="NemotronHConfig",
         rewrite=as_pattern,
     ),
-    # Biases of projections and networks, none of the convolution, steps of at least a half, a network first.
+    # Biases of projections and networks but not of the convolution, steps of at least 0.5, a network first.
     "nemotron_h-bias": Fixture(
         "nemotron_h",
         35,
@@ -249,7 +249,7 @@ FIXTURES = {
         ),
         config_class="NemotronHConfig",
     ),
-    # Experts of a latent of their own, chosen by a sigmoid with a bias, beside a shared one.
+    # Experts on a latent, chosen by a sigmoid with a bias, and a shared expert.
     "nemotron_h-experts": Fixture(
         "nemotron_h",
         69,
@@ -265,7 +265,7 @@ FIXTURES = {
         gguf=True,
         config_class="NemotronHConfig",
     ),
-    # A scan and attention side by side, a factor on everything, a norm behind the gate.
+    # A scan and attention in parallel, a factor on everything, a norm after the gate.
     "falcon_h1": Fixture(
         "falcon_h1",
         71,
@@ -279,10 +279,10 @@ FIXTURES = {
         ),
         gguf=True,
         config_class="FalconH1Config",
-        # llama.cpp's converter wants the size said.
+        # llama.cpp's converter requires this key.
         rewrite=with_extra_keys(head_dim=8),
     ),
-    # One table as the head, every bias, a norm before the gate, heads of a size that is no half of a whole.
+    # A tied head, every bias, a norm before the gate, heads of a size that is no half of a whole.
     "falcon_h1-bias": Fixture(
         "falcon_h1",
         33,
@@ -335,7 +335,7 @@ FIXTURES = {
         config_class="GraniteMoeHybridConfig",
         rewrite=by_old_names,
     ),
-    # One network, rotation, biases of attention and projections, none of the convolution, bounded steps, three taps.
+    # One network, rotation, biases of attention and projections but not of the convolution, clamped steps, three taps.
     "granitehybrid-dense": Fixture(
         "granitemoehybrid",
         41,
@@ -358,7 +358,7 @@ FIXTURES = {
         ),
         config_class="GraniteMoeHybridConfig",
     ),
-    # Short convolutions, attention in the second layer alone, a feed-forward whose width is adjusted.
+    # Short convolutions, attention only in the second layer, a feed-forward whose width is adjusted.
     "lfm2": Fixture(
         "lfm2",
         83,
@@ -379,7 +379,7 @@ FIXTURES = {
         gguf=True,
         config_class="Lfm2Config",
     ),
-    # Biases of the convolution and both projections, four taps, a width as it is, a head of its own.
+    # Biases of the convolution and both projections, four taps, an unadjusted width, an untied head.
     "lfm2-bias": Fixture(
         "lfm2",
         31,
@@ -399,7 +399,7 @@ FIXTURES = {
         ),
         config_class="Lfm2Config",
     ),
-    # Experts behind a dense layer, chosen by a sigmoid with a bias.
+    # Experts after a dense layer, chosen by a sigmoid with a bias.
     "lfm2moe": Fixture(
         "lfm2_moe",
         71,
@@ -421,7 +421,7 @@ FIXTURES = {
         gguf=True,
         config_class="Lfm2MoeConfig",
     ),
-    # The usual pattern, value heads in two orders, sections that rotate interleaved.
+    # The usual pattern, value heads in two orders, interleaved rotary sections.
     "qwen35": Fixture(
         "qwen3_5",
         83,
@@ -429,7 +429,7 @@ FIXTURES = {
         gguf=True,
         config_class="Qwen3_5TextConfig",
     ),
-    # Attention in layers of no pattern, biases, values wider than keys, as many value heads as key heads.
+    # Attention in irregular layers, biases, values wider than keys, as many value heads as key heads.
     "qwen35-wide": Fixture(
         "qwen3_5",
         29,
@@ -445,7 +445,7 @@ FIXTURES = {
         ),
         config_class="Qwen3_5TextConfig",
     ),
-    # Experts and a shared one behind a gate.
+    # Experts, and a gated shared expert.
     "qwen35moe": Fixture(
         "qwen3_5_moe",
         79,
@@ -477,7 +477,7 @@ FIXTURES = {
         gguf=True,
         config_class="Qwen3NextConfig",
     ),
-    # Kimi delta attention, whose decay is a number for each element of a key; latent attention that does not rotate.
+    # Kimi delta attention with a decay for each key element; latent attention without rotation.
     "kimi-linear": Fixture(
         "kimi_linear",
         75,
@@ -512,7 +512,7 @@ FIXTURES = {
         gguf=True,
         config_class="KimiLinearConfig",
         keep_none=("q_lora_rank",),
-        # transformers names the dense network after the experts; published files do not.
+        # transformers gives the dense network the name of the experts; published files do not.
         publish=lambda tensors: {
             name.replace("block_sparse_moe", "mlp") if ".layers.0." in name else name: tensor
             for name, tensor in tensors.items()

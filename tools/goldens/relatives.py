@@ -1,4 +1,4 @@
-"""Families that are near others: a norm less, other names, windows in some layers, other tables of positions."""
+"""Variants of other families: fewer norms, other names, windows in some layers, other position tables."""
 
 from . import Fixture, rope, tiny
 from .renamed import fused_qkv, renamed, said
@@ -15,7 +15,7 @@ SOLAR = dict(
 
 
 def headless(tensors):
-    """Names of a class without a head."""
+    """Tensor names of a class without a head."""
     return renamed({key: x for key, x in tensors.items() if key != "lm_head.weight"}, {"model.": ""})
 
 
@@ -24,7 +24,7 @@ def without(config, *keys):
 
 
 def sarvam(config):
-    """The words of published files."""
+    """The configuration with the keys of published files."""
     words = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"}
     out = said(config, "sarvam_moe", "SarvamMoEForCausalLM", words)
     out["score_function"] = "sigmoid"
@@ -51,7 +51,7 @@ def opt(**sizes):
 
 
 def codeshell(config):
-    """StarCoder2's configuration in the words of CodeShell."""
+    """StarCoder2's configuration with CodeShell's keys."""
     out = said(config, "codeshell", "CodeShellForCausalLM", {})
     return dict(
         model_type="codeshell",
@@ -83,9 +83,9 @@ CODESHELL = {
 
 
 FIXTURES = {
-    # Positions from the third row of their table on.
+    # Positions start at the third row of their table.
     "opt": Fixture("opt", 37, opt(), config_class="OPTConfig"),
-    # Galactica: no biases but those of norms, another activation, a head of its own.
+    # Galactica: biases only in norms, another activation, an untied head.
     "opt-galactica": Fixture(
         "opt",
         29,
@@ -110,10 +110,10 @@ FIXTURES = {
             pad_token_id=None,
         ),
         config_class="GPTNeoConfig",
-        # Without a factor the usual spread makes softmax a choice of one key.
+        # Without a factor, the usual spread makes softmax choose a single key.
         qk_gain=0.7,
     ),
-    # Layers with a window that no pattern has.
+    # Windows on layers that form no regular pattern.
     "gptneo-layers": Fixture(
         "gptneo",
         31,
@@ -149,14 +149,14 @@ FIXTURES = {
         ),
         config_class="VaultGemmaConfig",
     ),
-    # Neighbours rotate together in folders too.
+    # Rotation in adjacent pairs, in folders too.
     "helium": Fixture(
         "helium",
         33,
         tiny(hidden_size=64, rope_parameters=rope(100000.0)),
         config_class="HeliumConfig",
     ),
-    # Granite's factors, norms behind both halves, logits that are multiplied.
+    # Granite's factors, norms after both halves, multiplied logits.
     "hyperclovax": Fixture(
         "hyperclovax",
         33,
@@ -183,7 +183,7 @@ FIXTURES = {
         config_class="MinistralConfig",
         qk_gain=1.0,
     ),
-    # As its class has them where the file names no types: the first of four layers has none.
+    # The class's default types, for a file that names none: the first of four layers has no window.
     "cwm": Fixture(
         "cwm",
         39,
@@ -210,10 +210,10 @@ FIXTURES = {
         33,
         without(tiny(**SOLAR, attention_bias=True, rope_parameters=rope(1000000.0)), "intermediate_size"),
         config_class="SolarOpenConfig",
-        # Published files say it, and llama.cpp's converter takes half where nothing is said.
+        # Published files have this key, and without it llama.cpp's converter assumes one half.
         rewrite=lambda config: {**config, "partial_rotary_factor": 1.0},
     ),
-    # Norms of heads, a dense layer, queries, keys and values in one matrix.
+    # Norms of heads; a dense layer; queries, keys and values in one matrix.
     "sarvam-moe": Fixture(
         "sarvam-moe",
         33,
@@ -221,14 +221,14 @@ FIXTURES = {
         config_class="SarvamMoEConfig",
         rewrite=sarvam,
     ),
-    # Another activation than any published BitNet has.
+    # An activation that no published BitNet has.
     "bitnet-gelu": Fixture(
         "bitnet",
         27,
         tiny(hidden_size=64, hidden_act="gelu", rope_parameters=rope(500000.0)),
         config_class="BitNetConfig",
     ),
-    # StarCoder 2's blocks, one matrix of queries, keys and values.
+    # StarCoder 2's blocks, one matrix for queries, keys and values.
     "codeshell": Fixture(
         "codeshell",
         33,
@@ -257,10 +257,10 @@ FIXTURES = {
             layer_rope_theta=[10000.0, 10000.0, 0, 10000.0, 10000.0],
             rope_parameters=rope(10000.0),
         ),
-        # llama.cpp's converter does not say which layers do not rotate.
+        # llama.cpp's converter does not record which layers do not rotate.
         config_class="GraniteMoeSWAConfig",
     ),
-    # Queries of one matrix.
+    # Queries from one matrix.
     "sarvam-mla": Fixture(
         "sarvam-mla",
         33,
@@ -289,7 +289,7 @@ FIXTURES = {
         config_class="SarvamMLAConfig",
         keep_none=("q_lora_rank",),
     ),
-    # A model that makes vectors of texts: the class without a head, whose table is taken for one.
+    # An embedding model: the class without a head, where the table serves as one.
     "mistral-headless": Fixture(
         "mistral",
         33,

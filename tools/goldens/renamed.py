@@ -1,4 +1,4 @@
-"""Dense families that are a known one under other names or with one thing more."""
+"""Dense families that equal a known one except for names or one addition."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from . import Fixture, rope, tiny
 
 
 def said(config, model_type, architecture, words):
-    """A configuration under another type, some keys in other words, RoPE as before transformers 5."""
+    """A configuration with another type, some renamed keys, and RoPE as before transformers 5."""
     out = {words.get(key, key): value for key, value in config.items() if key != "rope_parameters"}
     parameters = dict(config["rope_parameters"])
     out["rope_theta"] = parameters.pop("rope_theta")
@@ -29,7 +29,7 @@ def renamed(tensors, names):
 
 
 def fused_qkv(tensors, name):
-    """Queries, keys and values one below the other in one matrix."""
+    """Stacks queries, keys and values in one matrix."""
     out = {}
     for key, x in tensors.items():
         stem, _, kind = key.rpartition(".")
@@ -45,7 +45,7 @@ def fused_qkv(tensors, name):
 
 
 def grouped_qkv(n_kv_heads, head_dim):
-    """As InternLM 2 has them: each key head behind its query heads and before its value head."""
+    """InternLM 2's order: each key head after its query heads and before its value head."""
 
     def publish(tensors):
         out = {}
@@ -90,14 +90,14 @@ def pangu(config):
 
 
 def orion(config):
-    """StableLM's configuration: the published files have the epsilon under the key of another kind of norm."""
+    """StableLM's configuration, with the epsilon under the published key, which belongs to another kind of norm."""
     drop = ("use_qkv_bias", "qk_layernorm", "use_parallel_residual", "partial_rotary_factor")
     out = said(config, "orion", "OrionForCausalLM", {"layer_norm_eps": "rms_norm_eps"})
     return {key: value for key, value in out.items() if key not in drop}
 
 
 def qwen(config):
-    """Qwen 2's configuration in the words of the first generation, which counts gate and up projection together."""
+    """Qwen 2's configuration with the keys of the first generation, which counts gate and up projection together."""
     words = {"rms_norm_eps": "layer_norm_epsilon"}
     out = said(config, "qwen", "QWenLMHeadModel", words)
     drop = ("use_sliding_window", "max_window_layers", "sliding_window", "layer_types", "num_key_value_heads", "hidden_act")
@@ -129,7 +129,7 @@ QWEN = {
 
 
 def without_gates(config):
-    """DeepSeek V2 without experts, whose networks are a squared ReLU without a gate."""
+    """DeepSeek V2 without experts. Its networks are an ungated squared ReLU."""
 
     class Network(nn.Module):
         def __init__(self):
@@ -147,7 +147,7 @@ def without_gates(config):
 
 
 def without_rotations(config):
-    """Llama whose scores sink with the distance of the key (ALiBi) in place of rotations."""
+    """Llama without rotations, whose scores fall with the distance of the key (ALiBi)."""
     model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager")
 
     class Still(nn.Module):
@@ -170,7 +170,7 @@ def without_rotations(config):
 
 
 class UnitHead(nn.Linear):
-    """A head whose rows are divided by their lengths."""
+    """Output head whose rows are normalised to length 1."""
 
     def forward(self, x):
         return nn.functional.linear(x, nn.functional.normalize(self.weight))
@@ -183,12 +183,12 @@ def with_unit_head(config):
 
 
 def baichuan_2(config):
-    """The second generation is told by a key that only its class has."""
+    """Configuration of the second generation, which a key of its class marks."""
     return {**said(config, "baichuan", "BaichuanForCausalLM", {}), "z_loss_weight": 0}
 
 
 def baichuan_13b(config):
-    """The 13B has another key for the context, and none for rotations."""
+    """The 13B's configuration: another key for the context, and none for rotations."""
     out = said(config, "baichuan", "BaichuanForCausalLM", {"max_position_embeddings": "model_max_length"})
     out.pop("rope_theta")
     return out
@@ -206,7 +206,7 @@ def plm(config):
 LLAMA = dict(hidden_size=64, head_dim=None)
 
 FIXTURES = {
-    # Gates on the attention's output, norms without weights, heads that rotate in layers with a window alone.
+    # Gates on the attention's output, norms without weights, heads that rotate only in layers with a window.
     "muse-glimmer": Fixture(
         "muse-glimmer",
         37,
@@ -293,7 +293,7 @@ FIXTURES = {
         rewrite=lambda config: said(config, "baichuan", "BaichuanForCausalLM", {}),
         publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
     ),
-    # A head of which directions count alone.
+    # An output head with normalised rows.
     "baichuan-2": Fixture(
         "baichuan",
         31,
@@ -303,7 +303,7 @@ FIXTURES = {
         rewrite=baichuan_2,
         publish=lambda tensors: fused_qkv(tensors, "self_attn.W_pack"),
     ),
-    # As many layers as readers of the 13B go by.
+    # The number of layers by which readers recognise the 13B.
     "baichuan-13b": Fixture(
         "baichuan",
         31,
@@ -317,7 +317,7 @@ FIXTURES = {
             rope_parameters=rope(10000.0),
         ),
         config_class="LlamaConfig",
-        # So many layers amplify rounding.
+        # So many layers would amplify rounding.
         qk_gain=0.5,
         compose=without_rotations,
         rewrite=baichuan_13b,

@@ -1,11 +1,12 @@
-"""Runs the static program as tools/kubernetes/server.yaml has a pod run it: arguments, environment, user, no capabilities, a read-only root.
+"""Runs the static program like a pod of tools/kubernetes/server.yaml: its arguments, environment and user, no capabilities, a read-only root.
 
     tools/package/static.sh
     sudo python3 tools/kubernetes/pod.py target/x86_64-unknown-linux-musl/release/millrace [--model FILE.gguf] [--port 8080]
 
-The root holds what the image holds, the program and empty folders, and the model (default: the demo's file) at /models/model.gguf. Then the script asks
-what the manifest's probes, its service and a router's scrape ask, and ends the pod as Kubernetes does. Linux alone; it needs PyYAML, and root for
-the namespaces. Seccomp, limits of processor and memory, and the network between pods are the container runtime's and are not here.
+The root holds the image's contents (the program and empty folders) and the model (default: the demo's file) at /models/model.gguf. The
+script then sends the requests of the manifest's probes, its service and a router's scrape, and ends the pod as Kubernetes does. It runs
+only on Linux, and needs PyYAML, and root for the namespaces. Seccomp, CPU and memory limits, and the network between pods belong to the
+container runtime, and are not tested.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def mount(source, target, kind, flags):
 
 
 def enter(root, user):
-    """In the child: a root that cannot be written but for /tmp and /cache, and no rights."""
+    """Called in the child: enters a root that is read-only except for /tmp and /cache, and drops all capabilities."""
     system("unshare", libc.unshare(CLONE_NEWNS))
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(str(root), root, None, MS_BIND)
@@ -74,7 +75,7 @@ def enter(root, user):
 
 
 def ask(port, path, body=None, key=None, host="millrace"):
-    """Status and text of an answer; status 0 where nobody listens."""
+    """Status and text of an answer; status 0 if the connection fails."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {"Host": f"{host}:8080", "Content-Type": "application/json"}
     if key:
@@ -121,7 +122,7 @@ def ask_as_a_cluster_does(process, container, user, port):
 
 
 def end_as_a_cluster_does(process, port, grace_s):
-    """SIGTERM, and no more than the grace period."""
+    """Sends SIGTERM, and waits for at most the grace period."""
     process.send_signal(signal.SIGTERM)
     check("a pod that ends is not ready, and answers still", wait_for(lambda: ask(port, "/ready")[0] == 503, 4))
     try:
@@ -132,7 +133,7 @@ def end_as_a_cluster_does(process, port, grace_s):
 
 
 def refuse_a_taken_port(port):
-    """Another server there would be asked in place of the pod's."""
+    """Stops the script if the port is taken, since another server would get the pod's requests."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -165,7 +166,7 @@ def main():
             (root / name).mkdir(parents=True)
         shutil.copy(args.program, root / "usr/bin/millrace")
         shutil.copy(args.model, root / "models/model.gguf")
-        # The image's environment, and the secret's.
+        # The environment of the image and of the secret.
         environment = {"HF_HOME": "/cache/huggingface", "MILLRACE_NPU_CACHE": "/cache/npu", "MILLRACE_API_KEY": API_KEY}
         process = subprocess.Popen(["/usr/bin/millrace", *arguments], env=environment, preexec_fn=lambda: enter(root, user))
         try:

@@ -1,10 +1,10 @@
-"""Checks manifests against the schemas of custom resources, refusing fields that a schema does not know.
+"""Checks manifests against the schemas of custom resources, and refuses unknown fields.
 
     pip install jsonschema pyyaml
     python tools/kubernetes/validate.py tools/kubernetes/gateway.yaml --crd inferencepools.yaml --crd httproutes.yaml
 
-The `--crd` files are CustomResourceDefinitions; docs/kubernetes.md says where they are. Rules in CEL (`x-kubernetes-validations`) are not evaluated.
-The exit code is 1 if a manifest breaks its schema, or no file has the schema of its kind.
+The `--crd` files are CustomResourceDefinitions; docs/kubernetes.md has their addresses. Rules in CEL (`x-kubernetes-validations`) are not
+evaluated. The exit code is 1 if a manifest breaks its schema, or no file has the schema of its kind.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import yaml
 
 
 def strict(schema):
-    """The schema, whose objects have no fields but those that are named; and Kubernetes' own words in JSON Schema's."""
+    """The schema without unnamed fields in its objects, and with Kubernetes' own keywords translated to JSON Schema."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -29,14 +29,14 @@ def strict(schema):
 
 
 def schemas(paths):
-    """By API version and kind."""
+    """Schemas by API version and kind."""
     found = {}
     for path in paths:
         with open(path) as file:
             for crd in filter(None, yaml.safe_load_all(file)):
                 for version in crd["spec"]["versions"]:
                     schema = strict(version["schema"]["openAPIV3Schema"])
-                    # What every object has, and a schema only names.
+                    # Every object has metadata, which the schemas name without describing it.
                     schema["properties"]["metadata"] = {"type": "object", "required": ["name"]}
                     found[f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]] = schema
     return found

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Runs a model, and files of four kinds that it makes, on 1, 2, 3 and 4 ranks of this computer and compares what they write; measures one file,
-# predicts another on two ranks, and refuses a prediction that is off by more than a factor of 2; then stops a rank of a server, and kills
-# one of another.
+# Tests several ranks on this computer, in three parts:
+# - texts: runs a model, and generated files of four kinds, on 1, 2, 3 and 4 ranks, and compares the texts;
+# - predictions: measures one file, predicts another on two ranks, and fails if the prediction is off by more than a factor of 2;
+# - servers: stops a rank of one server, and kills a rank of another.
 #
 #   tools/many_machines/check.sh [--only texts|predictions|servers]... [MILLRACE] [MODEL] [TOKENS]
 #
-# MILLRACE is a build with `--features mpi` (default: that of `cargo build --release`), MODEL any model (default: demo). Without
-# an MPI library the script installs Debian's, if it may, and says so and ends with 3 otherwise. Predictions are judged where nothing else
-# runs; with QUIET=required the script fails where they could not be.
+# MILLRACE is a build with `--features mpi` (default: that of `cargo build --release`), MODEL any model (default: demo). If the MPI library
+# is missing, the script installs Debian's if it may, or else reports it and exits with 3. Predictions are judged only if nothing else runs
+# on the computer; with QUIET=required the script fails if they cannot be judged.
 set -euo pipefail
 parts=''
 while [ "${1:-}" = --only ]; do
@@ -39,7 +40,7 @@ ranks() {
 }
 folder=$(mktemp -d)
 server=''
-# A server that is left ends with what started it.
+# Ends a server that still runs.
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 fail() {
@@ -47,8 +48,8 @@ fail() {
     exit 1
 }
 
-# The text of one process without MPI is what all must write, and to the last digit its perplexity, which sums all logits of a text: one bit
-# that differs changes it. Texts are compared in JSON: mpirun gives rank 0 a terminal, for which control characters are written otherwise.
+# All runs must write the text of one process without MPI, and give its perplexity to the last digit. Perplexity sums all logits of a text,
+# so one different bit changes it. Texts are compared in JSON, because mpirun gives rank 0 a terminal, which changes control characters.
 text_of() { python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); print(json.dumps([run["text"], run["tokens"]]))' "$1"; }
 for _ in $(seq 60); do echo "Once upon a time, there was a little girl named Lily. She lived in a small house near the woods."; done >"$folder/text.txt"
 same_on_all() { # MODEL
@@ -61,7 +62,7 @@ same_on_all() { # MODEL
         ranks "$n" "$millrace" run "$1" "Once upon a time" --greedy -n "$n_tokens" --mpi --json >"$folder/$n.json" 2>"$folder/$n.err" ||
             fail "$(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
         [ "$(text_of "$folder/alone.json")" = "$(text_of "$folder/$n.json")" ] || fail "$(basename "$1") on $n ranks writes another text"
-        # Rank 0 and each that follows say what they exchanged; mpirun may put two of them on one line.
+        # Every rank reports its traffic; mpirun may put two reports on one line.
         [ "$(grep -o 'rank [0-9]*: [0-9]* tokens' "$folder/$n.err" | sort -u | wc -l)" = "$n" ] || fail "not all of $n ranks say what they exchanged: $(tail -3 "$folder/$n.err")"
         shared=$(ranks "$n" "$millrace" perplexity "$1" "$folder/text.txt" -c 64 --chunks 2 --json --mpi 2>"$folder/$n.err" | grep mean_nll) ||
             fail "perplexity of $(basename "$1") on $n ranks: $(tail -3 "$folder/$n.err")"
@@ -72,7 +73,7 @@ same_on_all() { # MODEL
 texts() {
     local shape file
     same_on_all "$model"
-    # Super-blocks of 256 weights, experts, layers with a state: random weights of real shapes, of few layers.
+    # Super-blocks of 256 weights, experts, layers with a state: random weights in real shapes, with few layers.
     for shape in 'llama-3.2-1b --layers 2 --type Q4_K_M' 'olmoe-1b-7b --layers 1 --type Q4_K_M' 'qwen35-tiny --type Q8_0' 'granitehybrid-tiny --type F16'; do
         file=$folder/${shape%% *}.gguf
         # shellcheck disable=SC2086 # A name and options.
@@ -82,10 +83,10 @@ texts() {
     done
 }
 
-# Measured is one file, predicted another of more layers: one rank's products and two ranks' exchanges of the first say what a token of the
-# second takes on two ranks. What every rank computes in full grows with the layers. The median of three is taken. Other work changes all of
-# it, and most of all two ranks that wait for each other's turn on a core: beside more than a tenth of the cores the ratio is told and not judged.
-# What others take is looked at before each run and after the last, while nothing of ours computes; the most counts.
+# Measures one file, and predicts another with more layers. The products on one rank and the exchanges on two ranks of the first file
+# predict the time per token of the second on two ranks. The undivided work of every rank grows with the layers. The result is the median of
+# three. Other programs change all times, most of all when two ranks wait for each other's turn on a core. If they use more than a tenth of
+# the cores, the ratio is printed but not judged. Their share is measured before each run and after the last; the maximum counts.
 others_percent() {
     python3 - <<'CODE'
 import time
@@ -125,7 +126,7 @@ CODE
     others_percent >>"$folder/others"
     rm -f "$folder"/*.gguf
 }
-# Ends with 1 where predictions are off, with 3 where they could not be judged.
+# Exits with 1 if predictions are off, and with 3 if they cannot be judged.
 judge() {
     python3 - "$folder" "$(sort -n "$folder/others" | tail -1)" <<'CODE'
 import json, statistics, sys
@@ -162,7 +163,7 @@ predictions() {
     esac
 }
 
-# The rank that does not listen, among what was started.
+# Finds the rank that does not listen, among the started processes.
 descendants() {
     local child
     for child in $(pgrep -P "$1"); do
@@ -173,13 +174,13 @@ descendants() {
 follower_of() {
     local pid
     for pid in $(descendants "$1"); do
-        # An environment that is gone or not ours has no rank.
+        # A process that ended or belongs to somebody else shows no rank.
         if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx 'OMPI_COMM_WORLD_RANK=1'; then
             echo "$pid"
         fi
     done
 }
-# Starts a server on two ranks, with the options of mpirun that are given; sets `server`, `address` and `follower`.
+# Starts a server on two ranks, with the given options of mpirun. Sets `server`, `address` and `follower`.
 serve() {
     : >"$folder/serve.out"
     timeout 300 mpirun --oversubscribe --bind-to none "$@" -n 2 "$millrace" serve "$model" --mpi --rank-timeout 3 --port 0 --grace 2 \
@@ -197,7 +198,7 @@ serve() {
 }
 ask() { curl -s -m 60 "$address/v1/completions" -d '{"model": "'"$(basename "$model" .gguf)"'", "prompt": "Once", "max_tokens": 8, "temperature": 0}'; }
 
-# Sets `code` to what the server ended with. One that had to be ended by force hung.
+# Sets `code` to the server's exit code. A server that had to be killed counts as hung.
 end_of_server() {
     code=0
     wait "$server" || code=$?
@@ -206,7 +207,7 @@ end_of_server() {
 }
 servers() {
     local answer code
-    # A server whose rank stops answering tells its client which one, and ends.
+    # If a rank stops answering, the server tells its client which one, and ends.
     serve
     kill -STOP "$follower"
     answer=$(ask || true)
@@ -217,17 +218,17 @@ servers() {
     grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
     echo "a server names the rank that stopped, and ends with 4"
 
-    # One whose rank is killed: mpirun ends all others unless it is told to leave them alone. Then rank 0 says which one was lost.
+    # If a rank is killed, mpirun ends all others, unless an option forbids it. With the option, rank 0 reports the lost rank.
     serve --enable-recovery
     kill -KILL "$follower"
     answer=$(ask || true)
     echo "$answer" | grep -q 'rank 1' || fail "the answer does not name the rank that was killed: $answer; $(tail -3 "$folder/serve.err")"
-    # With this option mpirun ends with 0 whatever ranks ended with; what the server says is left.
+    # With this option mpirun always exits with 0, so only the server's message is checked.
     end_of_server
     grep -q 'the server ended, because a rank is lost' "$folder/serve.err" || fail "the server does not say why it ended: $(tail -3 "$folder/serve.err")"
     echo "a server names the rank that was killed (mpirun --enable-recovery), and ends"
 
-    # Without that option mpirun names it, and ends the server.
+    # Without the option, mpirun names the rank and ends the server.
     serve
     kill -KILL "$follower"
     end_of_server

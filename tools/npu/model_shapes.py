@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Every XDNA2 kernel at the shapes of Llama-3.2-1B and Gemma-3-4B, computed and compared.
+"""Computes every XDNA2 kernel at the shapes of Llama-3.2-1B and Gemma-3-4B, and compares the results.
 
     python tools/npu/model_shapes.py --out docs/reports/xdna2-shapes.md
 
-Runs `millrace kernel` for all projections at 2,048 tokens and at one, and for what lies between
-them, on random data through the virtual array's data movement, and writes a table: whether the
-result is the reference's, how long this computer took, and the predicted time. Exit status 1 if a
+Runs `millrace kernel` for all projections at 2,048 tokens and at one, and for the ops between
+them, on random data through the virtual array's data movement. The table has, for each, whether the
+result equals the reference, the time on this computer, and the predicted time. Exit status 1 if a
 result differs. Takes a few minutes; needs a release build and Python's standard library.
 """
 
@@ -15,7 +15,7 @@ import pathlib
 import subprocess
 import sys
 
-# d_model, width of all query heads, of all key heads, d_ff, heads as the attention kernel writes them, ..., window of local layers.
+# d_model, width of all query heads, of all key heads, d_ff, heads in the attention kernel's notation, ..., window of local layers.
 MODELS = {
     "Llama-3.2-1B": (2048, 2048, 512, 8192, "32q/8kv d64", 32, 8, 64, "silu-mul", None),
     "Gemma-3-4B": (2560, 2048, 1024, 10240, "8q/4kv d256", 8, 4, 256, "gelu-mul", 1024),

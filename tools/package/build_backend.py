@@ -1,8 +1,8 @@
-"""The build backend of the Python package: maturin's, and before it the program `millrace` and the licences of what is linked.
+"""Build backend of the Python package. It adds the program `millrace` and the licences of linked code, then calls maturin's.
 
-maturin builds a library or a program, not both; the wheel has the program among its scripts. MILLRACE_WHEEL_PROFILE names the
-profile of both (`release`), MILLRACE_WHEEL_TARGET a triple, with a version of glibc where cargo-zigbuild is to link for one.
-MILLRACE_WHEEL_PROGRAM names a program that was built already.
+maturin builds a library or a program, not both, so the wheel has the program among its scripts. MILLRACE_WHEEL_PROFILE is the cargo
+profile of both (default: `release`). MILLRACE_WHEEL_TARGET is a triple; with a glibc version in it, cargo-zigbuild links for that
+version. MILLRACE_WHEEL_PROGRAM is a program that was already built.
 """
 
 import os
@@ -21,17 +21,17 @@ from maturin import (  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "target" / "package" / "millrace_llm.data"
-# pyproject.toml names both files in it.
+# pyproject.toml names both files of this folder.
 NOTICES = ROOT / "target" / "package" / "notices"
 PROFILE = os.environ.get("MILLRACE_WHEEL_PROFILE", "release")
 TARGET = os.environ.get("MILLRACE_WHEEL_TARGET", "")
 PROGRAM = os.environ.get("MILLRACE_WHEEL_PROGRAM", "")
-# The module is a workspace of its own; what both are built of is built once.
+# The module is a separate workspace. A common target folder builds common crates once.
 os.environ.setdefault("CARGO_TARGET_DIR", str(ROOT / "target"))
 
 
 def build_program() -> None:
-    """Builds `millrace`, if it is not there, and puts it where maturin takes scripts from."""
+    """Builds `millrace`, unless a program is given, and puts it into maturin's folder of scripts."""
     triple = TARGET.split(".")[0]
     built = Path(PROGRAM).resolve() if PROGRAM else _build(triple)
     scripts = DATA / "scripts"
@@ -57,18 +57,18 @@ def _build(triple: str) -> Path:
 
 
 def _strip(architecture: str):
-    """A program that strips those of an architecture; this machine's own `strip` knows no other."""
+    """A `strip` for the architecture. This machine's own supports no other."""
     names = [f"{architecture}-linux-gnu-strip", "llvm-strip"]
     if architecture == platform.machine():
         names.insert(0, "strip")
-    # Debian's llvm-strip has a version in its name, unless the package `llvm` is there.
+    # Debian's llvm-strip has a version in its name, unless the package `llvm` is installed.
     found = [shutil.which(name) for name in names]
     found += sorted(str(path) for path in Path("/usr/lib").glob("llvm-*/bin/llvm-strip"))
     return next((path for path in found if path), None)
 
 
 def write_notices() -> None:
-    """Writes licences and the SBOM where maturin takes them from."""
+    """Writes licences and the SBOM into the folder that maturin reads."""
     NOTICES.mkdir(parents=True, exist_ok=True)
     for action, name in (("texts", "THIRD-PARTY.txt"), ("sbom", "millrace.cdx.json")):
         command = [sys.executable, str(ROOT / "tools" / "package" / "licenses.py"), action]
@@ -102,7 +102,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    # maturin looks for it, and takes the files that git knows.
+    # maturin requires this folder, and packs the files that git tracks.
     DATA.mkdir(parents=True, exist_ok=True)
     write_notices()
     return maturin.build_sdist(sdist_directory, config_settings)

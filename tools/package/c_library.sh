@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Packs the C library: header, shared and static library, a file for pkg-config, examples in C, Go and Python, licences, SBOM.
 #
-#     tools/package/c_library.sh [BUILT] [OUT]     BUILT: a folder with both libraries; without it they are built; OUT: target/package
+#     tools/package/c_library.sh [BUILT] [OUT]     BUILT: a folder with both libraries (default: builds them); OUT: target/package
 #
-# The archive is the same, byte for byte, of the same libraries. Out of it the example in C is compiled, linked by pkg-config and with the static
-# library, and run: both must say what the example of the documentation says. Where Go or Python is, its example must give the same answer.
-# The last line is the glibc that the shared library asks for.
+# The same libraries give the same archive, byte for byte. From the archive, the script compiles the C example, links it by pkg-config and
+# with the static library, and runs it. Both must print the answer in the documentation. If Go or Python is installed, its example must give
+# the same answer. The last line is the glibc version that the shared library needs.
 set -euo pipefail
 umask 022
 built=${1:+$(realpath "$1")}
@@ -43,7 +43,7 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"
 
-# As a user has it.
+# Unpacks the archive, like a user.
 mkdir "$work/user"
 tar -C "$work/user" -xzf "$out/$name.tar.gz"
 root=$work/user/$name
@@ -52,7 +52,7 @@ if command -v pkg-config >/dev/null; then
 else
   flags="-I$root/include -L$root/lib -lmillrace_c"
 fi
-# The example takes a square root itself.
+# The example itself calls `sqrt`.
 # shellcheck disable=SC2086 # Several flags.
 cc "$root/examples/hello.c" $flags -lm -o "$work/hello"
 LD_LIBRARY_PATH=$root/lib "$work/hello" >"$work/said"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Packs every crate that is for publishing, as a registry would get it, and installs the program from what was packed, without a network.
+# Packs every published crate as a registry would get it, and installs the program from these packages, without a network.
 #
 #   tools/package/crates.sh [--pack-only | --publish-dry-run] [--profile dev]
 #
-# --profile is of what is installed at the end. --publish-dry-run asks cargo what publishing would say, which needs the registry's index, and does no more; a warning fails it.
-# The packages go to target/package/*.crate. Dependencies are vendored into target/package/vendor, beside our own as they were packed: a
-# folder that `cargo install --offline millrace-cli` takes in place of a registry.
+# --profile is that of the installed program. --publish-dry-run only runs cargo's dry run of publishing, which needs the registry's index,
+# and fails on a warning. The packages go to target/package/*.crate. Dependencies are vendored into target/package/vendor, beside our packed
+# crates: `cargo install --offline millrace-cli` uses that folder in place of a registry.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
-# What a registry takes at most, in bytes.
+# Maximum size of a package on the registry, in bytes.
 limit=10485760
 
 step=install profile=release
@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
 done
 
 if [ $step = publish ]; then
-    # Without compiling: what was packed is compiled by the other way of this script.
+    # Does not compile: this script does that when it installs the packages.
     said=$(cargo publish --workspace --dry-run --no-verify --locked 2>&1) || { echo "$said" >&2; exit 1; }
     warnings=$(grep '^warning' <<<"$said" | grep -v 'aborting upload due to dry run' || true)
     if [ -n "$warnings" ]; then
@@ -43,7 +43,7 @@ for package in json.load(sys.stdin)["packages"]:
 names=()
 while read -r name _; do names+=(-p "$name"); done <<<"$members"
 
-# All together: crates that are not on a registry yet are taken from each other. They are compiled below, from what was packed.
+# Packs all together, since crates that are not on a registry yet depend on each other. The packages are compiled below.
 cargo package --quiet --locked --no-verify --allow-dirty "${names[@]}"
 while read -r name version; do
     crate=$target/package/$name-$version.crate
@@ -67,11 +67,11 @@ done <<<"$members"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# On the command line: `cargo install` of a package by its name reads no configuration of the folder it is started in.
+# On the command line, since `cargo install NAME` does not read the configuration in the current folder.
 from=(--config 'source.crates-io.replace-with="vendor"' --config "source.vendor.directory=\"$(cd "$vendor" && pwd)\"")
 root=$work/root
 built=$(cd "$target" && pwd)/package/install
-# The lock file comes with the package. Away from this folder nothing of the workspace is seen.
+# The lock file comes with the package. In another folder, cargo does not see the workspace.
 (cd "$work" && CARGO_TARGET_DIR=$built cargo "${from[@]}" install --quiet --offline --locked --profile "$profile" --root "$root" millrace-cli)
 "$root/bin/millrace" --version
 "$root/bin/millrace" run demo "Once upon a time" --greedy -n 24 --quiet

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes a Debian package: the program, the C library with its header, manual pages, completions, systemd unit, licences, SBOM.
 #
-#     tools/package/deb.sh [BINARY] [OUT]       BINARY: without it program and library are built; OUT: target/package
+#     tools/package/deb.sh [BINARY] [OUT]       BINARY: the program (default: builds program and library); OUT: target/package
 #
-# The library is that beside BINARY. It needs dpkg-deb, binutils and Python. The package is the same byte for byte of the same binary: times are
-# those of SOURCE_DATE_EPOCH, else of the last commit. test_deb.sh installs it in a bare Debian.
+# The library is taken from BINARY's folder. The script needs dpkg-deb, binutils and Python. The same binary gives the same package, byte
+# for byte: file times are SOURCE_DATE_EPOCH, or else the time of the last commit. test_deb.sh installs the package in a bare Debian.
 set -euo pipefail
 umask 022
 binary=${1:+$(realpath "$1")}
@@ -49,13 +49,13 @@ doc=$tree/usr/share/doc/millrace
   printf ' See LICENSE-MIT.gz and /usr/share/common-licenses/Apache-2.0; crates of others: THIRD-PARTY.txt.gz.\n'
 } >"$doc/copyright"
 
-# The newest version of glibc whose symbols the program or the library asks for. A static program asks for none, and objdump complains of it.
+# The newest version of glibc whose symbols the program or the library needs. A static program needs none, and objdump complains about it.
 symbols=$(objdump -T "$binary" 2>/dev/null || true; objdump -T "$library")
 glibc=$(grep -o 'GLIBC_[0-9.]*' <<<"$symbols" | sed s/GLIBC_// | sort -Vu | tail -1 || true)
 [ -n "$glibc" ] || { echo "deb.sh: $library names no symbol of glibc, so the package's Depends is not known" >&2; exit 1; }
 mkdir "$tree/DEBIAN"
 echo /etc/default/millrace >"$tree/DEBIAN/conffiles"
-# By the files alone: what folders take is the file system's.
+# Sums only files, since the size of folders depends on the file system.
 size=$(find "$tree" -path "$tree/DEBIAN" -prune -o -type f -printf '%s\n' | awk '{n += int(($1 + 1023) / 1024)} END {print n}')
 cat >"$tree/DEBIAN/control" <<CONTROL
 Package: millrace
@@ -99,13 +99,13 @@ if [ "$1" = purge ]; then
 fi
 SCRIPT
 chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm" "$tree/DEBIAN/postrm"
-# The library is found at once by what was linked with it.
+# Programs that are linked with the library find it immediately.
 echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
 
 find "$tree" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
 package=$out/millrace_${version}_${arch}.deb
-# How many threads compress would show in the bytes.
+# The number of compressing threads would change the bytes.
 export DPKG_DEB_THREADS_MAX=1
 dpkg-deb --root-owner-group -Zxz --build "$tree" "$package" >&2
 echo "$package"

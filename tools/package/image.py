@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the container image without a daemon: an OCI archive of the static program, its licences and three folders.
 
-    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: the archive that static.sh made, or an ELF file that asks for no loader
+    python3 tools/package/image.py PROGRAM OUT.tar          PROGRAM: the archive that static.sh made, or an ELF file that needs no loader
     python3 tools/package/image.py --test OUT.tar           as root: unpacks the image as a container engine does, and runs it by chroot
 
-`podman load -i OUT.tar`, `skopeo copy oci-archive:OUT.tar ...` and `docker load` (25 and newer) take it. It is what the Dockerfile makes,
-byte for byte the same of the same program: times are those of SOURCE_DATE_EPOCH, else 0. The format is that of OCI's image
+`podman load -i OUT.tar`, `skopeo copy oci-archive:OUT.tar ...` and `docker load` (25 and newer) accept it. The image equals the
+Dockerfile's. The same program gives the same bytes: file times are SOURCE_DATE_EPOCH, or else 0. The format is that of OCI's image
 specification 1.1.
 """
 
@@ -22,9 +22,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Nobody, as in the Dockerfile.
+# An unprivileged user, as in the Dockerfile.
 USER = 65532
-# By the machine's number in an ELF file: OCI's word, which is Go's.
+# OCI's name of an architecture, which is Go's, by the machine number in an ELF file.
 ARCHITECTURES = {62: "amd64", 183: "arm64"}
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -32,7 +32,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
 def read_program(path):
-    """The bytes of a program, or of the one in an archive of static.sh."""
+    """Bytes of a program, or of the program in an archive of static.sh."""
     if not tarfile.is_tarfile(path):
         return Path(path).read_bytes()
     with tarfile.open(path) as tar:
@@ -52,7 +52,7 @@ def architecture(path, program):
     kinds = [int.from_bytes(program[at : at + 4], "little") for at in range(first, first + size * count, size)]
     if machine not in ARCHITECTURES:
         sys.exit(f"{path}: machine {machine} of ELF; there are {ARCHITECTURES}")
-    # PT_INTERP: it asks for a loader, which the image does not have.
+    # PT_INTERP: the program needs a loader, which the image does not have.
     if 3 in kinds:
         sys.exit(f"{path} is not static: tools/package/static.sh builds one that is")
     return ARCHITECTURES[machine]
@@ -64,7 +64,7 @@ def licences(action):
 
 
 def layer(program, epoch):
-    """The files of the image, as a tar archive."""
+    """Files of the image as a tar archive."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as tar:
 
@@ -153,7 +153,7 @@ def write(path, out):
 
 
 def archive(out, epoch, index, blobs):
-    """An image layout as one file, which appears when all of it is there."""
+    """Writes the image layout as one file, which appears only when it is complete."""
     parts = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}', "index.json": json.dumps(index, sort_keys=True).encode()}
     parts |= {f"blobs/sha256/{digest}": data for digest, data in sorted(blobs.items())}
     temporary = Path(f"{out}.part")
@@ -167,7 +167,7 @@ def archive(out, epoch, index, blobs):
 
 
 def test(image):
-    """Reads the image by its digests alone, unpacks its layers, and runs its program as its user."""
+    """Reads the image only through its digests, unpacks its layers, and runs its program as its user."""
     if os.geteuid() != 0:
         sys.exit("image.py: --test needs root, for chroot")
     with tarfile.open(image) as tar:
@@ -190,7 +190,7 @@ def test(image):
             files = gzip.decompress(blob(descriptor))
             assert f"sha256:{hashlib.sha256(files).hexdigest()}" == diff_id, "the layer is not what the configuration says"
             with tarfile.open(fileobj=io.BytesIO(files)) as tar:
-                # Python before 3.11.4 has no filters, and trusts.
+                # Python before 3.11.4 has no filters, and trusts the archive.
                 tar.extractall(root, **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))
         for name in ("THIRD-PARTY.txt", "millrace.cdx.json", "LICENSE-MIT"):
             assert (Path(root) / "usr/share/doc/millrace" / name).stat().st_size > 0, name

@@ -1,12 +1,12 @@
-"""Licences of what is shipped: a table, the full texts, and an SBOM in CycloneDX.
+"""Writes the licences of the shipped code: a table, the full texts, and an SBOM in CycloneDX.
 
     python3 tools/package/licenses.py table > docs/licenses.md
     python3 tools/package/licenses.py texts [--static] > THIRD-PARTY.txt
     python3 tools/package/licenses.py sbom  [--static] > millrace.cdx.json
-    python3 tools/package/licenses.py check         # the table is right, and every licence is one of ALLOWED
+    python3 tools/package/licenses.py check         # checks the table, and that every licence is in ALLOWED
 
-Shipped is what the program, the Python module, the C library and the plugin for ggml are linked of on Linux; not what builds or
-tests them. Rust's standard library is in all of them; --static adds what a program for musl holds besides.
+Shipped code is everything linked into the program, the Python module, the C library and the plugin for ggml on Linux. Code that only builds
+or tests them does not count. All of them contain Rust's standard library; --static adds the other parts of a musl program.
 """
 
 import html
@@ -18,18 +18,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Manifests and what is shipped of each.
+# Manifests, and the shipped packages of each.
 SHIPPED = {
     "Cargo.toml": ("millrace-cli", "millrace-capi", "millrace-ggml-plugin"),
     "crates/python/Cargo.toml": ("millrace-python",),
 }
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
-# Every one lets a program be shipped under any terms, if its notice goes along.
+# Each of these lets a program be shipped under any terms, if its notice is included.
 ALLOWED = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
     "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
 }
-# Linked by the compiler: names, licences, whose they are, and whether static programs alone have them.
+# Libraries linked by the compiler: name, licence, owner, and whether only static programs have it.
 RUNTIME = (
     ("Rust's standard library", "MIT OR Apache-2.0", "The Rust Project Developers (see https://thanks.rust-lang.org)", False),
     ("musl", "MIT", "2005-2020 Rich Felker, et al.", True),
@@ -45,7 +45,7 @@ def metadata(manifest, target):
 
 
 def shipped():
-    """Packages of others that are linked into what is shipped, by name and version."""
+    """Third-party packages in the shipped code, by name and version."""
     found = {}
     for manifest, target in itertools.product(SHIPPED, TARGETS):
         data = metadata(manifest, target)
@@ -67,12 +67,12 @@ def shipped():
 
 
 def expression(package):
-    # `MIT/Apache-2.0` is how it was written before SPDX had a word for it.
+    # Old manifests write `MIT/Apache-2.0` for SPDX's `OR`.
     return (package["license"] or "").replace("/", " OR ")
 
 
 def allows(text):
-    """Whether a licence expression can be met by allowed licences alone: OR of ANDs, with parentheses."""
+    """Whether allowed licences alone satisfy a licence expression: an OR of ANDs, with parentheses."""
     tokens = re.findall(r"\(|\)|[^\s()]+", text)
 
     def alternatives():
@@ -115,7 +115,7 @@ def table(packages):
         "| crate | licence |",
         "|---|---|",
     ]
-    # Without versions: the page changes where a crate comes or goes.
+    # Without versions, so that the page changes only if a crate is added or removed.
     lines += sorted({f"| `{p['name']}` | {expression(p)} |" for p in packages})
     lines += ["", "The compiler links more:", "", "| | licence | in |", "|---|---|---|"]
     lines += [f"| {name} | {licence} | {'static programs' if is_static else 'all'} |" for name, licence, _, is_static in RUNTIME]
@@ -137,8 +137,8 @@ def runtime(is_static):
 
 
 def runtime_texts(is_static):
-    """Licences of what the compiler links, and of the crates that its standard library is made of."""
-    # The permission is every MIT licence's; the line of copyright is its own.
+    """Licences of the libraries that the compiler links, and of the crates in its standard library."""
+    # The permission text is the same for every MIT licence; the copyright line differs.
     _, permission = (ROOT / "LICENSE-MIT").read_text(encoding="utf-8").split("\n\nPermission", 1)
     parts = []
     for name, licence, holder, _ in runtime(is_static):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the file by which pkg-config finds the C library.
+# Prints the pkg-config file of the C library.
 #
 #     tools/package/pkg_config.sh PREFIX LIBDIR VERSION      LIBDIR below PREFIX
 set -euo pipefail

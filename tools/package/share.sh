@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Writes what goes beside the program in every package: manual pages, completions, changelog, licences, SBOM. Times are left as they come.
+# Writes the files beside the program in every package: manual pages, completions, changelog, licences, SBOM. File times are not set.
 #
 #     tools/package/share.sh [--static] TREE PROGRAM...
 #
-# --static lists what a program for musl holds, too. PROGRAM is `millrace` as it can be run here, with an emulator before it where it must be. TREE gets a `share` folder.
+# --static adds the libraries in a musl program to the licences. PROGRAM is the command for `millrace` here, with an emulator before it if needed.
+# TREE gets a folder `share`.
 set -euo pipefail
 umask 022
 static=()

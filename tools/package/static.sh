@@ -4,9 +4,9 @@
 #
 #     tools/package/static.sh [--arch x86_64|aarch64] [--profile dev] [--zig] [--out DIR]
 #
-# --arch is this machine's unless it is given. C for musl is compiled by Debian's musl-gcc, where it is and the architecture is this machine's;
-# with --zig, or otherwise, by `ziglang` and `cargo-zigbuild` of the package index. A program of another architecture runs under
-# qemu (Debian's qemu-user); without it the script says that nothing ran. The archive is the same, byte for byte, of the same program.
+# --arch defaults to this machine's architecture. For that architecture, Debian's musl-gcc compiles the C code, if it is installed. With --zig,
+# or otherwise, `ziglang` and `cargo-zigbuild` from the package index do. A program of another architecture runs under qemu (Debian's
+# qemu-user); without qemu, the script reports that nothing ran. The same program gives the same archive, byte for byte.
 set -euo pipefail
 umask 022
 arch=$(uname -m) profile=release out=target/package zig=''
@@ -39,14 +39,14 @@ folder=$profile
 [ "$profile" != dev ] || folder=debug
 program=${CARGO_TARGET_DIR:-target}/$triple/$folder/millrace
 
-# A static program asks for no loader and no library. All is read before it is looked at: without readelf, nothing is said of the program.
+# A static program needs no loader and no library. The output is read before it is searched, so that a missing readelf fails the script.
 asked=$(readelf -lW "$program"; readelf -dW "$program")
 if grep -qE 'INTERP|\(NEEDED\)' <<<"$asked"; then
   echo "static.sh: $program is not static" >&2
   exit 1
 fi
 
-# A program of another architecture runs by an emulator, if that is here.
+# A program of another architecture runs in an emulator, if it is installed.
 run=(env -i "HOME=$work")
 runs=1
 if [ "$arch" != "$(uname -m)" ]; then
@@ -77,7 +77,7 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$epoch" -c "$name" | gzip -9n >"$out/$name.tar.gz"
 
-# As a user has it: out of the archive, in an empty environment.
+# Runs the program like a user: from the archive, in an empty environment.
 mkdir "$work/user"
 tar -C "$work/user" -xzf "$out/$name.tar.gz"
 if [ -z "$runs" ]; then

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian package in a bare Debian without a network, runs what it brings, and removes it.
+# Installs the Debian package in a bare Debian without a network, runs its contents, and removes it.
 #
-#     tools/package/test_deb.sh PACKAGE [SUITE]        SUITE: this machine's, where it is a Debian; else bookworm
+#     tools/package/test_deb.sh PACKAGE [SUITE]        SUITE: default is this machine's if it runs Debian, else bookworm
 #
-# As root (for chroot), with mmdebstrap (Debian: apt-get install mmdebstrap) and a C compiler here: the bare Debian has none. The example in C is linked
-# with the library that the package installed.
+# Run it as root (for chroot), with mmdebstrap (Debian: apt-get install mmdebstrap) and a C compiler on this machine, since the bare Debian
+# has none. The C example is linked with the library from the package.
 set -euo pipefail
 package=$(realpath "$1")
 suite=${2:-$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)}
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/debian
 
-# systemd to check the unit.
+# systemd is needed to check the unit.
 mmdebstrap --quiet --variant=minbase --include=systemd "$suite" "$root" >"$work/log" 2>&1 || fail "mmdebstrap: $(tail -3 "$work/log")"
 inside() { unshare --net --mount --pid --fork --mount-proc="$root/proc" chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp "$@"; }
 cp "$package" "$root/tmp/millrace.deb"
@@ -33,7 +33,7 @@ for file in share/man/man1/millrace-serve.1.gz share/bash-completion/completions
   share/fish/vendor_completions.d/millrace.fish share/doc/millrace/copyright share/doc/millrace/THIRD-PARTY.txt.gz include/millrace.h; do
   [ -s "$root/usr/$file" ] || fail "no /usr/$file"
 done
-# The shell takes the completions, and completes.
+# The shell loads the completions, and they work.
 # shellcheck disable=SC2016 # The shell inside expands it.
 inside bash -ec '
   . /usr/share/bash-completion/completions/millrace
@@ -41,11 +41,11 @@ inside bash -ec '
   "$(complete -p millrace | sed "s/.* -F \([^ ]*\) .*/\1/")" millrace --paral serve
   [ "${COMPREPLY[*]}" = --parallel ]' || fail "bash does not complete \`millrace serve --paral\`"
 [ "$(head -1 "$root/usr/share/zsh/vendor-completions/_millrace")" = '#compdef millrace' ] || fail "zsh's completions do not begin with #compdef"
-# Whoever may not write may read.
+# Everybody may read the files.
 odd=$(find "$root/usr/share/doc/millrace" "$root/usr/bin/millrace" "$root/usr/include/millrace.h" ! -perm -444)
 [ -z "$odd" ] || fail "not for everybody to read: $odd"
 
-# With the loader's cache, and so through what the package's trigger did.
+# The library is found through the loader's cache, which the package's trigger updated.
 libraries=$(dirname "$(find "$root/usr/lib" -name libmillrace_c.so)")
 known=$(inside ldconfig -p)
 grep -q libmillrace_c.so <<<"$known" || fail "ldconfig does not know the library"
@@ -55,7 +55,7 @@ cc crates/capi/examples/hello.c -I"$root/usr/include" -L"$libraries" -lmillrace_
 inside /tmp/hello >"$work/said"
 grep -q '^7 plus 5 is 12\.$' "$work/said" || fail "the example says: $(tail -3 "$work/said")"
 
-# What somebody wrote into the settings stays when the package is installed again, and when it is removed but not purged.
+# Changes in the settings stay when the package is installed again, and when it is removed but not purged.
 echo '# mine' >>"$root/etc/default/millrace"
 install_it
 grep -q '^# mine$' "$root/etc/default/millrace" || fail "installing again lost the settings"

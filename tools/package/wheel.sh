@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# Builds the Python wheel and the sdist, and tests the wheel as a user has it: a fresh environment, no compiler, no network.
+# Builds the Python wheel and the sdist, and tests the wheel like a user: in a fresh environment, without compiler or network.
 #
 #     tools/package/wheel.sh [--profile dev] [--zig] [--arch x86_64|aarch64] [--program FILE] [--from-sdist] [--no-sdist] [--out DIR]
 #     tools/package/wheel.sh --wheel FILE [--bare] [--with-frameworks]
 #
-# --profile dev       reuses what `cargo build` built
-# --zig               links for glibc 2.17 (manylinux2014), with `ziglang` and `cargo-zigbuild` of the package index; without it the
-#                     wheel asks for the glibc of this machine
-# --arch              another architecture than this machine's implies --zig; its program is run by qemu (Debian: qemu-user), if that and
-#                     the architecture's libraries (Debian: libc6-arm64-cross) are here
-# --program FILE      takes this program, which was built already, for the one in the wheel
-# --from-sdist        makes the wheel of the sdist, outside the repository and with what pip fetches for it, as somebody does who has nothing else
-# --bare              tests in a bare Debian too, of python3-venv and nothing else, without a network (as root; Debian: mmdebstrap); a wheel of
-#                     another architecture in that one's Python, by qemu
-# --with-frameworks   runs the tests of Ray, LangChain, LlamaIndex and numpy, installed from the package index; one that is skipped fails
-# --wheel FILE        tests this one, and builds none
+# --profile dev       reuses the results of `cargo build`
+# --zig               links for glibc 2.17 (manylinux2014), with `ziglang` and `cargo-zigbuild` from the package index; without it, the
+#                     wheel needs the glibc of this machine
+# --arch              another architecture implies --zig; qemu (Debian: qemu-user) runs its program, if qemu and the architecture's
+#                     libraries (Debian: libc6-arm64-cross) are installed
+# --program FILE      puts this existing program into the wheel
+# --from-sdist        builds the wheel from the sdist, outside the repository, with packages that pip fetches, like a user with only the
+#                     sdist
+# --bare              also tests in a bare Debian with only python3-venv, without a network (as root; Debian: mmdebstrap); a wheel of
+#                     another architecture is tested in a Python of that architecture, by qemu
+# --with-frameworks   runs the tests of Ray, LangChain, LlamaIndex and numpy, installed from the package index; a skipped test is a failure
+# --wheel FILE        tests this wheel, and builds none
 #
-# A wheel of another architecture than this machine's is run by qemu. With qemu the program also runs on the least processor of its architecture,
-# and must write the same there. PIP_FIND_LINKS and its like are pip's.
+# A wheel of another architecture runs in qemu. If qemu is installed, the program also runs on the most basic processor of its architecture,
+# and must write the same text there. pip reads PIP_FIND_LINKS and similar variables.
 set -euo pipefail
 profile=release zig='' out=target/package/wheels sdist=1 arch=$(uname -m) bare='' frameworks='' wheel='' from_sdist=''
 while [ $# -gt 0 ]; do
@@ -54,10 +55,10 @@ build() {
     rustup target list --installed | grep -qx "$triple" || rustup target add "$triple"
     export MILLRACE_WHEEL_TARGET=$triple.2.17
   else
-    # The tag that the symbols of this machine's glibc allow; maturin looks at them.
+    # maturin chooses the tag by the symbols of this machine's glibc.
     export MATURIN_PEP517_ARGS='--compatibility pypi'
   fi
-  # Times of files in the wheel are those of the commit.
+  # Files in the wheel have the time of the commit.
   SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
   export SOURCE_DATE_EPOCH
   mkdir -p "$out" "$work/made"
@@ -68,9 +69,9 @@ build() {
   local source=. isolation=(--no-build-isolation)
   if [ -n "$from_sdist" ]; then
     source=$(ls "$work"/made/*.tar.gz)
-    # zig is in the environment above, and in no other.
+    # zig is only in the environment above.
     [ -n "$zig" ] || isolation=()
-    # What is built of crates of others is the same.
+    # Reuses the builds of third-party crates.
     CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     export CARGO_TARGET_DIR
   fi
@@ -83,7 +84,7 @@ build() {
   wheel=$(realpath "$out/$(basename "$work"/made/*.whl)")
 }
 
-# The program, the module, their types, licences of all that is linked, and the SBOM.
+# Checks for the program, the module, its types, licences of linked code, and the SBOM.
 check_contents() {
   local names
   names=$("$python" -m zipfile -l "$wheel")
@@ -92,7 +93,7 @@ check_contents() {
   done
 }
 
-# From `pip install` of the file to the demo's first word, in seconds; the word goes to $work/first. Run where `millrace` is no folder.
+# Prints the demo's first word. It is timed from `pip install` on, and goes to $work/first. Run it where there is no folder `millrace`.
 FIRST='
 import millrace
 text = ""
@@ -107,14 +108,14 @@ check_first() { # FILE SECONDS WHERE
   echo "$3: $2 s from pip install to the first word, '$(tr -d '\n' <"$1")' (asked: at most 15)"
   awk -v s="$2" 'BEGIN {exit !(s <= 15)}' || fail "$3: more than 15 s"
 }
-# The least processor of an architecture, as qemu calls it: SSE2 alone, and NEON alone.
+# qemu's name of the most basic processor of an architecture: with SSE2 only, or NEON only.
 least_processor() {
   case $arch in
     x86_64) echo qemu64 ;;
     aarch64) echo cortex-a53 ;;
   esac
 }
-# One wheel serves every processor: on the least one the program must write what it wrote elsewhere.
+# One wheel serves every processor. On the most basic one, the program must write the same text.
 check_least() { # TEXT EMULATOR-AND-PROGRAM...
   local text=$1 said
   shift
@@ -150,10 +151,10 @@ test_here() {
   fi
 }
 
-# Every test, those of other packages too; only one asks for a file that no package brings.
+# Runs all tests, including those with other packages. Only one may be skipped: it needs a file that no package has.
 test_with_frameworks() {
   "$work/user/bin/pip" install "${pip[@]}" numpy 'ray[data,serve]' langchain-core langchain-community llama-index-core
-  # It asks for llama-cpp-python, in whose place Millrace is tested.
+  # It depends on llama-cpp-python, which Millrace replaces in the tests.
   "$work/user/bin/pip" install "${pip[@]}" --no-deps llama-index-llms-llama-cpp
   (cd "$work/elsewhere" && "$work/user/bin/python" - "$tests") <<'CODE'
 import sys
@@ -176,7 +177,7 @@ debian() { # ROOT OPTIONS-OF-MMDEBSTRAP...
   mmdebstrap --quiet "$@" "$suite" "$root" >"$work/debian.log" 2>&1 || fail "mmdebstrap: $(tail -3 "$work/debian.log")"
 }
 
-# A Debian of its smallest variant and Python: no compiler, no network.
+# Tests in the smallest variant of Debian with Python, without compiler or network.
 test_bare() {
   local root=$work/bare began
   debian "$root" --variant=minbase --include=python3-venv
@@ -194,7 +195,7 @@ test_bare() {
   inside /tmp/user/bin/millrace run demo "Once upon a time" --greedy -n 8 --quiet
 }
 
-# A program of another architecture, by an emulator.
+# Tests a program of another architecture in an emulator.
 test_emulated() {
   "$python" -m zipfile -e "$wheel" "$work/other"
   local program emulator libraries=/usr/$arch-linux-gnu
@@ -214,7 +215,7 @@ test_emulated() {
   [ -z "$bare" ] || test_emulated_module "$emulator"
 }
 
-# The module, in a Python of that architecture whose packages are unpacked and not installed.
+# Tests the module in a Python of that architecture, whose packages are unpacked but not installed.
 test_emulated_module() { # EMULATOR
   local root=$work/emulated name=$arch
   [ "$arch" != aarch64 ] || name=arm64

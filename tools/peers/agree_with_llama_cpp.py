@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that Millrace and llama.cpp (PyPI `llama-cpp-python`) agree on a GGUF file.
 
-Both continue the same prompts greedily, from the same token ids; the first token where they differ
-is reported. Exit status 0 if every prompt agrees for at least --tokens tokens or to its end.
+Both continue the same prompts greedily, from the same token ids. The script reports the first token where
+they differ. Exit status 0 if they agree on every prompt for at least --tokens tokens or to its end.
 
     python tools/peers/agree_with_llama_cpp.py models/demo/demo.gguf --tokens 200
 """

@@ -3,15 +3,15 @@
 #
 #     tools/peers/build_llama_cpp.sh [DIRECTORY]        (default: target/llama.cpp)
 #
-# Needs Python 3 with venv, a C++ compiler, and about 20 minutes on two cores. The programs are then in DIRECTORY/build/bin:
-# llama-bench, llama-completion, llama-perplexity, test-backend-ops; with RPC=1 ggml-rpc-server too. LLAMA_CPP_SOURCE=folder takes a
-# source that is already unpacked.
+# Needs Python 3 with venv, a C++ compiler, and about 20 minutes on two cores. The programs go to DIRECTORY/build/bin: llama-bench,
+# llama-completion, llama-perplexity and test-backend-ops, with RPC=1 also ggml-rpc-server. LLAMA_CPP_SOURCE=folder uses sources that are
+# already unpacked.
 set -eu
 version=0.3.36
 root=$(cd "$(dirname "$0")/../.." && pwd)
 directory=${1:-$root/target/llama.cpp}
 jobs=${JOBS:-$(nproc)}
-# Both may be relative to where the script was started.
+# Both paths may be relative to the folder where the script was started.
 source=${LLAMA_CPP_SOURCE:+$(cd "$LLAMA_CPP_SOURCE" && pwd)}
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
@@ -35,7 +35,7 @@ if [ -z "$source" ]; then
     source=$directory/source/vendor/llama.cpp
 fi
 
-# GGML_NATIVE takes every instruction of this processor, so the comparison is with llama.cpp at its best.
+# GGML_NATIVE uses all instructions of this processor, so that llama.cpp is at its best in comparisons.
 cmake -S "$source" -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DGGML_NATIVE=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_TESTS=ON -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF \
     -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DGGML_RPC="${RPC:+ON}"

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Millrace beside llama.cpp and ik_llama.cpp on this machine: the same files, in turn, in one run.
+"""Compares the speed of Millrace, llama.cpp and ik_llama.cpp on this machine: the same files, in turn, in one run.
 
     python tools/peers/compare.py --work /tmp/models --out docs/cpu-speed.md
 
-One command does all of it: it installs the peer (PyPI `llama-cpp-python`, compiled here for this
-machine; needs a C++ compiler and takes minutes) into a virtual environment of its own, writes
-random-weight models (`millrace synth`), measures the machine's limits (`millrace hwbench`), runs both
-programs A B A B ..., each run a process of its own, and writes a table after every row. It needs a
-release build of Millrace and nothing but Python's standard library.
+The script first installs the peer into a virtual environment of its own: PyPI's `llama-cpp-python`, compiled
+for this machine, which needs a C++ compiler and takes minutes. It writes random-weight models (`millrace
+synth`) and measures the machine's limits (`millrace hwbench`). Then it runs both programs A B A B ..., each
+run in a new process, and writes the table after every row. It needs a release build of Millrace and only
+Python's standard library.
 
-`--llama-bench FILE` takes that program of a llama.cpp built before in place of the package, and
-`--ik-llama-bench FILE` that of ik_llama.cpp as a second peer (github.com/ikawrakow/ik_llama.cpp):
+`--llama-bench FILE` uses that program of an existing llama.cpp build instead of the package.
+`--ik-llama-bench FILE` adds ik_llama.cpp (github.com/ikawrakow/ik_llama.cpp) as a second peer:
     cmake -B build -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF
     cmake --build build --target llama-bench
 
-Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2 or --llama-bench-avx2; it is made with
+Rows with `avx2` need a second peer without AVX-512, given as --peer-python-avx2 or --llama-bench-avx2. Build it with
     CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON" \\
         pip install --no-binary llama-cpp-python llama-cpp-python
-and rows with `avxvnni` one with -DGGML_AVX_VNNI=ON besides, given as --peer-python-avxvnni or --llama-bench-avxvnni.
---ik-llama-bench-avx2 and --ik-llama-bench-avxvnni take an ik_llama.cpp with the same definitions.
+Rows with `avxvnni` need one with -DGGML_AVX_VNNI=ON as well, given as --peer-python-avxvnni or --llama-bench-avxvnni.
+--ik-llama-bench-avx2 and --ik-llama-bench-avxvnni take an ik_llama.cpp built with the same definitions.
 
-Mixtures of experts are cut to six layers: their layers are alike, and whole files are too large for many machines.
+Mixtures of experts are cut to six layers, since their layers are alike and whole files are too large for many machines.
 """
 
 import argparse
@@ -50,18 +50,18 @@ PLAN = [
     ("Q6_K", "Q6_K", ["pp512", "tg64"]),
     ("Q5_K", "Q5_K", ["pp512", "tg64"]),
 ]
-# Short prompts, as turns of a chat are.
+# Short prompts, like the turns of a chat.
 SHORT_PLAN = [("Q4_K_M", "Q4_K_M", ["pp8", "pp16", "pp48"])]
 # Mixtures of experts: geometry, layers and type.
 MIXTURES = ["olmoe-1b-7b/6/Q4_K_M", "olmoe-1b-7b/6/MXFP4", "qwen3-30b-a3b/6/Q4_K_M", "qwen3-30b-a3b/6/MXFP4"]
 MIXTURE_PLAN = [(kind, kind, ["pp512", "tg64"]) for kind in MIXTURES]
-# What laptops have: every kind of arithmetic once, without AVX-512.
+# Formats for the levels of laptops, without AVX-512: each kind of arithmetic once.
 AVX2_KINDS = ["Q4_K_M", "Q8_0", "Q4_0", "Q6_K", "Q5_K", "IQ4_XS", "BF16", "F16"]
 AVX2_PLAN = [(kind, kind, ["pp512", "tg64"]) for kind in AVX2_KINDS]
-# Sizes for a trial of every kind of row in a minute or two.
+# Sizes for a trial of every kind of row within a minute or two.
 QUICK = {"pp512": "pp32", "pp2048": "pp64", "tg64": "tg8", "tg32@4096": "tg4@64"}
 
-# About 16 tokens in the vocabulary of `synth`, which knows letters but hardly a word.
+# About 16 tokens in the vocabulary of `synth`, which has letters but hardly any words.
 PROMPT = "once upon a time"
 
 
@@ -73,7 +73,7 @@ def run(command):
 
 
 class Peer:
-    """A program to be beside."""
+    """A program to compare with."""
 
     def __init__(self, name, path, is_program, has_depth=True):
         self.name, self.path, self.is_program, self.has_depth = name, path, is_program, has_depth
@@ -88,7 +88,7 @@ class Bench:
         self.script = pathlib.Path(__file__).with_name("llama_cpp_bench.py")
 
     def path(self, kind):
-        """The model in that format, written if it is not there. Others than the run's have a geometry and layers."""
+        """Path of the model in that format, which is written if it is missing. Models other than the run's have a geometry and layers."""
         args = self.args
         if "/" in kind:
             geometry, layers, dtype = kind.split("/")
@@ -121,7 +121,7 @@ class Bench:
         return json.loads(run(command))[0]["avg_ts"]
 
     def opens(self, peer, kind):
-        """Whether a peer takes the file; it is said if it does not."""
+        """Whether a peer can open the file. If not, a message is printed."""
         if not peer.is_program:
             return True
         command = [peer.path, "-m", self.path(kind), "-p", "1", "-n", "0", "-r", "1", "-o", "json"]
@@ -131,7 +131,7 @@ class Bench:
         return opened
 
     def theirs(self, peer, kind, test):
-        """The same of a peer: a Python that has the package, or a `llama-bench`."""
+        """Tokens a second of one run of a peer: a Python with the package, or a `llama-bench`."""
         if not peer.is_program:
             command = [*self.prefix, peer.path, self.script, self.path(kind), "-t", self.args.threads,
                        "-r", "1", self.test(test)]
@@ -152,7 +152,7 @@ class Bench:
 
     def start(self, kind):
         """Seconds from starting a process to its first token after a prompt of about 16 tokens, and
-        the most memory that it held, mapped file included."""
+        its peak memory, including the mapped file."""
         command = [*self.prefix, self.args.binary, "run", self.path(kind), PROMPT, "-n", "1", "--greedy",
                    "--ignore-eos", "--json", "-t", self.args.threads]
         begin = time.perf_counter()
@@ -174,7 +174,7 @@ def size_bytes(path):
 
 
 class Limits:
-    """What the machine allows a test to reach, in tokens a second."""
+    """Upper bounds of the machine for each test, in tokens a second."""
 
     def __init__(self, bench):
         args = bench.args
@@ -184,7 +184,7 @@ class Limits:
         self.bench, self.infos = bench, {}
 
     def info(self, kind):
-        """What `info` says of a file, asked once."""
+        """Output of `info` for a file, cached."""
         if kind not in self.infos:
             out = run([self.bench.args.binary, "info", self.bench.path(kind), "--json"])
             self.infos[kind] = json.loads(out)
@@ -195,9 +195,9 @@ class Limits:
         return max((roof[key] or 0.0 for roof in wanted), default=0.0)
 
     def rate(self, path, kind, test, level=None):
-        """Prefill: multiplications of the layers' matrices. Generation: reading weights, keys and values."""
+        """Upper bound: for prefill, the multiplications of the layers' matrices; for generation, reading weights, keys and values."""
         if "/" in kind:
-            # Which experts a prompt or a token takes decides how much is read.
+            # The bytes read depend on which experts a prompt or a token uses.
             return None
         info = self.info("Q4_K_M")
         config, n_params = info["config"], info["model"]["n_params"]
@@ -222,7 +222,7 @@ def find_peers(args):
     else:
         peers.append(Peer("llama.cpp", install_peer(args), is_program=False))
     if args.ik_llama_bench:
-        # Its llama-bench has no tests at a depth.
+        # ik_llama.cpp's llama-bench has no tests at a depth.
         peers.append(Peer("ik_llama.cpp", args.ik_llama_bench, is_program=True, has_depth=False))
     return peers
 
@@ -240,7 +240,7 @@ def peers_without_avx512(args, level):
 
 
 def own_kernels(program):
-    """The file whose kernels a peer's program runs: a library of its own folder or another's, or the program itself."""
+    """File with the kernels that a peer's program runs: a library in its own folder or another, or the program itself."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True).stdout.splitlines()
     found = [line.split("=>")[1].split("(")[0].strip() for line in listed if "libggml" in line and "=>" in line]
     cpu = [path for path in found if "libggml-cpu" in path] or found
@@ -248,7 +248,7 @@ def own_kernels(program):
 
 
 def check_levels(args):
-    """A peer for a level below AVX-512 that loads the native one's library would be the native one: its build remembers where that was."""
+    """Checks that a peer for a level below AVX-512 does not load the native peer's library, whose path its build may have recorded."""
     for name in ("llama_bench", "ik_llama_bench"):
         native = getattr(args, name)
         for level in ("avx2", "avxvnni"):
@@ -260,7 +260,7 @@ def check_levels(args):
 
 
 def install_peer(args):
-    """The Python that has the peer, installed if none was given."""
+    """The Python that has the peer. If none was given, the peer is installed."""
     if args.peer_python:
         return args.peer_python
     venv = args.work / "peer-venv"
@@ -281,14 +281,14 @@ def cpu_name():
 
 
 class Table:
-    """Rows of the report; written out after each, so that an interrupted run leaves what it has."""
+    """Rows of the report. The file is written after each row, so an interrupted run leaves the finished rows."""
 
     def __init__(self, args, header, peers):
         self.args, self.header, self.peers = args, header, peers
         self.rows, self.notes, self.raw = [], [], []
 
     def row(self, label, test, ours, theirs, limit):
-        """`theirs`: the rates of each peer, nothing of one that has no such test."""
+        """Adds a row. `theirs` has the rates of each peer; they are empty for a peer without such a test."""
         median = statistics.median
         cell = lambda values: f"{median(values):.1f}, {min(values):.1f}"
         cells = []
@@ -364,7 +364,7 @@ def speed_rows(bench, table, limits, peers, plan, level=None):
 
 
 def own_rows(bench, table, limits, kind="Q4_K_M"):
-    """What has no peer: sequences together, scaling, memory, start."""
+    """Rows without a peer: parallel sequences, scaling, memory, start."""
     test = bench.test("tg64")
     many, one = bench.turns(lambda: bench.ours(kind, "tg64", sequences=8), lambda: bench.ours(kind, "tg64"))
     ratio = statistics.median(a / b for a, b in zip(many, one))

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Texts a second of encoders: `millrace embed` beside ONNX Runtime and llama.cpp's `llama-embedding`, on the same weights.
+"""Measures the texts a second of encoders: `millrace embed`, ONNX Runtime and llama.cpp's `llama-embedding`, with the same weights.
 
     python tools/peers/encoders.py [--models minilm-l6 bge-small bge-base nomic] [--texts 256] [--runs 5]
         [--binary target/release/millrace] [--llama-embedding PATH] [--threads 2] [--out FILE.json]
 
-The weights are random, in the shapes of the published models, so that nothing is downloaded: a folder that transformers
-writes, the GGUF file that `millrace quantize` makes of it, and the graph that torch exports of it. All compute in
-float32. Programs are measured in turn, one run each a round, and medians are printed. A run's time is what the longer of
-two lists of texts takes beyond a list of one text, so that opening a model counts nowhere; ONNX Runtime, which runs in
-this process, is timed in the same way. Texts are of mixed lengths; ONNX Runtime gets them sorted and padded in batches,
-which is its fastest way. Vectors are compared before anything is timed.
+The weights are random, in the shapes of the published models, so nothing is downloaded. There are three forms: a folder
+that transformers writes, the GGUF file that `millrace quantize` makes from it, and the graph that torch exports. All
+programs compute in float32. They are measured in turn, one run each per round, and medians are printed. The time of a run
+is the time for a long list of texts minus that for a list of one text, so that opening a model does not count. ONNX
+Runtime, which runs in this process, is timed in the same way. Texts have mixed lengths; ONNX Runtime gets them sorted and
+padded in batches, which is fastest for it. Vectors are compared before anything is timed.
 
 Needs torch, transformers, onnx, onnxscript, onnxruntime, numpy.
 """
@@ -29,7 +29,7 @@ import transformers
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
-# Sizes as published; the class without its ending.
+# Sizes as published; the class without its suffix.
 MODELS = {
     "minilm-l6": ("Bert", dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)),
     "bge-small": ("Bert", dict(hidden_size=384, num_hidden_layers=12, num_attention_heads=12, intermediate_size=1536)),
@@ -37,12 +37,12 @@ MODELS = {
     "nomic": ("NomicBert", dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)),
 }
 VOCAB_SIZE = 30522
-# Means of texts, in words: queries, sentences, passages.
+# Mean lengths of texts, in words: queries, sentences, passages.
 LENGTHS = (6, 20, 120)
 
 
 def word(i):
-    """The word of a number: two to four letters."""
+    """Word number `i`, of two to four letters."""
     n = len(LETTERS)
     text = LETTERS[i % n] + LETTERS[i // n % n]
     i //= n * n
@@ -53,7 +53,7 @@ def word(i):
 
 
 def tokenizer_of(folder):
-    """Words of letters in WordPiece, as BERT's tokenizers are."""
+    """A WordPiece tokenizer of such words, like BERT's."""
     import tokenizers
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -81,7 +81,7 @@ def texts_of(n):
 
 
 def make(name, folder, binary):
-    """The model as a folder, as a graph and as a GGUF file; its tokenizer."""
+    """Writes the model as a folder, a graph and a GGUF file, and its tokenizer."""
     kind, sizes = MODELS[name]
     torch.manual_seed(3)
     config = getattr(transformers, f"{kind}Config")(vocab_size=VOCAB_SIZE, max_position_embeddings=512, **sizes)
@@ -164,8 +164,8 @@ class LlamaEmbedding:
         path = self.folder / "texts.txt"
         path.write_text("\n".join(texts))
         done = subprocess.run([*self.command, "-f", path], check=True, capture_output=True, text=True)
-        # At verbosity 0 its log, which shares the stream, is the vectors alone. Brackets at the end may be missing: it does
-        # not always wait for the last of its log.
+        # At verbosity 0, its log, which shares the stream, has only the vectors. The closing brackets may be missing, since
+        # the program does not always wait for the end of its log.
         rows = done.stdout.strip().strip("[],").split("],[")
         return np.array([[float(x) for x in row.split(",")] for row in rows])
 

@@ -6,9 +6,9 @@
     python tools/peers/ggml_plugin.py --programs target/llama.cpp/build/bin --models FOLDER [--text FILE] > table.md
 
 FOLDER has the .gguf files to time (`millrace synth llama-3.2-1b FOLDER/Q4_K_M.gguf --type Q4_K_M`, ...); those named in --perplexity
-are scored on --text instead. Checked are test-backend-ops of each device, perplexities, that greedy text in F16 is the same, and that the plugin
-computed it: a product that is made to fail must end the program.
---crossings times steps of 1 to 32 tokens instead, every product through the plugin: what crates/ggml-plugin/src/rows.rs follows.
+are scored on --text instead. The script runs test-backend-ops on each device, and compares perplexities. Greedy text in F16 must be the
+same, and the plugin must have computed it: a product that is made to fail must end the program.
+--crossings times steps of 1 to 32 tokens instead, with every product in the plugin; crates/ggml-plugin/src/rows.rs uses the results.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLUGIN = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "libggml_millrace.so"
-# Programs whose CPU backend is built in look for plugins only when an option names devices or types of buffers; this one changes nothing.
+# Programs with a built-in CPU backend look for plugins only if an option names devices or buffer types. This one has no other effect.
 LOAD = ["-ot", "none=CPU"]
 ATTEMPTS = 8
 PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
@@ -31,7 +31,7 @@ LEVEL = "MILLRACE_GGML_LEVEL"
 
 
 def run(command, plugin, **variables):
-    """A program's result, with the plugin or without."""
+    """Result of a program, with the plugin or without."""
     is_ours = lambda name: name == "GGML_BACKEND_PATH" or (name.startswith("MILLRACE_GGML_") and name != LEVEL)
     env = {name: value for name, value in os.environ.items() if not is_ours(name)}
     if plugin:
@@ -47,12 +47,12 @@ def succeed(done):
 
 
 def ops(args):
-    """llama.cpp's test of single ops: every case that a device takes must pass."""
+    """Runs llama.cpp's test of single ops: every case that a device supports must pass."""
     for device in args.devices:
         for op in ("MUL_MAT", "MUL_MAT_ID"):
             variables = {"MILLRACE_GGML_DEVICES": device}
-            # All cases, not only those with as many tokens as the device takes in models. Not of devices that multiply 8-bit
-            # numbers: the test draws new ones each time, and a few results near zero are by chance further off than it allows.
+            # All cases, not only those with as many tokens as the device takes in models. Devices that multiply 8-bit numbers are
+            # excluded: the test draws new numbers each time, and by chance a few results near zero exceed its tolerance.
             if device == "Millrace":
                 variables["MILLRACE_GGML_LEAST_ROWS"] = "1"
             command = [args.programs / "test-backend-ops", "test", "-b", device, "-o", op]
@@ -62,7 +62,7 @@ def ops(args):
                 sys.exit(f"{op} on {device}: {passed and passed[0]}\n{text[-3000:]}")
             tokens = ", every number of tokens" if "MILLRACE_GGML_LEAST_ROWS" in variables else ""
             print(f"- `test-backend-ops test -b {device} -o {op}`{tokens}: {passed[0]}", flush=True)
-        # Ops that a device does not take are reported as not supported, and must not fail.
+        # Ops that a device does not support are reported so, and must not fail.
         command = [args.programs / "test-backend-ops", "test", "-b", device]
         text = succeed(run(command, args.plugin, MILLRACE_GGML_DEVICES=device)).stdout
         passed = re.search(r"(\d+)/(\d+) tests passed", text)
@@ -76,7 +76,7 @@ def perplexity(args):
         found = []
         for plugin in (None, args.plugin):
             command = [args.programs / "llama-perplexity", "-m", model, "-f", args.text, "-c", 512, "-b", 512, "-t", args.threads, *LOAD]
-            # llama-perplexity sometimes ends before its last line is in the pipe, with and without the plugin.
+            # With and without the plugin, llama-perplexity sometimes ends before its last line is in the pipe.
             for _ in range(ATTEMPTS):
                 done = succeed(run(command, plugin))
                 estimate = re.search(r"Final estimate: PPL = ([\d.]+)", done.stdout + done.stderr)
@@ -93,11 +93,11 @@ def greedy(args):
     if not args.greedy:
         return
     command = [args.programs / "llama-completion", "-m", args.greedy, "-p", PROMPT, "-n", 60, "--temp", 0, "-t", args.threads, "-no-cnv", *LOAD]
-    # Every token through the plugin, not the prompt alone.
+    # Every token goes through the plugin, not only the prompt.
     texts = [succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout for plugin in (None, args.plugin)]
     if not texts[0].strip() or texts[0] != texts[1]:
         sys.exit(f"greedy text differs:\n{texts[0]}\n{texts[1]}")
-    # Without the plugin it would be the same, too.
+    # The text would also be the same if the plugin computed nothing.
     failed = run(command, args.plugin, MILLRACE_GGML_LEAST_ROWS="1", MILLRACE_GGML_FAIL="ffn_out")
     if failed.returncode == 0 or "injected by MILLRACE_GGML_FAIL" not in failed.stderr + failed.stdout:
         sys.exit(f"a product that is made to fail changed nothing, so the plugin computed no text: {failed.returncode}\n{failed.stderr[-2000:]}")
@@ -105,7 +105,7 @@ def greedy(args):
 
 
 def rates(args, model, plugin, *tests, **variables):
-    """llama-bench's tokens a second by test."""
+    """Tokens a second of llama-bench, by test."""
     command = [args.programs / "llama-bench", "-m", model, "-t", args.threads, "-o", "csv", *tests]
     rows = csv.DictReader(io.StringIO(succeed(run(command, plugin, **variables)).stdout))
     return {f"pp{row['n_prompt']}" if row["n_prompt"] != "0" else f"tg{row['n_gen']}": float(row["avg_ts"]) for row in rows}

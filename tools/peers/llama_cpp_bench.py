@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times llama.cpp (PyPI `llama-cpp-python`) on one GGUF file, as llama-bench would.
 
-Prints one JSON object a test on stdout: {"test": "pp512", "ts": [tokens/s of each repetition]}.
-Random tokens, logits of the last token only, no sampling, one warm-up run.
+Prints one JSON object per test on stdout: {"test": "pp512", "ts": [tokens/s of each repetition]}.
+It uses random tokens, computes logits only of the last token, does not sample, and does one warm-up run.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def main():
         count = int(kind[2:])
         tests.append((name, count if kind.startswith("pp") else 0,
                       count if kind.startswith("tg") else 0, int(depth or 0)))
-    # At least what the warm-up takes.
+    # At least the context that the warm-up needs.
     n_ctx = max(36, *(prompt + generate + depth for _, prompt, generate, depth in tests)) + 8
     model, context = open_context(args.model, n_ctx, args.threads)
     vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What kernels lose, ours beside llama.cpp's (PyPI `llama-cpp-python`), for each weight format.
+"""Measures the error of Millrace's and llama.cpp's kernels (PyPI `llama-cpp-python`) for each weight format.
 
     python tools/peers/quality.py --work /tmp/models
 
 Both programs compute the logits of the same file with quantised random weights. The reference is
 Millrace's scalar level on that file: weights decoded to f32, multiplied in f32, keys and values in
-f32. The table shows the normalised mean square error of each against it; exit status 1 if ours is
-larger than llama.cpp's by more than --margin for any format, the mean of all models taken: of one model the two
-differ by a tenth either way, since rounding errors are random. Needs numpy, which the peer brings.
+f32. The table shows the normalised mean square error of each against it. Exit status 1 if, for any format, ours is
+larger than llama.cpp's by more than --margin in the mean of all models. For a single model the two differ by a
+tenth either way, since rounding errors are random. Needs numpy, which the peer brings.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def ours(args, model, level, kv_type):
 
 
 def theirs(model):
-    # Keys and values in f32, so that only the kernels for weights differ.
+    # Keys and values are f32, so that only the kernels for weights differ.
     peer = lc.Llama(str(model), n_ctx=len(TOKENS) + 16, n_threads=2, logits_all=True, verbose=False,
                     type_k=lc.GGML_TYPE_F32, type_v=lc.GGML_TYPE_F32)
     peer.eval(TOKENS)
@@ -79,7 +79,7 @@ def main():
             errors.append((nmse(ours(args, model, args.level, "f32"), expected), nmse(theirs(model), expected)))
             model.unlink()
         a, b = (sum(values) / len(values) for values in zip(*errors))
-        # Below float32's own noise there is nothing to compare.
+        # Errors below float32's own noise are not compared.
         worse = a > max(args.margin * b, 1e-9)
         failed |= worse
         print(f"| {kind} | {a:.2e} | {b:.2e} | {a / max(b, 1e-30):.2f}{' WORSE' if worse else ''} |", flush=True)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Serves llama.cpp's remote procedure calls with the plugin's device MillraceNode, and compares what llama.cpp writes over them.
+"""Serves llama.cpp's remote procedure calls with the plugin's device MillraceNode, and compares llama.cpp's texts over them.
 
     RPC=1 tools/peers/build_llama_cpp.sh
     cargo build --release -p millrace-ggml-plugin
     python tools/peers/rpc.py --programs target/llama.cpp/build/bin --greedy F16.gguf [--time Q4_K_M.gguf ...] [--servers 2]
 
-Stock ggml-rpc-server programs on loopback, on their CPU backend and then on MillraceNode: greedy text of --greedy must be the same as without
-servers, through one server and through --servers of them that share the layers; a product that is made to fail must end it, and the server must
-say so. Files of --time are timed over both, in turn.
+Stock ggml-rpc-server programs run on loopback, on their CPU backend and then on MillraceNode. Greedy text of --greedy must be the same as
+without servers, through one server and through --servers of them that share the layers. A product that is made to fail must end the run,
+and the server must report it. Files of --time are timed over both backends, in turn.
 """
 
 import argparse
@@ -29,7 +29,7 @@ START_S = 20
 
 
 def environment(plugin, fail=""):
-    """The environment of a server, with the plugin's device or without; products of tensors with `fail` in their names fail."""
+    """Environment of a server, with the plugin's device or without. Products of tensors with `fail` in their names fail."""
     env = {name: value for name, value in os.environ.items() if name != "GGML_BACKEND_PATH" and not name.startswith("MILLRACE_GGML_")}
     if plugin:
         env |= {"GGML_BACKEND_PATH": str(plugin), "MILLRACE_GGML_DEVICES": "MillraceNode", "MILLRACE_GGML_FAIL": fail}
@@ -55,7 +55,7 @@ def wait_for(server, port):
 
 @contextlib.contextmanager
 def servers(args, n, plugin, fail=""):
-    """Starts n servers and gives their addresses, as --rpc takes them."""
+    """Context with n running servers. Yields their addresses in the form of --rpc."""
     started = []
     try:
         for _ in range(n):
@@ -99,7 +99,7 @@ def greedy(args):
     with servers(args, 1, args.plugin, fail="ffn_out") as addresses:
         if attempt([*command, "--rpc", addresses, "-ngl", 99]).returncode == 0:
             sys.exit("a product that fails on the server changed nothing: the plugin does not compute there")
-    # It ended for that, and for nothing else.
+    # The injected failure must be the reason why it ended.
     if "injected by MILLRACE_GGML_FAIL" not in args.log.read_text(encoding="utf-8", errors="replace"):
         sys.exit(f"llama-completion failed, but no server says that a product did: {args.log}")
     print("- a product that fails on the server ends llama-completion", flush=True)

@@ -1,18 +1,18 @@
-"""Rows a second of `millrace.ray` with two workers beside one, measured with real Ray on this computer; and a simulation of more.
+"""Measures the rows a second of `millrace.ray` with one and two workers, with real Ray on this computer, and simulates more workers.
 
     pip install 'ray[data]' millrace_llm-*.whl
     python tools/scale_out/ray_throughput.py [--model demo] [--batches 40] [--batch-size 8] [--tokens 32]
         [--long-batch-s 10] [--json FILE]
 
-Measured: a job on one worker, the same on two, each worker with one thread on a core of its own; start-up is left out. The texts of both must be
-the same. Since other work takes cores away, the processor time of a row is measured too: two workers on cores that nothing else uses have
-at most twice the rows, less what a row costs more of it beside another worker.
+Measurement: the same job on one worker and on two, each with one thread on its own core, without start-up. The texts must be the same.
+Since other programs take processor time, the processor time per row is measured too. On idle cores, two workers can compute at most
+twice the rows, less the extra processor time that a row takes beside another worker.
 
-Simulated: N workers that a driver serves one after the other. A batch takes a worker the processor time that it took the one that was measured, which
-has one thread, as on a core of its own. What the driver takes for a batch is measured by a job whose workers do nothing; on a busy
-machine that is too long, and the simulation too pessimistic. The same for batches that take `--long-batch-s`, as those of a larger model do.
+Simulation: a driver serves N workers one after the other. A batch takes the processor time that it took on the one measured worker, which
+has one thread on its own core. The driver's time per batch is measured with a job whose workers do nothing. On a busy machine it is too
+long, and the simulation is then too pessimistic. A second simulation has batches of `--long-batch-s`, as a larger model has.
 
-The exit code is 1 if a text differs or a row is missing; no time is asked for.
+The exit code is 1 if a text differs or a row is missing; times do not affect it.
 """
 
 import argparse
@@ -32,12 +32,12 @@ from millrace.ray import BatchWorker
 
 STARTS = ["Once upon a time", "The dog", "Tom", "One day", "Lily had a", "The sun", "A cat", "Ben and"]
 
-# Batches of a simulated job for each worker: enough that its end, where workers run dry, counts for little.
+# Batches of a simulated job per worker: enough that the end, where workers become idle, hardly matters.
 BATCHES_A_WORKER = 200
 
 
 class TimedWorker(BatchWorker):
-    """Notes when each batch began and ended, and the processor time that it took."""
+    """Worker that records the start, end and processor time of each batch."""
 
     def __init__(self, *arguments, folder, **named):
         self.log = Path(folder) / str(os.getpid())
@@ -52,7 +52,7 @@ class TimedWorker(BatchWorker):
 
 
 class IdleWorker:
-    """Gives rows back as they came."""
+    """Worker that returns rows unchanged."""
 
     def __init__(self, *_arguments, folder, **_named):
         self.log = Path(folder) / str(os.getpid())
@@ -88,7 +88,7 @@ def job(worker, workers, args):
 
 
 def rows_a_second(logs):
-    """From the first batch's beginning to the last one's end, all workers together."""
+    """Rows a second of all workers together, from the start of the first batch to the end of the last."""
     batches = [batch for log in logs for batch in log]
     return sum(batch[3] for batch in batches) / (max(b[1] for b in batches) - min(b[0] for b in batches))
 
@@ -99,12 +99,12 @@ def processor_s_a_row(logs):
 
 
 def simulate(workers, batch_s, driver_s, n_batches, seed=1):
-    """Seconds of a job: the driver hands a batch to the worker that has been free longest, and takes `driver_s` for each."""
+    """Seconds of a job. The driver takes `driver_s` per batch, and gives it to the worker that has been free longest."""
     draws = random.Random(seed)
     free = [0.0] * workers
     driver = ended = 0.0
     for _ in range(n_batches):
-        # The driver prepares batches ahead, one after the other; a worker begins when both are there.
+        # The driver prepares batches ahead, one after the other. A worker starts when it is free and its batch is ready.
         driver += driver_s
         begins = max(driver, heapq.heappop(free))
         ends = begins + draws.choice(batch_s)
@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--long-batch-s", type=float, default=10.0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    # Ray lets workers wait for everything else of the machine unless it is told otherwise.
+    # By default, Ray runs workers at a lower priority than all other programs.
     os.environ.setdefault("RAY_worker_niceness", "0")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     ray.data.DataContext.get_current().enable_progress_bars = False

@@ -1,18 +1,18 @@
-"""Three `millrace serve` behind a stock haproxy, on this computer. No Python package is needed.
+"""Tests three servers (`millrace serve`) behind a stock haproxy, on this computer. No Python package is needed.
 
     apt-get install haproxy
     python3 tools/scale_out/run.py target/release/millrace [--requests 60] [--together 12]
 
-Starts three servers on the demo model and haproxy with tools/scale_out/haproxy.cfg, sends chats through the proxy, half of them
-streamed, and wants
+Starts three servers on the demo model, and haproxy with tools/scale_out/haproxy.cfg. It sends chats through the proxy, half of them
+streamed, and checks that
 
-- every answer the one that a server gives directly, streams with their first bytes before their last,
-- all three servers at work, by the counters that their /metrics have under vLLM's names,
-- conversations with a name (header x-conversation) at one server each, where their second turn finds the first in the cache,
-- no request lost when a server is asked to stop amid the load (it completes what it has, and the proxy sends it no more),
-- no request lost when a server is killed while it has none.
+- every answer equals the one that a server gives directly, and streams send their first bytes before their last,
+- all three servers work, by the counters with vLLM's names in their /metrics,
+- each conversation with a name (header x-conversation) stays at one server, whose cache has the first turn for the second,
+- no request is lost if a server is asked to stop under load (it completes its requests, and the proxy sends it no more),
+- no request is lost if an idle server is killed.
 
-Prints a table; the exit code is 1 if something is not as it should be.
+Prints a table; the exit code is 1 if a check fails.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def get(port, path):
 
 
 def chat(port, messages, stream=False, x_conversation=None, **fields):
-    """Status, text, cached tokens, the server that answered, and the time between first and last bytes."""
+    """Status, text, cached tokens, the answering server, and the time between the first and last bytes."""
     body = {"model": "demo", "messages": messages, "temperature": 0, "max_tokens": 40} | fields
     headers = {"content-type": "application/json"} | ({"x-conversation": x_conversation} if x_conversation else {})
     if stream:
@@ -92,7 +92,7 @@ def question(i):
 
 
 def load(port, n, together, during=None):
-    """Sends n chats; calls `during` once a third has ended."""
+    """Sends n chats, and calls `during` once a third of them ended."""
     with concurrent.futures.ThreadPoolExecutor(together) as pool:
         futures = [pool.submit(chat, port, question(i), i % 2 == 1) for i in range(n)]
         for i, future in enumerate(concurrent.futures.as_completed(futures)):

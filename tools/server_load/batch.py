@@ -1,11 +1,11 @@
-"""Kills `millrace batch` at random points and looks whether anything is lost or repeated. No package is needed.
+"""Kills `millrace batch` at random points, and checks that no answer is lost or repeated. No package is needed.
 
     python3 tools/server_load/batch.py target/release/millrace [--lines 10000] [--kills 5] [--seed 1]
 
-Writes a file of requests with shared beginnings, functions and errors among them, and starts the batch. It is killed (SIGKILL)
-after a random number of answers, as often as asked, and each time half a line is put at the end of what is there, as a
-write that was cut would leave it. Then it runs to its end. It wants every custom_id once, the answers of the requests that are
-alike to be alike, and a status of 200 but for those that are wrong. The exit code is 1 if something is not as it should be.
+Writes a file of requests, some with shared beginnings, functions and errors, and starts the batch. It is killed (SIGKILL)
+--kills times, after a random number of answers each. Each time half a line is appended to the output, like an interrupted
+write. Then the batch runs to its end. Every custom_id must occur once, equal requests must have equal answers, and the status
+must be 200 for all but the invalid requests. The exit code is 1 if a check fails.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-# Requests that are asked again and again: their answers must be alike.
+# Number of different requests. Each is repeated, and its answers must be equal.
 N_KINDS = 50
 STORY = "Ben went to the lake with a dog. " * 6
 
 
 def request(i):
-    """A request of kind `i % N_KINDS`, with what it is to answer."""
+    """A request of kind `i % N_KINDS`."""
     kind = i % N_KINDS
     chat = {"model": "demo", "temperature": 0, "max_tokens": 6,
             "messages": [{"role": "user", "content": (STORY if kind % 3 else "") + f"What is {kind % 9} plus {kind % 5}?"}]}
@@ -40,7 +40,7 @@ def request(i):
 
 
 def essence(answer):
-    """What of an answer must be alike."""
+    """The part of an answer that must be equal for equal requests."""
     body = answer["response"]["body"]
     if "choices" in body:
         return json.dumps([choice.get("text") or choice.get("message") for choice in body["choices"]])
@@ -52,7 +52,7 @@ def n_lines(path):
 
 
 def check(path, n):
-    """What is wrong with the answers to `n` requests."""
+    """Problems with the answers to `n` requests."""
     seen, by_kind, problems = set(), defaultdict(set), []
     for line in path.read_text().splitlines():
         answer = json.loads(line)

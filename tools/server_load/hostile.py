@@ -1,22 +1,22 @@
-"""Sends `millrace serve` requests that nobody should send, and looks for what it must not do. No package is needed.
+"""Sends hostile requests to `millrace serve`, and checks that it withstands them. No package is needed.
 
     python3 tools/server_load/hostile.py target/release/millrace [--requests 20000] [--together 16]
         [--timeout 5] [--minutes 30] [--seed 1] [--keep DIR]
 
-The bodies grow from the server's own /openapi.json: every route that takes JSON, every field it names, with values that
-fit, that nearly fit and that do not. Where a field holds a conversation, functions, a schema, a grammar or an image, the
-value comes from the makers in hostile_values.py: chains of references, products of patterns, deep nesting, images of odd
-sides. Other requests have odd heads. A plain question goes along all the time.
+The bodies are generated from the server's own /openapi.json: every route that takes JSON, and every field that it names,
+with values that fit, nearly fit, or do not fit. For conversations, functions, schemas, grammars and images, the values come
+from hostile_values.py: chains of references, products of patterns, deep nesting, images of odd sizes. Other requests have
+odd heads. Meanwhile, the script keeps asking a plain question.
 
-At the end it wants
-- every request answered, or its connection closed, at most a second after the deadline of --timeout seconds;
-- no status 500 or 502: what a client sends is never the server's fault;
-- the plain question answered as at the start, each time;
-- nothing running or waiting, and memory at rest within 10 % of what it was after half of the requests;
-- the process alive, and its end with code 0 within its time of grace.
+At the end it checks that
+- every request was answered, or its connection closed, at most a second after the deadline of --timeout seconds;
+- no status was 500 or 502, since no request may cause a server error;
+- the plain question was answered as at the start, each time;
+- nothing is running or waiting, and memory at rest is within 10 % of its value after half of the requests;
+- the process is alive, and ends with code 0 within its grace period.
 
-Prints a table of routes, statuses and times, measured; the exit code is 1 if something is not as it should be. With --keep
-the body of each request behind a problem goes to a file there. The same seed sends the same requests.
+Prints a table of routes, statuses and times, measured; the exit code is 1 if a check fails. With --keep, the body of each
+request behind a problem goes to a file in that folder. The same seed sends the same requests.
 """
 
 import argparse
@@ -38,7 +38,7 @@ MAX_BODY_MIB = 2
 
 
 async def exchange(address, raw, limit_s):
-    """Sends bytes; the status (None if the connection was closed without one), the whole answer, and the seconds it took."""
+    """Sends bytes. Returns the status (None if the connection was closed without one), the whole answer, and the time in seconds."""
     start = time.monotonic()
     status, answer = None, b""
     try:
@@ -102,16 +102,16 @@ class Hostile:
         rng = random.Random(self.args.seed * 1_000_003 + i)
         name, raw = hostile_values.request(rng, self.routes)
         limit_s = self.args.timeout + 1
-        # Past the limit it is waited for all the same: how late tells a slow answer from one that never comes.
+        # The script waits beyond the limit, to distinguish a slow answer from one that never comes.
         status, answer, seconds = await exchange(self.address, raw, 10 * limit_s)
         self.statuses[name][status] += 1
         self.times[name].append(seconds)
         if not self.is_alive():
-            # It may have been another of those under way; one of them is kept.
+            # Another running request may be the cause; one of them is kept.
             self.problem(name, f"request {i}: the server ended with code {self.process.returncode}", raw)
         elif seconds > limit_s:
             self.problem(name, f"request {i}: {status} after {seconds:.1f} s, the deadline was {self.args.timeout} s", raw)
-        # Whoever sends more than the server takes may find the connection closed before the answer is read.
+        # If a body exceeds the server's limit, the connection may be closed before the answer is read.
         if status is None and len(raw) <= MAX_BODY_MIB << 20 and name != "an odd head":
             self.problem(name, f"request {i}: the connection was closed without an answer", raw)
         if status is not None and status not in FINE:
@@ -134,7 +134,7 @@ class Hostile:
         return at
 
     async def settle(self):
-        """Waits until nothing is under way, then until the heap's free pages have gone back."""
+        """Waits until no request is running, then until the heap's free pages were returned."""
         for _ in range(300):
             if not self.is_alive():
                 return
@@ -166,7 +166,7 @@ async def attack(args, process, address):
     until = time.monotonic() + 60 * args.minutes
     asking = asyncio.create_task(hostile.keep_asking(expected))
     start = time.monotonic()
-    # By then every cache that has a bound has met what fills it.
+    # After this, every bounded cache has been filled.
     done = await hostile.run(0, args.requests // 2, until)
     await hostile.settle()
     before = memory_kib(process.pid) if hostile.is_alive() else 0

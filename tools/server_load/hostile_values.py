@@ -1,4 +1,4 @@
-"""Requests that nobody should send, for hostile.py: bodies grown from an OpenAPI description, and odd heads."""
+"""Hostile requests for hostile.py: bodies generated from an OpenAPI description, and odd heads."""
 
 import base64
 import functools
@@ -14,7 +14,7 @@ ROLES = ["system", "user", "assistant", "tool", "developer", "function", "ipytho
 
 
 def json_bytes(value):
-    # Lone surrogates stay as escapes, which is how a client would send them.
+    # Lone surrogates stay escaped, as a client would send them.
     return json.dumps(value).encode("ascii")
 
 
@@ -46,7 +46,7 @@ KEYWORDS = ["enum", "const", "pattern", "format", "minLength", "maxLength", "min
 
 
 def ref_chain(rng):
-    """Objects, each in the next by a reference, through one keyword or another."""
+    """Chain of objects, each referring to the next through one of several keywords."""
     n = rng.choice([3, 60, 150, 260, 420, 900])
     through = rng.choice(["properties", "items", "anyOf", "allOf", "oneOf", "$ref", "additionalProperties", "prefixItems"])
 
@@ -132,7 +132,7 @@ def png(width, height, depth=8, colour=2, interlace=0):
 
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}.get(colour, 1)
     line = 1 + (width * channels * depth + 7) // 8
-    # Zeros deflate by a thousand; more than this is cut, which is one kind of wrong.
+    # Zeros deflate by a factor of a thousand. Larger images are cut, which is one more kind of fault.
     data = zlib.compress(bytes(line * min(height, (100 << 20) // line)), 9)
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width & 0xFFFFFFFF, height & 0xFFFFFFFF, depth, colour, 0, 0, interlace))
             + chunk(b"IDAT", data) + chunk(b"IEND", b""))
@@ -140,7 +140,7 @@ def png(width, height, depth=8, colour=2, interlace=0):
 
 @functools.cache
 def images():
-    """Made once, before the clock runs: deflating megabytes would hold up every request under way."""
+    """Images, made once before the measurement: deflating megabytes would delay every running request."""
     sides = [(1, 1), (32, 32), (1, 24_000_000), (24_000_000, 1), (2, 4_000_000), (4900, 4900), (0, 0), (60_000, 60_000), (2**31, 1), (7, 100_000),
              (100_000, 7), (1, 1_000_000), (1_000_000, 1)]
     made = [png(width, height) for width, height in sides]
@@ -243,7 +243,7 @@ def routes(openapi):
     for path, methods in openapi["paths"].items():
         content = methods.get("post", {}).get("requestBody", {}).get("content", {})
         described = content.get("application/json", {}).get("schema")
-        # A hostile client that unloads models is told elsewhere; here models stay.
+        # Other tests unload models; here they stay loaded.
         if described is not None and path != "/v1/models/unload":
             out.append((path, described.get("properties", {}), described.get("required", [])))
     return out
@@ -259,7 +259,7 @@ def fitting(rng, name, described):
             "array": lambda: [text(rng)], "object": lambda: {}}.get(kind, lambda: rng.choice(ODD))()
 
 
-# What makes a request right, by field: one odd value in such a body is looked at, where among many the first is refused.
+# Valid values by field. The server reaches an odd value in an otherwise valid body; among many odd values, it refuses the first.
 RIGHT = {
     "model": "text", "messages": [{"role": "user", "content": "hi"}], "input": "hi", "prompt": "hi", "content": "hi", "tokens": [5, 6],
     "max_tokens": 8, "max_completion_tokens": 8, "max_output_tokens": 8, "options": {"num_predict": 8},
@@ -272,7 +272,7 @@ def body(rng, properties, required):
         out.pop("max_completion_tokens", None)
         if rng.random() < 0.2 and "model" in out:
             out["model"] = "see"
-        # Conversations and what has a form are where the work is.
+        # Conversations and structured fields cause the most work.
         heavy = [name for name in properties if name in VALUES and name != "max_tokens"]
         for name in rng.sample(heavy, min(len(heavy), rng.choice([1, 1, 1, 2]))):
             out[name] = VALUES[name](rng)
@@ -319,14 +319,14 @@ def odd_head(rng, path, data):
         [f"OPTIONS {path} HTTP/1.1", "host: localhost", "origin: http://localhost", "access-control-request-headers: " + "a," * 400], ["\x00\x01\x02"], ["GET"],
     ]
     lines = rng.choice(heads)
-    # Every connection ends with its answer, so that the end is seen.
+    # Every connection closes after its answer, so that the end is detected.
     lines.append("connection: close")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + data
 
 
 def request(rng, described):
     """A name for the table, and the bytes to send."""
-    # Routes with many fields have most to get wrong.
+    # Routes with many fields have the most possible faults.
     path, properties, required = rng.choices(described, [1 + len(properties) for _, properties, _ in described])[0]
     data = json_bytes(body(rng, properties, required))
     draw = rng.random()

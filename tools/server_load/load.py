@@ -1,21 +1,22 @@
-"""Abuses `millrace serve` and looks for what it must not do. No package is needed.
+"""Puts `millrace serve` under load, with faulty clients, and checks its answers and memory. No package is needed.
 
     python3 tools/server_load/load.py target/release/millrace [--requests 10000] [--together 64]
         [--warm-up 5000] [--minutes 0] [--model demo]
 
-Starts the server, asks a set of questions one at a time to know their answers (texts, calls, forms and thoughts), then sends requests
-of these kinds, many together: complete ones, those of other APIs, with schemas, functions, thoughts, adapters and scores of prompts, streams read slowly, streams left in the
-middle, connections dropped after half a request, text that is not JSON, bodies beyond the limit, wrong fields, deadlines
-too short to keep. The warm-up is the same before anything is counted, twice as many together, then contexts that fill the cache: a server that has served
-little has not yet touched all of it, and an allocator keeps what the most at once have taken. At the end it wants
+Starts the server, and first asks a set of questions one at a time to learn their answers (texts, calls, forms and thoughts). Then it
+sends many requests at once. Some are complete, of this and other APIs, with schemas, functions, thoughts, adapters and scores of
+prompts. Some streams are read slowly or abandoned in the middle. Others are faulty: connections dropped after half a request, text that
+is not JSON, bodies beyond the limit, wrong fields, deadlines that are too short. A warm-up sends the same, twice as many at once, and
+then contexts that fill the cache. Without it, the server would not yet have touched its whole cache, nor its allocator have reached
+its peak. At the end the script checks that
 
-- every complete answer equal to the one asked alone (no answer mixed into another's),
-- no answer with a status other than what its kind allows,
-- nothing running or waiting, no keys and values held,
-- the process alive, and its own memory (without pages of files) within 2 % of what it was after the warm-up. Both
-  are read at rest: nothing under way, and long enough for threads with nothing to do to end.
+- every complete answer equals the one to the question asked alone (no answers are mixed),
+- every status is one that its kind allows,
+- nothing is running or waiting, and no keys and values are held,
+- the process is alive, and its own memory (without pages of files) is within 2 % of that after the warm-up. Both are
+  read at rest: no request is running, and idle threads had time to end.
 
-Prints a table of kinds, statuses and times, measured; the exit code is 1 if something is not as it should be.
+Prints a table of kinds, statuses and times, measured; the exit code is 1 if a check fails.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from pathlib import Path
 
 from variants import THINKER, adapter, rewritten
 
-KINDS = {  # kind: (weight, statuses that are right; None is a connection that was closed)
+KINDS = {  # kind: (weight, allowed statuses; None is a closed connection)
     "complete": (25, {200, 429}),
     "other API": (10, {200, 429}),
     "stream": (15, {200, 429}),
@@ -48,7 +49,7 @@ KINDS = {  # kind: (weight, statuses that are right; None is a connection that w
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "name": {"type": "string", "maxLength": 9}},
           "required": ["n", "name"], "additionalProperties": False}
 LAMP = {"type": "function", "function": {"name": "lamp", "parameters": SCHEMA}}
-# What some of the questions have beside a text: calls that must be made, or may be, and forms; also of a model that thinks.
+# Extra fields of some questions: forced or optional calls, and forms, also for a model that thinks.
 EXTRAS = {
     1: {"tools": [LAMP], "tool_choice": "required", "parallel_tool_calls": False},
     2: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
@@ -65,7 +66,7 @@ def questions(model):
         text = f"What is {1 + i % 9} plus {1 + i * 7 % 9}?"
         if i % 4 == 3:
             text = "Ben went to the lake with a dog. " * (5 + i) + text
-        # Some of a model that thinks, some with an adapter.
+        # Some use a model that thinks, some an adapter.
         asked = {5: "thinker", 6: "style"}.get(i % 8, model)
         out.append({"model": asked, "messages": [{"role": "user", "content": text}], "seed": i, "logprobs": True,
                     "temperature": [0, 1][i % 2], "max_tokens": 8 + i, "ignore_eos": i % 5 == 0, "thinking_budget": 1 + i % 7})
@@ -76,7 +77,7 @@ def questions(model):
 
 
 def others(model):
-    """Requests of every other kind: path, body, and what of the answer must be as it was alone."""
+    """Requests of every other kind: path, body, and the part of the answer that must be the same as alone."""
     ask = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is 7 plus 5?"}]}
     schema, tool = SCHEMA, LAMP
     chat, choice = "/v1/chat/completions", lambda answer: answer["choices"][0]["message"]["content"]
@@ -113,10 +114,10 @@ def others(model):
     ]
 
 
-# What is added up over the models.
+# Counters that are summed over the models.
 COUNTERS = ("n_running", "n_waiting", "kv_used_bytes", "prompt_tokens", "cached_tokens", "generated_tokens", "passes",
             "preemptions", "aborted", "failed", "refused")
-# Tokens of a context, and of all that are cached together.
+# Tokens of one context, and of the whole cache.
 CONTEXT, CACHED = 512, 2048
 
 
@@ -148,7 +149,7 @@ class Connection:
         return status
 
     async def rest(self, slow=False):
-        """The body; chunks are put together."""
+        """The body, with chunks joined."""
         raw = b""
         while piece := await self.reader.read(256 if slow else 65536):
             raw += piece
@@ -168,14 +169,14 @@ def unchunked(raw):
 
 
 def said(choice):
-    """What a complete answer says: its text, its thought, its calls, and the tokens with their log-probabilities."""
+    """Content of a complete answer: its text, thought, calls, and tokens with their log-probabilities."""
     message = choice["message"]
     calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", [])]
     return message["content"] or "", message.get("reasoning_content", ""), calls, choice["logprobs"]["content"]
 
 
 def streamed(raw):
-    """The same of a stream, and whether it has its end."""
+    """Content of a streamed answer, and whether the stream is complete."""
     text, thought, calls, tokens, ended = "", "", {}, [], False
     for block in unchunked(raw).decode().split("\n\n"):
         if block == "data: [DONE]":
@@ -220,7 +221,7 @@ class Load:
             status, raw = await self.ask(body)
             assert status == 200, raw
             self.answers.append(said(json.loads(raw)["choices"][0]))
-        # What is asked for is there, so that what is compared is something.
+        # The requested parts must occur, or the comparisons would be empty.
         assert any(calls for _, _, calls, _ in self.answers), "no question was answered by a call"
         assert any(thought for _, thought, _, _ in self.answers), "no question was thought about"
         for path, body, part in self.others:
@@ -302,7 +303,7 @@ class Load:
             nonlocal left
             while left > 0:
                 left -= 1
-                # In bursts, spread over the time that was asked for.
+                # Bursts, spread over the requested time.
                 due = (n - left) // together * together / n * minutes * 60
                 await asyncio.sleep(max(0, start + due - time.monotonic()))
                 kind = random.choices(kinds, weights)[0]
@@ -317,7 +318,7 @@ class Load:
         await asyncio.gather(*[worker() for _ in range(together)])
 
     async def fill(self):
-        """Writes to every page of keys and values, which have no memory before: contexts that nearly fill it, with nothing in common."""
+        """Touches every page of keys and values, which have no memory before, with contexts that nearly fill it and share nothing."""
         async def one(i):
             prompt = [(7 * i + 13 * j) % 1000 + 10 for j in range(CONTEXT - 32)]
             body = {"model": ("m", "thinker")[i % 2], "prompt": prompt, "max_tokens": 30, "ignore_eos": True}
@@ -328,7 +329,7 @@ class Load:
         await asyncio.gather(*[one(i) for i in range(8 * CACHED // CONTEXT)])
 
     async def settle(self):
-        """Waits until nothing is under way, and then until idle threads have ended (10 s after their last work)."""
+        """Waits until no request is running, and then until idle threads ended (10 s after their last work)."""
         for _ in range(200):
             models = await self.counters()
             counters = {name: sum(of[name] for of in models) for name in COUNTERS}
@@ -350,7 +351,7 @@ class Load:
 
 
 def memory_kib(pid):
-    """Resident memory: the process's own, and pages of files (the program, with the built-in model in it)."""
+    """Resident memory: the process's own, and pages of files (the program with its built-in model)."""
     status = Path(f"/proc/{pid}/status").read_text()
     return [int(re.search(name + r":\s+(\d+)", status).group(1)) for name in ("RssAnon", "RssFile")]
 

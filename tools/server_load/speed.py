@@ -1,11 +1,11 @@
-"""Tokens a second and delays of an OpenAI-style server under some numbers of clients. No package is needed.
+"""Measures tokens a second and delays of an OpenAI-style server for several numbers of clients. No package is needed.
 
     millrace serve m=model.gguf --port 8080 -c 1024 &
     python3 tools/server_load/speed.py http://127.0.0.1:8080 m --clients 1,4,8 --prompt 128 --tokens 64
 
 Each client sends one request at a time, of random token ids (so that no cache helps), and reads the answer as a stream.
-Works with any server that takes token ids in /v1/completions, llama.cpp's for one. Prints a table, measured. With
-`--shared N` each prompt begins with the same N tokens: the first request pays for them.
+The script works with any server that takes token ids in /v1/completions, such as llama.cpp's. It prints a table, measured.
+With `--shared N`, each prompt begins with the same N tokens, which only the first request computes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 
 async def one(url, body):
-    """Times of the pieces of text, and the tokens written."""
+    """Sends a request. Returns the times of the pieces of text, and the number of generated tokens."""
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     data = json.dumps(body).encode()
     writer.write(f"POST /v1/completions HTTP/1.1\r\nhost: {url.netloc}\r\nconnection: close\r\n"
@@ -51,7 +51,7 @@ async def run(url, args, n_clients):
     async def client():
         for _ in range(args.rounds):
             prompt = shared + [random.randrange(10, args.vocab) for _ in range(args.prompt)]
-            # Log-probabilities mark each token: what random weights write is often no whole character.
+            # Log-probabilities mark each token, since tokens from random weights are often not whole characters.
             body = {"model": args.model, "prompt": prompt, "max_tokens": args.tokens, "ignore_eos": True, "stream": True,
                     "stream_options": {"include_usage": True}, "temperature": args.temperature, "logprobs": 1, "seed": 1}
             results.append(await one(url, body))

@@ -1,4 +1,4 @@
-"""Models beside the built-in demo, made of it: with other templates, and with an adapter. No package is needed."""
+"""Variants of the built-in demo model: other templates, and an adapter. No package is needed."""
 
 import json
 import random
@@ -6,14 +6,14 @@ import struct
 from pathlib import Path
 
 TURNS = "{{bos_token}}{% for m in messages %}<|{{m.role}}|>{{m.content}}<|end|>{% endfor %}"
-# It begins a thought, unless told not to.
+# Begins a thought, unless thinking is disabled.
 THINKER = TURNS + "<|assistant|><think>{% if enable_thinking is false %}</think>{% endif %}"
-# It shows functions the way of Qwen Coder.
+# Shows functions in the format of Qwen Coder.
 CODER = TURNS + "{{tools|tojson if tools}}<|assistant|>{#<tool_call><function=x><parameter=y>#}"
 
 
 def rewritten(template):
-    """The demo model with another template, which may be as long as its own."""
+    """The demo model with another template, at most as long as its own."""
     model = (Path(__file__).resolve().parents[2] / "models/demo/demo.gguf").read_bytes()
     start, end = b"{{ bos_token }}{% for message in messages %}", b"{{ '<|assistant|>' }}{% endif %}"
     first = model.index(start)
@@ -23,7 +23,7 @@ def rewritten(template):
 
 
 def adapter(folder, n_layers=6, d_model=256, rank=2, seed=7):
-    """A PEFT folder with an adapter of random numbers for the demo's queries, large enough to change what it writes."""
+    """Writes a PEFT folder with a random adapter for the demo's queries, large enough to change its text."""
     folder = Path(folder)
     folder.mkdir()
     (folder / "adapter_config.json").write_text(json.dumps(

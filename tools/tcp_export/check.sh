@@ -2,12 +2,12 @@
 # Type-checks crates that `millrace export --device tcp` writes, against the vendor's furiosa-opt-std 0.10.0 from
 # the crate registry. Not part of the gate: it needs the network and a nightly compiler.
 #
-#   tools/tcp_export/check.sh [FOLDER ..]      folders that were exported; without one, the demo in bf16 and fp8
+#   tools/tcp_export/check.sh [FOLDER ..]      exported folders (default: the demo in bf16 and fp8)
 #
-# The vendor's build scripts want two closed archives. Empty ones stand in for them here: types, stage order and the
-# sizes that the vendor asserts at compile time are checked, mappings (which the archives check when a function runs)
-# are not. Where FURIOSA_MAPPING_IMPL_LOCAL_PREBUILT and FURIOSA_OPT_LOWER_IMPL_LOCAL_PREBUILT name real ones, these
-# are taken. The script then takes a stage out of a function and sees the check fail.
+# The vendor's build scripts need two closed archives. Here they are empty, unless
+# FURIOSA_MAPPING_IMPL_LOCAL_PREBUILT and FURIOSA_OPT_LOWER_IMPL_LOCAL_PREBUILT name the real ones. The check covers
+# types, stage order, and the sizes that the vendor asserts at compile time. It does not cover mappings, which the
+# archives check when a function runs. At the end the script removes a stage from a function, and the check must fail.
 set -eu
 cd "$(dirname "$0")/../.."
 nightly=${TCP_EXPORT_TOOLCHAIN:-nightly}
@@ -33,7 +33,7 @@ if [ $# -eq 0 ]; then
     set -- "$work/bf16" "$work/fp8" "$work/bf16-64" "$work/fp8-64"
 fi
 
-check() { # FOLDER: `build` too, since sizes are asserted where code is made
+check() { # FOLDER: also builds, since sizes are asserted during code generation
     (cd "$1" && cargo "+$nightly" check --quiet && cargo "+$nightly" build --quiet)
 }
 
@@ -42,7 +42,7 @@ for folder; do
     echo "$folder: type-checks against furiosa-opt-std 0.10.0"
 done
 
-# A check is checked: without a `collect`, no function is right.
+# Tests the check itself: without a `collect`, every function is wrong.
 cp -r "$1" "$work/mutant"
 for file in "$work"/mutant/src/*.rs; do
     sed -i '0,/\.collect::/{/\.collect::/d}' "$file"

@@ -11,12 +11,12 @@ import millrace.llama_cpp
 QUESTION = "What is 7 plus 5?"
 ANSWER = "7 plus 5 is 12."
 SMALL = {"threads": 1, "context": 128}
-# LlamaIndex's class for llama.cpp wants a file that is there.
+# LlamaIndex's class for llama.cpp requires an existing file.
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo" / "demo.gguf"
 
 
 def has(name):
-    """Whether a module is installed, below a package that may not be."""
+    """Whether a module is installed. Its package may be missing too."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:
@@ -24,7 +24,7 @@ def has(name):
 
 
 class InPlaceOfLlamaCpp(unittest.TestCase):
-    """`llama_cpp` is Millrace's drop-in while a test runs."""
+    """Base of tests that import Millrace's drop-in as `llama_cpp`."""
 
     def setUp(self):
         replaced = patch.dict(sys.modules, llama_cpp=millrace.llama_cpp)
@@ -69,7 +69,7 @@ class LangChain(unittest.TestCase):
 
 @unittest.skipUnless(has("langchain_community"), "no langchain-community")
 class LangChainForLlamaCpp(InPlaceOfLlamaCpp):
-    """LangChain's own classes for llama.cpp. What they send without being asked is taken."""
+    """LangChain's own classes for llama.cpp. Their default arguments are accepted."""
 
     SMALL = {"model_path": "demo", "n_ctx": 128, "n_threads": 1, "verbose": False}
 

@@ -17,8 +17,8 @@ QUESTION = [{"role": "user", "content": "What is 7 plus 5?"}]
 
 EMPTY = "(none)"
 
-# Of llama-cpp-python 0.3.36: arguments in their order with their defaults. `LLAMA_CPP_PYTHON=.../llama_cpp/llama.py` has a test compare it
-# with the real file.
+# Signatures of llama-cpp-python 0.3.36: arguments in order, with their defaults. With `LLAMA_CPP_PYTHON=.../llama_cpp/llama.py`, a test
+# compares them with the real file.
 SIGNATURES = {
     "__init__": {
         "model_path": EMPTY,
@@ -192,7 +192,7 @@ SIGNATURES = {
 }
 
 
-# Names that stand in the real file for numbers.
+# Values of constants that the real file names.
 CONSTANTS = {
     "LLAMA_SPLIT_MODE_LAYER": 1,
     "LLAMA_DEFAULT_SEED": 0xFFFFFFFF,
@@ -203,7 +203,7 @@ CONSTANTS = {
 
 
 def read_signatures(path):
-    """The table, of a `llama.py`; without importing it, which would want llama.cpp."""
+    """Reads the table from a `llama.py` without importing it, since that would need llama.cpp."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Llama")
 
@@ -291,7 +291,7 @@ class Tokens(unittest.TestCase):
         self.assertGreater(abs(length - 1.0), 0.01)
         for x, y in zip(llama.embed("The dog", normalize=True), embedding):
             self.assertAlmostEqual(x, y / length, places=5)
-        # A text that is too long is cut, unless that is refused.
+        # A text that is too long is cut; with `truncate=False` it is refused.
         long = "a dog " * 400
         self.assertEqual(len(llama.embed(long)), 256)
         self.assertEqual(llama.embed(long, return_count=True)[1], llama.n_ctx())
@@ -349,13 +349,13 @@ class Signatures(unittest.TestCase):
     def compare(self, table, path):
         for name, arguments in table.items():
             found = self.signature(name)
-            # What is ours comes behind what is theirs.
+            # Millrace's own arguments come after theirs.
             self.assertEqual(list(found)[: len(arguments)], list(arguments), f"{name} of {path}")
             for argument, default in arguments.items():
                 ours = found[argument]
                 ours = list(ours) if isinstance(ours, tuple) else ours
                 if (name, argument) == ("from_pretrained", "filename"):
-                    # Here a repository of one model needs no file's name.
+                    # Here a repository with one model needs no file name.
                     continue
                 self.assertEqual(ours, default, f"{name}({argument}) of {path}")
 
@@ -387,7 +387,7 @@ class Signatures(unittest.TestCase):
         spelled.close()
 
     def test_what_others_send_without_being_asked(self):
-        # LangChain's defaults: the base is the demo's own, and the others say nothing any more.
+        # LangChain's defaults: the base is the demo's own, and the others have no effect.
         sent = Llama("demo", rope_freq_base=10000.0, rope_freq_scale=1.0, n_parts=-1, f16_kv=True, n_ctx=64)
         self.assertEqual(sent(PROMPT, max_tokens=4, temperature=0.0)["choices"], llama(PROMPT, max_tokens=4, temperature=0.0)["choices"])
         self.assertEqual(sent.context_params.n_ctx, 64)

@@ -1,4 +1,4 @@
-"""The Python module on the built-in model. No network, no packages but numpy, which is skipped where it is missing.
+"""Tests of the Python module with the built-in model. They need no network and no package; numpy's is skipped if it is missing.
 
     python -m unittest discover -s crates/python/tests
 """
@@ -165,7 +165,7 @@ class Numbers(unittest.TestCase):
             array[0, 0] = 0.0
         first = model.complete(PROMPT, **GREEDY).tokens[0]
         self.assertEqual(int(array[-1].argmax()), first)
-        # The array holds what it looks at.
+        # The array keeps the logits alive.
         row = array[-1].copy()
         del logits
         gc.collect()
@@ -185,7 +185,7 @@ class Stops(unittest.TestCase):
         timer = threading.Timer(0.1, token.cancel)
         timer.start()
         began = time.monotonic()
-        # One text fills the context sooner than the timer ends, where the module is optimised.
+        # In an optimised module, one text fills the context before the timer fires.
         done = model.complete([PROMPT] * 400, ignore_end=True, cancel=token)
         self.assertEqual(done[-1].finish_reason, "cancelled")
         self.assertLess(time.monotonic() - began, 5.0)
@@ -205,12 +205,12 @@ class Stops(unittest.TestCase):
                 next(stream)
             self.assertEqual(stream.completion.finish_reason, "cancelled")
             self.assertEqual(list(stream), [])
-        # So does dropping it.
+        # Dropping a stream does the same.
         for _ in range(2 * model.max_sequences):
             next(model.generate(PROMPT, stream=True))
 
     def test_ctrl_c_raises_and_the_model_goes_on(self):
-        # A shell has what it runs in the background ignore the signal.
+        # A program that a shell starts in the background ignores the signal.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         for work in (
@@ -222,7 +222,7 @@ class Stops(unittest.TestCase):
             timer.start()
             with self.assertRaises(KeyboardInterrupt):
                 work()
-                # A text that was done before the signal came.
+                # The text may end before the signal comes.
                 time.sleep(5.0)
         self.assertEqual(len(model.complete(PROMPT, **GREEDY).tokens), 12)
 
@@ -246,7 +246,7 @@ class Stops(unittest.TestCase):
             time.sleep(0)
         took = time.monotonic() - began
         worker.join()
-        # With the interpreter's lock held there would be one turn or two, of which one would last as long as the work.
+        # If the interpreter's lock were held, there would be one or two turns, one of them as long as the work.
         self.assertGreater(n_turns, 20)
         self.assertLess(longest, took / 2)
 

@@ -1,4 +1,4 @@
-"""`millrace.ray` with real Ray on this machine: two workers, of which one is killed in mid-job. Skipped where Ray is missing."""
+"""Tests of `millrace.ray` with real Ray on this machine, with one of two workers killed in mid-job. Skipped if Ray is missing."""
 
 import json
 import os
@@ -20,11 +20,11 @@ RUN = uuid.uuid4().hex
 def setUpModule():
     if find_spec("ray") is None:
         raise unittest.SkipTest("no ray")
-    # Ray's proxy imports for longer than its 5 s on a machine that is busy.
+    # On a busy machine, the imports of Ray's proxy take longer than its limit of 5 s.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "50")
     import ray
 
-    # What Ray starts has it, and is found by it.
+    # Processes that Ray starts inherit this variable and are found by it.
     os.environ["MILLRACE_TEST_RUN"] = RUN
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 
@@ -44,7 +44,7 @@ class Batches(unittest.TestCase):
         folder = Path(tempfile.mkdtemp())
 
         class Watched(BatchWorker):
-            """Notes its process and each batch."""
+            """Worker that records its process and each batch."""
 
             def __call__(self, batch):
                 with open(folder / f"{os.getpid()}", "a") as log:
@@ -85,7 +85,7 @@ class Batches(unittest.TestCase):
         found = done.take_all()
         killer.join()
         self.assertEqual(len(killed), 1)
-        # Two began, one was killed, one came in its place.
+        # Two workers started, one was killed, one replaced it.
         self.assertGreaterEqual(len(list(folder.iterdir())), 3)
         self.assertEqual(sorted(row["id"] for row in found), list(range(N_ROWS)))
         texts = {row["prompt"]: row["text"] for row in found}
@@ -179,7 +179,7 @@ class Batches(unittest.TestCase):
 
         class Placed(BatchWorker):
             def cores(self):
-                """Where the threads of the model may run: those that were started after the process was pinned."""
+                """Cores that the model's threads may run on: the threads that started after the process was pinned."""
                 self({"prompt": ["Tom"]})
                 return sorted(os.sched_getaffinity(0))
 
@@ -266,7 +266,7 @@ class Deployment(unittest.TestCase):
                 break
             time.sleep(0.5)
         self.assertEqual(len(now), 2, "no other server came in place of the one that ended")
-        # The new one may still load.
+        # The new replica may still be loading.
         while time.monotonic() < ends:
             try:
                 answers = {json.loads(self.ask())["choices"][0]["message"]["content"] for _ in range(8)}

@@ -1,4 +1,4 @@
-"""Short question-answer chats: each maker returns turns of (user, assistant, key), where any right answer contains the key."""
+"""Short question-answer chats. Each maker returns turns of (user, assistant, key); any right answer contains the key."""
 
 import random
 
@@ -115,7 +115,7 @@ def word_problem(rng: random.Random) -> list[Turn]:
 
 
 def numbers(rng: random.Random) -> list[Turn]:
-    """Comparing, counting, what comes next."""
+    """Comparing, counting, continuing a sequence."""
     kind = rng.randrange(4)
     if kind == 0:
         a, b = rng.sample(range(21), 2)
@@ -180,7 +180,7 @@ def animal(rng: random.Random) -> list[Turn]:
 
 
 def job(rng: random.Random) -> list[Turn]:
-    """What people do, where they work, what things are for."""
+    """Jobs, places of work, and uses of things."""
     kind = rng.randrange(3)
     if kind == 0:
         noun, does = rng.choice(lx.JOBS)
@@ -246,7 +246,7 @@ def unknown(rng: random.Random) -> list[Turn]:
 
 
 def echo(rng: random.Random) -> list[Turn]:
-    """Says hello to somebody, remembers the name of the user, takes apart a greeting."""
+    """Says hello to somebody, remembers the user's name, takes apart a greeting."""
     name = rng.choice(lx.GIRLS + lx.BOYS)
     if rng.random() < 0.35:
         return same(rng, [f"Say hello to {name}.", f"Please say hello to {name}!", f"Can you say hello to {name}?"], [f"Hello, {name}!"], name)

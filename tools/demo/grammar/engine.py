@@ -8,7 +8,7 @@ A template is text with two constructs:
 
 A blank line separates paragraphs; other line breaks are spaces. Capital letters at the start of a
 sentence or of speech and the choice between "a" and "an" are made after rendering, so templates
-need not care.
+can ignore them.
 """
 
 import random
@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class Slots(Protocol):
-    """What a template needs from a story."""
+    """Interface of a story for templates."""
 
     rng: random.Random
 
@@ -27,7 +27,7 @@ class Slots(Protocol):
 
 
 def _split(text: str) -> list[str]:
-    """Cuts `text` at the bars that stand outside of brackets."""
+    """Splits `text` at the bars outside of brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c == "[") - (c == "]")
@@ -84,12 +84,12 @@ _TAG = r"(?= (?:(?:he|she|it|they) )?(?:said|asked|thought|cried|called|shouted|
 
 
 def tidy(text: str) -> str:
-    """Paragraphs, spaces, articles and capital letters of a rendered template."""
+    """Fixes paragraphs, spaces, articles and capital letters of a rendered template."""
     paragraphs = (" ".join(p.split()) for p in re.split(r"\n\s*\n", text))
     text = "\n\n".join(p for p in paragraphs if p)
     text = re.sub(r" (?=[,.!?;])", "", text)
     text = _AN.sub(r"\1n ", text)
-    # A speech may be chosen with or without its full stop: what follows decides between "," and ".".
+    # A speech may be chosen with or without its full stop. The text after it decides between "," and ".".
     text = re.sub(r'([a-z])\.?"' + _TAG, r'\1,"', text)
     text = re.sub(r'([a-z])"(?=\s|$)', r'\1."', text)
     text = re.sub(r"([?!.]),", r"\1", text)

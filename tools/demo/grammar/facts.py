@@ -1,4 +1,4 @@
-"""What the demo model is taught about the world: tables behind its questions and answers."""
+"""Facts about the world for the demo model: tables behind its questions and answers."""
 
 OPPOSITES = [tuple(p.split("-")) for p in (
     "big-small hot-cold fast-slow up-down day-night happy-sad open-closed wet-dry hard-soft old-young light-dark high-low full-empty "

@@ -105,7 +105,7 @@ PLACES = [
 ]
 COLOURS = "red blue green yellow white black brown pink purple orange silver golden grey".split()
 LOOKS = "little old small beautiful tiny new lovely pretty".split()
-# Invented names are made of these, so that the models learn to copy a name they never saw.
+# Syllables of invented names, so that the models learn to copy a name that they never saw.
 SYLLABLES = "ba bo da do fi ga ka ki la lo lu ma mi mo na ni no pa pi ra ri ro sa si ta ti to va vi za zi zo".split()
 NAME_ENDS = {"f": "na la ra ka lia nia sha".split(), "m": "bin dor kel mond rik ton vin".split()}
 TOYS = (

@@ -5,7 +5,7 @@ import random
 from . import lexicon as lx
 from .story import Story, Thing
 
-# (text, [(question, answer, key)]): the key is what any right answer contains.
+# (text, [(question, answer, key)]): any right answer contains the key.
 TEXTS = [
     ("[{A} lost {A.his} {o.full} {p.in}|{A} went {p.to} and lost {A.his} {o.full}]. {B} [looked for it and|came to help and] found it {hide}. {A} [was|felt] {~happy}.", [
         ("Who lost the {o}?", "{A} lost the {o}.", "{A}"), ("Who found [the {o}|it]?", "{B} found the {o}.", "{B}"),

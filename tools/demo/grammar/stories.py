@@ -10,7 +10,7 @@ from .story import Place, Story, Thing, Who
 
 PLOTS = [*PLOTS_A, *PLOTS_B, *PLOTS_C]
 
-# How a hero enters. {desc}: "little girl", "fox", "kind old wizard"; the sentence ends without saying more than kind, name and home.
+# How a hero enters. {desc}: "little girl", "fox", "kind old wizard"; the sentence gives only kind, name and home.
 OPENINGS = [
     "once upon a time, there was a {desc} named {A}. {A.he} lived {A.home}.",
     "once upon a time, there was a {desc} named {A} who lived {A.home}.",
@@ -45,7 +45,7 @@ SHORT_NAMES = "Pip|Sunny|Feather|Kiwi|Snow|Blue|Peep|Sky".split("|")
 
 
 class Tale(Story):
-    """A story of the corpus: the slots of `Story` and those that single plots need."""
+    """A story of the corpus: the slots of `Story`, and further ones for single plots."""
 
     def __init__(self, rng: random.Random, options: dict, **fixed):
         super().__init__(rng, options.get("hero", "any"), **fixed)

@@ -34,7 +34,7 @@ class Who:
             "extra": self.extra,
             "the": f"the {self.noun}",
             "a": f"a {self.noun}",
-            # A new face: children are boys and girls, the others say what they are.
+            # A new figure: a child is a boy or a girl, others are introduced by their noun.
             "new": f"a {self.noun} named {self.name}",
             # A known friend, after "his" or "her".
             "friend": f"friend {self.name}" + ("" if self.group == "child" else f" the {self.noun}"),
@@ -46,7 +46,7 @@ class Who:
 
 @dataclass
 class Thing:
-    """An object one can carry: a look or a colour, and a noun."""
+    """An object that one can carry: a look or a colour, and a noun."""
 
     noun: str
     adj: str
@@ -83,7 +83,7 @@ class Story:
         self.hero = hero
         self.family_weights = [5, 5, 4, 4, 1, 1]
         self.values: dict = dict(fixed)
-        # Nouns that the plot uses itself, so nobody else may be one.
+        # Nouns that the plot uses itself, which other figures must not have.
         self.banned: set = set()
 
     def text(self, slot: str, attr: str) -> str:

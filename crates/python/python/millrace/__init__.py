@@ -8,7 +8,7 @@
         print(piece, end="", flush=True)
     print(model.chat([{"role": "user", "content": "What is 7 plus 5?"}]))
 
-Any thread may use a model; work is done without the interpreter's lock, and Ctrl-C stops it.
+Any thread may use a model. The interpreter's lock is released while Millrace works, and Ctrl-C stops a call.
 """
 
 from ._errors import (

@@ -1,10 +1,10 @@
-"""What can go wrong. Every exception is an `Error`, and says what was expected and found."""
+"""Exceptions. Each is an `Error`, and its text names the expected and the found value."""
 
 from typing import Optional
 
 
 class Error(Exception):
-    """Something that Millrace refused or could not do. `advice` says what to do, where the text alone does not."""
+    """Base class of all exceptions. `advice` suggests a remedy where the message alone does not."""
 
     def __init__(self, message: str, advice: Optional[str] = None) -> None:
         super().__init__(message, advice)
@@ -16,28 +16,28 @@ class Error(Exception):
 
 
 class ModelNotFoundError(Error, LookupError):
-    """Nothing has the name that was given for a model."""
+    """No model has the given name."""
 
 
 class ModelFileError(Error, ValueError):
-    """A model's file that is damaged, or a model that this version does not run."""
+    """A model's file is damaged, or this version does not run the model."""
 
 
 class DeviceError(Error, RuntimeError):
-    """A device that does not exist, cannot run the model, or failed."""
+    """A device does not exist, cannot run the model, or failed."""
 
 
 class ContextOverflowError(Error, ValueError):
-    """A prompt that does not fit the context."""
+    """A prompt does not fit the context."""
 
 
 class InvalidValueError(Error, ValueError):
-    """A value outside its range."""
+    """A value is outside its range."""
 
 
 class CancelledError(Error):
-    """Work that was stopped before it had a result."""
+    """Work was stopped before it had a result."""
 
 
 class ClosedError(Error, ValueError):
-    """A call on a model that was closed."""
+    """A call on a closed model."""

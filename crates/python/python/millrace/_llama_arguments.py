@@ -1,21 +1,21 @@
-"""What arguments of llama-cpp-python mean here, and which are refused."""
+"""Arguments of llama-cpp-python: their meaning here, and refusals."""
 
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from ._errors import InvalidValueError
 
-# llama.cpp's numbers of pooling: unspecified, mean, the first token's, the last token's.
+# llama.cpp's numbers for kinds of pooling: unspecified, mean, first token, last token.
 POOLING = {-1: None, 1: "mean", 2: "first", 3: "last"}
 
-# ggml's numbers of types that a cache of keys and values has here.
+# ggml's numbers for the formats of cached keys and values that Millrace has.
 KV_TYPES = {0: "f32", 1: "f16", 2: "q4_0", 6: "q5_0", 8: "q8_0", 30: "bf16"}
 
-# llama.cpp's word for a new seed each time.
+# llama.cpp's value for a new seed in each call.
 DEFAULT_SEED = 0xFFFFFFFF
 
 
 def refuse(call: str, advice: str = "leave it out, or use `millrace serve`", **given: Tuple[Any, Any]) -> None:
-    """Refuses arguments that Millrace does not have: by name the value that was given, and the one that says nothing."""
+    """Refuses arguments that Millrace does not have. `given` maps each name to the given value and the neutral one, which is accepted."""
     for name, (value, neutral) in given.items():
         if value is None or value is neutral or value == neutral:
             continue
@@ -23,8 +23,8 @@ def refuse(call: str, advice: str = "leave it out, or use `millrace serve`", **g
 
 
 def check_rope(own: Optional[float], base: Optional[float], scale: Optional[float]) -> None:
-    """Refuses frequencies of RoPE that are not the model's own. 0 says nothing, but LangChain names 10000 and 1 where its user names
-    none, and these are what many models have. `own` is the model's base; None where its frequencies are scaled, or differ by layer."""
+    """Refuses RoPE frequencies other than the model's own. 0 means the model's own. LangChain sends 10000 and 1 by default, which are
+    the values of many models. `own` is the model's base; None if its frequencies are scaled or differ by layer."""
     for name, value, neutral in (("rope_freq_base", base, own), ("rope_freq_scale", scale, own and 1.0)):
         if value and (neutral is None or abs(value - neutral) > 1e-6 * neutral):
             found = "the model's frequencies are scaled, or differ by layer" if own is None else f"the model has {neutral:g}"

@@ -1,4 +1,4 @@
-"""Shapes of OpenAI's completions and chat completions, as llama-cpp-python writes them."""
+"""Results in the shapes of OpenAI's completions and chat completions, as llama-cpp-python returns them."""
 
 import time
 import uuid
@@ -16,12 +16,12 @@ _REASONS = {
 
 
 def finish_reason(done: Completion) -> str:
-    """Why a text ended, in OpenAI's words."""
+    """OpenAI's name for the reason why a text ended."""
     return _REASONS[done.finish_reason]
 
 
 def head(prefix: str, kind: str, model: str) -> Dict[str, Any]:
-    """What every answer and every chunk begins with."""
+    """Common first fields of every answer and chunk."""
     return {
         "id": f"{prefix}-{uuid.uuid4()}",
         "object": kind,
@@ -66,14 +66,14 @@ def _ended(stream: Stream) -> str:
 def logprobs(
     model: Model, prompt: Any, done: Completion, n_top: int, echo: bool = False
 ) -> Dict[str, Any]:
-    """Logarithms of probabilities of a text's tokens, in the shape of OpenAI's completions; with `echo` those of the prompt before
-    them. Both are read once more for it."""
+    """Log-probabilities of a text's tokens, in the shape of OpenAI's completions. With `echo`, those of the prompt come first.
+    Prompt and text are computed once more."""
     before = model.prompt_tokens(prompt)
     tokens = before + list(done.tokens)
     start = len(before)
     if echo:
         start = 1 if before[0] == model.bos_token else 0
-    # Nothing is said of the first token of all.
+    # The first token has no log-probability.
     rows: List[Any] = [None] if start == 0 else []
     rows += model.logprobs(tokens, first=max(start, 1), top=n_top)
     if echo:
@@ -98,13 +98,13 @@ def logprobs(
 
 
 def text_behind(model: Model, tokens: List[int], before: List[int], special: bool = False) -> str:
-    """The text that tokens add to that of those before them."""
+    """Text that `tokens` add to the text of the tokens before them."""
     begun = model.detokenize(before, show_special=special) if before else ""
     return model.detokenize([*before, *tokens], show_special=special)[len(begun) :]
 
 
 def chat_logprobs(listed: Dict[str, List[Any]]) -> Dict[str, Any]:
-    """Of a completion, in the shape of OpenAI's chat completions."""
+    """Log-probabilities of a completion, in the shape of OpenAI's chat completions."""
     content = [
         {
             "token": token,

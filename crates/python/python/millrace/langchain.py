@@ -1,11 +1,11 @@
-"""Millrace for LangChain, within the process.
+"""LangChain classes that run a model in the process.
 
     from millrace.langchain import ChatMillrace, MillraceEmbeddings
 
     chat = ChatMillrace(model="demo")
     print(chat.invoke("What is 7 plus 5?").content)
 
-It needs `langchain-core`. A server of Millrace is for LangChain what OpenAI is: `ChatOpenAI(base_url="http://127.0.0.1:8080/v1", ...)`.
+This module needs `langchain-core`. For a Millrace server, use `ChatOpenAI(base_url="http://127.0.0.1:8080/v1", ...)`.
 """
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence
@@ -24,7 +24,7 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"
 
 
 def _message(message: BaseMessage) -> Dict[str, Any]:
-    """A message as a chat template takes it."""
+    """Converts a message to the form that chat templates expect."""
     role = getattr(message, "role", None) or _ROLES.get(message.type)
     if role is None:
         raise InvalidValueError(f"a message of type `{message.type}` has no role in a chat template")
@@ -44,7 +44,7 @@ def _usage(done: Completion) -> Dict[str, int]:
 
 
 class ChatMillrace(BaseChatModel):
-    """A chat model. `model_arguments` are those of `millrace.Model`, `options` those of `Model.chat`."""
+    """Chat model. `model_arguments` go to `millrace.Model`, `options` to `Model.chat`."""
 
     model: str
     model_arguments: Dict[str, Any] = Field(default_factory=dict)
@@ -108,7 +108,7 @@ class ChatMillrace(BaseChatModel):
 
 
 class MillraceEmbeddings(Embeddings):
-    """Embeddings of length 1, by a model's name or by one that is open."""
+    """Embeddings of length 1. `model` is a model's name, or an open `millrace.Model`."""
 
     def __init__(self, model: "str | Model", **arguments: Any) -> None:
         self._model = model if isinstance(model, Model) else Model(model, **arguments)

@@ -1,10 +1,10 @@
-"""`Llama` with the common calls of llama-cpp-python's class of that name.
+"""Drop-in for the class `Llama` of llama-cpp-python, with its common methods.
 
     from millrace.llama_cpp import Llama      # in place of: from llama_cpp import Llama
 
-Arguments, their order and their defaults are those of llama-cpp-python 0.3.36, as are the shapes of results. What it has and Millrace has
-not is refused by name where it is given another value than its default: only what changes no text (`n_gpu_layers`, `verbose`, `use_mmap`
-and their like) is taken and ignored.
+Arguments, their order, their defaults and the shapes of results are those of llama-cpp-python 0.3.36. Arguments that change no text
+(`n_gpu_layers`, `verbose`, `use_mmap` and similar ones) are accepted without effect. Any other argument that Millrace lacks is refused by
+name, unless it has its default.
 """
 
 from types import SimpleNamespace
@@ -15,12 +15,12 @@ from ._errors import InvalidValueError
 from ._llama_arguments import DEFAULT_SEED, KV_TYPES, POOLING, check_rope, mirostat, refuse, seed_of, stops, text_of
 from ._native import Completion, Model
 
-# What llama-cpp-python once had, still takes, and does not look at.
+# Old arguments that llama-cpp-python still accepts and ignores.
 _WITHOUT_EFFECT = ("n_parts", "f16_kv")
 
 
 class LlamaGrammar:
-    """A name that LangChain imports beside `Llama`. Grammars of a text are those of `millrace serve`: making one here is refused."""
+    """Placeholder that LangChain imports along with `Llama`. Its constructors are refused: only `millrace serve` has grammars."""
 
     @classmethod
     def from_string(cls, grammar: str, verbose: bool = True) -> "LlamaGrammar":
@@ -43,7 +43,7 @@ def _no_grammar(call: str) -> InvalidValueError:
 
 
 class Llama:
-    """A model, as llama-cpp-python has one."""
+    """A model with the methods of llama-cpp-python's `Llama`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Llama:
         self._pooling = POOLING[pooling_type]
         self._model = Model(
             model_path,
-            # 0 is llama.cpp's word for what the model was trained for.
+            # 0 means the trained context in llama.cpp.
             context=n_ctx or None,
             threads=n_threads or None,
             sequences=n_seq_max,
@@ -150,10 +150,10 @@ class Llama:
         cache_dir: Optional[str] = None,
         **arguments: Any,
     ) -> "Llama":
-        """Opens a model of the Hugging Face Hub. `filename` is a file's name, or a pattern such as `*Q4_K_M.gguf`.
+        """Opens a model from the Hugging Face Hub. `filename` is a file's name, or a pattern such as `*Q4_K_M.gguf`.
 
-        Files go to the hub's cache, which `HF_HOME` names; `local_dir` and `cache_dir` are refused. Further parts of a model that was split
-        are found without `additional_files`.
+        Files go to the hub's cache, at `HF_HOME`; `local_dir` and `cache_dir` are refused. The other parts of a split model are found
+        without `additional_files`.
         """
         refuse(
             "from_pretrained",
@@ -205,7 +205,7 @@ class Llama:
         grammar: Optional[Any] = None,
         logit_bias: Optional[Dict[int, float]] = None,
     ) -> Union[Dict[str, Any], Iterator[Dict[str, Any]]]:
-        """Text after a prompt, in the shape of OpenAI's completions. `logprobs` reads prompt and text once more."""
+        """Continues a prompt, with a result in the shape of OpenAI's completions. `logprobs` computes prompt and text once more."""
         refuse(
             "create_completion",
             suffix=(suffix, None),
@@ -281,7 +281,7 @@ class Llama:
         logprobs: Optional[bool] = None,
         top_logprobs: Optional[int] = None,
     ) -> Union[Dict[str, Any], Iterator[Dict[str, Any]]]:
-        """The answer to messages, in the shape of OpenAI's chat completions. `logprobs` reads prompt and answer once more."""
+        """Answers messages, with a result in the shape of OpenAI's chat completions. `logprobs` computes prompt and answer once more."""
         is_form = response_format is not None and response_format.get("type") != "text"
         call = "create_chat_completion"
         refuse(
@@ -331,7 +331,7 @@ class Llama:
     # --- Tokens and embeddings ---
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> List[int]:
-        """The tokens of a text."""
+        """Returns the tokens of a text."""
         return self._model.tokenize(text_of(text), add_special=add_bos, parse_special=special)
 
     def detokenize(
@@ -340,7 +340,7 @@ class Llama:
         prev_tokens: Optional[List[int]] = None,
         special: bool = False,
     ) -> bytes:
-        """The text of tokens; behind `prev_tokens`, whose own text is left out."""
+        """Returns the text that `tokens` add after `prev_tokens`."""
         return _openai.text_behind(self._model, tokens, prev_tokens or [], special).encode()
 
     def embed(
@@ -350,8 +350,8 @@ class Llama:
         truncate: bool = True,
         return_count: bool = False,
     ) -> Any:
-        """Embeddings, one a text. Without `pooling_type` they are pooled as the model's file says, else by the mean. `truncate` cuts
-        texts to the context; llama-cpp-python cuts them to `n_batch`."""
+        """Returns one embedding for each text. Without `pooling_type`, the model's file decides how to pool, or else the mean is taken.
+        `truncate` cuts texts to the context; llama-cpp-python cuts them to `n_batch`."""
         embeddings = self._model.embed(input, pooling=self._pooling, normalize=normalize, truncate=truncate)
         if not return_count:
             return embeddings
@@ -362,7 +362,7 @@ class Llama:
     def create_embedding(
         self, input: Union[str, List[str]], model: Optional[str] = None
     ) -> Dict[str, Any]:
-        """Embeddings in the shape of OpenAI's."""
+        """Returns embeddings in the shape of OpenAI's."""
         texts = [input] if isinstance(input, str) else list(input)
         embeddings, n_tokens = self.embed(texts, return_count=True)
         data = [
@@ -374,49 +374,49 @@ class Llama:
 
     @property
     def context_params(self) -> SimpleNamespace:
-        """Of llama.cpp's settings of a context the one that others read: `n_ctx`."""
+        """The one context setting of llama.cpp that other packages read: `n_ctx`."""
         return SimpleNamespace(n_ctx=self._model.n_ctx)
 
     def n_ctx(self) -> int:
-        """Tokens of context."""
+        """Length of the context in tokens."""
         return self._model.n_ctx
 
     def n_embd(self) -> int:
-        """Elements of an embedding."""
+        """Number of elements of an embedding."""
         return self._model.d_model
 
     def n_vocab(self) -> int:
-        """Tokens of the vocabulary."""
+        """Number of tokens in the vocabulary."""
         return self._model.vocab_size
 
     def token_bos(self) -> int:
-        """The token that begins a text; -1 for a model without one."""
+        """The BOS token; -1 for a model without one."""
         token = self._model.bos_token
         return -1 if token is None else token
 
     def token_eos(self) -> int:
-        """The token that ends a text; -1 for a model without one."""
+        """The EOS token; -1 for a model without one."""
         token = self._model.eos_token
         return -1 if token is None else token
 
     def set_seed(self, seed: int) -> None:
-        """The seed of calls that bring none."""
+        """Sets the seed for calls without one."""
         self._seed = seed_of(seed)
 
     def reset(self) -> None:
-        """Nothing: calls share no state that a text could depend on. What the cache keeps changes no bit."""
+        """Does nothing: no text depends on earlier calls, and cached prefixes change no bit."""
 
     def close(self) -> None:
-        """Gives memory back."""
+        """Frees the memory."""
         self._model.close()
 
-    # --- Within ---
+    # --- Internal ---
 
     def _options(self, max_tokens: Optional[int], seed: Optional[int], **options: Any) -> Dict[str, Any]:
-        # None, and whatever is not positive, is all that the context holds.
+        # None, zero and negative numbers mean no limit but the context.
         if max_tokens is not None and max_tokens > 0:
             options["max_tokens"] = max_tokens
-        # Whatever is not positive is all tokens.
+        # Zero and negative numbers mean all tokens.
         options["top_k"] = max(options["top_k"], 0)
         options["seed"] = self._seed if seed is None else seed_of(seed)
         return options

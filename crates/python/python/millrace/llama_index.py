@@ -1,11 +1,11 @@
-"""Millrace for LlamaIndex, within the process.
+"""LlamaIndex classes that run a model in the process.
 
     from millrace.llama_index import Millrace, MillraceEmbedding
 
     llm = Millrace(model="demo")
     print(llm.complete("Once upon a time"))
 
-It needs `llama-index-core`. A server of Millrace is for LlamaIndex what OpenAI is: `OpenAILike(api_base="http://127.0.0.1:8080/v1", ...)`.
+This module needs `llama-index-core`. For a Millrace server, use `OpenAILike(api_base="http://127.0.0.1:8080/v1", ...)`.
 """
 
 from typing import Any, Dict, List, Sequence
@@ -36,7 +36,7 @@ def _answer(text: str, delta: "str | None" = None) -> ChatResponse:
 
 
 class Millrace(CustomLLM):
-    """A model. `model_arguments` are those of `millrace.Model`, `options` those of `Model.generate`."""
+    """Language model. `model_arguments` go to `millrace.Model`, `options` to `Model.generate`."""
 
     model: str = Field(description="A name that millrace.Model takes.")
     model_arguments: Dict[str, Any] = Field(default_factory=dict)
@@ -97,7 +97,7 @@ class Millrace(CustomLLM):
 
 
 class MillraceEmbedding(BaseEmbedding):
-    """Embeddings of length 1. `model_arguments` are those of `millrace.Model`."""
+    """Embeddings of length 1. `model_arguments` go to `millrace.Model`."""
 
     model: str = Field(description="A name that millrace.Model takes.")
     model_arguments: Dict[str, Any] = Field(default_factory=dict)

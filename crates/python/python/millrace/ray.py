@@ -1,15 +1,15 @@
-"""Millrace on many machines by Ray: batch inference with Ray Data, and a deployment of Ray Serve.
+"""Millrace on many machines with Ray: batch inference with Ray Data, and a deployment for Ray Serve.
 
     import ray
     from millrace.ray import generate
 
     rows = ray.data.read_parquet("prompts")                     # a column `prompt`
     done = generate(rows, "model.gguf", workers=4, threads=8, options={"temperature": 0.0, "max_tokens": 200})
-    done.write_parquet("answers")                               # columns `text`, `finish_reason`, `n_tokens`, `error` beside it
+    done.write_parquet("answers")                               # adds `text`, `finish_reason`, `n_tokens`, `error`
 
-It needs `ray[data]`, and `ray[serve]` for `deployment`. Each worker is a process with a model of its own, on cores that no other
-worker of the machine has. Ray starts a worker that died again, and gives it the rows that had no result. A row that cannot be done
-says why in `error`, and ends no job.
+It needs `ray[data]`, and `ray[serve]` for `deployment`. Each worker is a process with its own model, on cores that no other worker of
+the machine has. Ray restarts a worker that died, and gives it the rows that had no result. A failed row has the reason in `error`, and
+the job continues.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from ._native import Completion, Model
 
 
 class _Cores:
-    """Cores of this machine that no other worker has, as long as this process lives."""
+    """Cores of this machine that are reserved for this worker as long as its process lives."""
 
     def __init__(self, n: int) -> None:
         folder = Path(tempfile.gettempdir()) / f"millrace-cores-{os.getuid()}"
@@ -41,7 +41,7 @@ class _Cores:
                 break
             file = open(folder / str(core), "ab")
             try:
-                # The system drops it with the process, however that ends.
+                # The system drops the lock when the process ends, for any reason.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 file.close()
@@ -51,23 +51,23 @@ class _Cores:
             self.release()
 
     def release(self) -> None:
-        """Lets others have them."""
+        """Frees the cores for other workers."""
         for file in self.held.values():
             file.close()
         self.held = {}
 
     def pin(self) -> None:
-        """Keeps this process and its threads on these cores. Without enough free ones it runs where the system puts it."""
+        """Keeps this process and its threads on these cores. If too few were free, the system places the process."""
         if self.held:
             os.sched_setaffinity(0, self.held)
 
 
 class BatchWorker:
-    """A worker of `Dataset.map_batches`: rows in, the same rows out with `text`, `finish_reason`, `n_tokens` and `error`.
+    """Worker for `Dataset.map_batches`: it adds the columns `text`, `finish_reason`, `n_tokens` and `error` to the rows.
 
-    `column` holds texts to continue, or lists of messages. The rows of a batch are computed together; what prompts have in common is
-    computed once, in pages of 64 tokens. A row that cannot be done (a prompt longer than the context, a cell that is no prompt) has no
-    text, the `finish_reason` `error`, and what is wrong in `error`, which is empty for all others.
+    `column` holds texts to continue, or lists of messages. The rows of a batch are computed together, and common beginnings of prompts
+    once, in pages of 64 tokens. A row can fail: its prompt may be longer than the context, or its cell not a prompt. It then has no
+    text, the `finish_reason` `error`, and the reason in `error`. For all other rows `error` is empty.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BatchWorker:
         return {**batch, **{name: [row[name] for row in rows] for name in _COLUMNS}}
 
 
-# Empty texts stand where others have null: a block in which a column is null throughout would have another type than the rest.
+# Empty texts in place of null: in a block where a whole column is null, that column would have another type than in other blocks.
 _COLUMNS = ("text", "finish_reason", "n_tokens", "error")
 
 
@@ -109,7 +109,7 @@ def _row(done: Union[Completion, Exception]) -> Dict[str, Any]:
 
 
 def _prompt(value: Any) -> Any:
-    """A cell as a prompt: Arrow gives arrays for lists. What is no prompt stays, and is refused as what it is."""
+    """Converts a cell to a prompt: Arrow gives arrays for lists. Other values are returned as they are, and refused later."""
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         return value
     parts = [part.item() if hasattr(part, "item") else part for part in value]
@@ -127,9 +127,9 @@ def generate(
     options: Optional[Dict[str, Any]] = None,
     **arguments: Any,
 ) -> "ray.data.Dataset":
-    """A dataset with a text for each row, by `workers` processes of `threads` threads each.
+    """Returns the dataset with a text for each row, written by `workers` processes with `threads` threads each.
 
-    A row's text is the same whatever worker writes it, if `options` have a seed or a temperature of 0.
+    If `options` have a seed or a temperature of 0, a row's text does not depend on the worker that writes it.
     """
     arguments.setdefault("sequences", batch_size)
     return dataset.map_batches(
@@ -151,9 +151,9 @@ def _program() -> str:
 
 
 class Server:
-    """`millrace serve` as a process of its own, on a free port of this machine; the replica of a deployment.
+    """Replica of a deployment: a process of `millrace serve`, on a free port of this machine.
 
-    With `threads` the process has as many cores that no other worker or replica of the machine has, if there are so many.
+    With `threads`, the process gets that many cores that no other worker or replica of the machine has, if enough are free.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Server:
             if self.cores is not None:
                 self.cores.pin()
 
-        # It ends with the replica, however that ends.
+        # The server ends with the replica, for any reason.
         self.process = subprocess.Popen(command, preexec_fn=prepare)
         self._session: Any = None
         self._wait(start_s)
@@ -200,20 +200,20 @@ class Server:
                 time.sleep(0.1)
 
     def check_health(self) -> None:
-        """Ray Serve replaces a replica whose server ended."""
+        """Raises an error if the server ended; Ray Serve then replaces the replica."""
         code = self.process.poll()
         if code is not None:
             raise Error(f"`millrace serve` ended with code {code}")
 
     async def __call__(self, request: Any) -> Any:
-        """Hands a request to the server, and its answer back as it comes."""
+        """Passes a request to the server, and streams its answer back."""
         import aiohttp
         from starlette.responses import StreamingResponse
 
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
         url = self.address + request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        # What belongs to one connection is not the next one's.
+        # Headers that belong to one connection are not passed on.
         drop = {"host", "connection", "content-length", "transfer-encoding", "origin"}
         headers = {name: value for name, value in request.headers.items() if name.lower() not in drop}
         body = await request.body()
@@ -234,7 +234,7 @@ class Server:
 
 
 def _end_with_parent() -> None:
-    """In the child: Linux ends it when the thread that started it is gone."""
+    """Called in the child: has Linux end it when the thread that started it ends."""
     import ctypes
     import signal
 
@@ -243,9 +243,9 @@ def _end_with_parent() -> None:
 
 
 def deployment(model: str, *, replicas: int = 1, threads: int, arguments: Optional[List[str]] = None) -> Any:
-    """An application for `ray.serve.run`: replicas of `millrace serve`, with the APIs of OpenAI, Anthropic and Ollama.
+    """Returns an application for `ray.serve.run`: replicas of `millrace serve`, with the APIs of OpenAI, Anthropic and Ollama.
 
-    Each replica's server has `threads` cores of its own. One that ended is noticed within some seconds, and its replica replaced.
+    Each replica's server has its own `threads` cores. If a server ends, its replica is replaced within some seconds.
     """
     from ray import serve
 
