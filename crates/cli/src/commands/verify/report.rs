@@ -72,8 +72,8 @@ fn print_statistics(
     out.line("")?;
     statistics(&found.verdict.statistics).print(out)?;
     out.line(
-        "KL: how much the device's probabilities tell less of the next token than the model's in f32, in nats, 0 if \
-         they are the same. Rounding: what it is of the model on this CPU with values rounded as the device's number format has them.",
+        "KL: divergence of the device's probabilities of the next token from the model's in f32, in nats; 0 if they are equal. \
+         Rounding: the same for the model on this CPU, with values rounded to the device's number format.",
     )?;
     out.line(format!(
         "{} ops computed again in f64 from the device's own operands, {} slots compared with where their bytes came from",
