@@ -77,25 +77,20 @@ fn lower(graph: &Graph, mode: Mode, vocab: usize) {
     check_head(&graph, &plan, vocab);
 }
 
+/// A sample of vocabularies; where tests run all cases, each up to 9,000 in each mode, for a change of the head's parts.
 #[test]
 fn every_vocabulary_has_a_head() {
     let graph = graph("llama-tiny", Some(1));
+    if millrace_testkit::sample::is_whole() {
+        for mode in MODES {
+            (1..=9000).for_each(|vocab| lower(&graph, mode, vocab));
+        }
+        return;
+    }
     for (i, vocab) in sample().into_iter().enumerate() {
         lower(&graph, Mode::Fast, vocab);
         if i % 8 == 0 {
             lower(&graph, Mode::MlirAir, vocab);
-        }
-    }
-}
-
-/// All of them, for a change of the head's parts: minutes.
-#[test]
-#[ignore = "takes minutes; the sample above is quick"]
-fn all_vocabularies_have_a_head() {
-    let graph = graph("llama-tiny", Some(1));
-    for mode in MODES {
-        for vocab in 1..=9000 {
-            lower(&graph, mode, vocab);
         }
     }
 }
