@@ -39,6 +39,7 @@ pub use time::{ActorTime, DesignTime, TimeModel, time};
 pub use millrace_npu::Trace;
 
 pub use millrace_xdna2_words::board::UnsetMemory;
+pub use millrace_xdna2_words::listing::listing;
 pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 
 /// The transaction stream of a design: set-up, sequence, and waits for all that shims write.
@@ -48,12 +49,4 @@ pub use millrace_xdna2_words::{Listing, ListingLine, TxnStream};
 pub fn words(design: &Design) -> Result<TxnStream, SyntaxError> {
     design.is_one("a transaction stream")?;
     Ok(lower::lower(design)?.stream)
-}
-
-/// The same as text, operation by operation.
-///
-/// # Errors
-/// As [`words`].
-pub fn listing(design: &Design) -> Result<Listing, SyntaxError> {
-    Ok(millrace_xdna2_words::listing::listing(&words(design)?))
 }

@@ -152,3 +152,10 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
         "tie_word_embeddings": config.tied_head,
     });
 }
+
+/// Heads that `config.json` of `model` has no words for: those that share keys, or are not as wide as the stream together.
+pub(super) fn unsayable_heads(config: &ModelConfig, model: &str) -> Option<String> {
+    let is_plain = config.n_kv_heads == config.n_heads && config.q_width() == config.d_model;
+    (!is_plain)
+        .then(|| format!("heads that share keys, or are not as wide as the stream, in {model}"))
+}

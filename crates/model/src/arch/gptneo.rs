@@ -3,7 +3,7 @@
 
 use super::Family;
 use super::block::{self, attention};
-use super::bloom::{check_heads, set_sizes};
+use super::bloom::{check_heads, set_sizes, unsayable_heads};
 use super::gpt2::set_positions;
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -75,14 +75,9 @@ pub(super) static FAMILY: Family = Family {
     hf,
     write_hf,
     hf_unsayable: |config| {
-        let is_plain = config.n_kv_heads == config.n_heads && config.q_width() == config.d_model;
-        if !is_plain {
-            return Some(
-                "heads that share keys, or are not as wide as the stream, in GPT-Neo".into(),
-            );
-        }
         let scale = config.attention_scale;
-        (scale != 1.0).then(|| format!("scores with a factor of {scale} in GPT-Neo"))
+        let has_scale = || format!("scores with a factor of {scale} in GPT-Neo");
+        unsayable_heads(config, "GPT-Neo").or_else(|| (scale != 1.0).then(has_scale))
     },
     build: |b| {
         let x = b.embed()?;

@@ -2,11 +2,11 @@
 
 use super::{Family, granite, granite_moe_swa};
 use crate::Error;
-use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
 use crate::config::hf::{
     ConfigObject, HfDefaults, HfWindows, unrotated_layers, write_unrotated_layers,
 };
+use crate::config::{MAX_LAYERS, ModelConfig};
 use crate::names::WeightRole;
 use millrace_format::gguf::{GgufArray, GgufValue};
 
@@ -81,10 +81,19 @@ pub(super) static FAMILY: Family = Family {
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     granite::hf(text, config)?;
-    if config.window.is_some() && text.get("layer_types").is_none() {
-        let slides = |layer: usize| !layer.is_multiple_of(PERIOD);
-        config.layer_windowed = (0..config.n_layers).map(slides).collect();
-    }
+    first_layers_are_global(text, config, PERIOD);
     config.unrotated_layers = unrotated_layers(text, config.rope.theta)?.unwrap_or_default();
     Ok(())
+}
+
+/// Windows in all layers but the first of each `period`, where the file gives no types of layers.
+pub(super) fn first_layers_are_global(
+    text: &ConfigObject<'_>,
+    config: &mut ModelConfig,
+    period: usize,
+) {
+    if config.window.is_some() && text.get("layer_types").is_none() {
+        let slides = |layer: usize| !layer.is_multiple_of(period);
+        config.layer_windowed = (0..config.n_layers.min(MAX_LAYERS)).map(slides).collect();
+    }
 }

@@ -2,6 +2,7 @@
 //! llama.cpp has no windows there.
 
 use super::Family;
+use super::granite_swa::first_layers_are_global;
 use crate::Error;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows};
 use crate::config::{Biases, MAX_LAYERS, ModelConfig, RopeScaling};
@@ -68,10 +69,7 @@ pub(super) static CWM: Family = Family {
 const PERIOD: usize = 4;
 
 fn hf_cwm(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if config.window.is_some() && text.get("layer_types").is_none() {
-        let slides = |layer: usize| !layer.is_multiple_of(PERIOD);
-        config.layer_windowed = (0..config.n_layers.min(MAX_LAYERS)).map(slides).collect();
-    }
+    first_layers_are_global(text, config, PERIOD);
     let keys = ["rope_parameters", "rope_scaling"];
     if keys.iter().all(|key| text.get(key).is_none()) {
         config.rope.scaling = RopeScaling::Llama3 {

@@ -3,6 +3,7 @@
 
 use super::Family;
 use super::block::{self, attention};
+use super::bloom::unsayable_heads;
 use super::gpt2::set_positions;
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -141,6 +142,5 @@ fn hf_unsayable(config: &ModelConfig) -> Option<String> {
     if config.norm_eps != EPS {
         return Some(format!("an epsilon of {} in OPT", config.norm_eps));
     }
-    let is_plain = config.n_kv_heads == config.n_heads && config.q_width() == config.d_model;
-    (!is_plain).then(|| "heads that share keys, or are not as wide as the stream, in OPT".into())
+    unsayable_heads(config, "OPT")
 }

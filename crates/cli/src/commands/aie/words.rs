@@ -19,11 +19,11 @@ pub(super) struct WordsArgs {
 pub(super) fn words(args: &WordsArgs) -> CommandResult {
     let path = &args.of.design;
     let design = read(&args.of)?;
+    let stream = millrace_aie::words(&design).map_err(|error| refused(path, &error))?;
     if let Some(file) = &args.output {
-        let stream = millrace_aie::words(&design).map_err(|error| refused(path, &error))?;
         write(file, &stream.encode())?;
     }
-    let listing = millrace_aie::listing(&design).map_err(|error| refused(path, &error))?;
+    let listing = millrace_aie::listing(&stream);
     let mut out = Out::new();
     if args.of.json {
         let lines = listing.lines.iter().map(|line| {
