@@ -17,6 +17,7 @@ use std::path::Path;
 use millrace_format::{Checkpoint, Source, Tensor, TensorType};
 use millrace_graph::{Graph, Op, RopeStyle, WeightId, WeightSource};
 
+use crate::ModelConfig;
 use crate::arch::{self, Family, WeightConvention};
 use crate::builder::{TensorLayout, TensorUse, layout, weights_of};
 use crate::catalog::Catalog;
@@ -120,7 +121,7 @@ impl<'f> AdapterFile<'f> {
                 let id = id
                     .map(WeightId)
                     .filter(|id| takes_adapters(&model.graph, *id));
-                let Some(id) = id.filter(|_| is_plain(tensor.name.role, family)) else {
+                let Some(id) = id.filter(|_| is_plain(tensor.name, &model.config)) else {
                     return Err(self.error(format!(
                         "it changes `{name}`, and adapters are taken for matrices of attention and feed-forward only, not for \
                          embeddings, the head, experts or parts of recurrent layers; train one without it"
@@ -303,11 +304,15 @@ fn factor_behind(graph: &Graph, id: WeightId, base: &Checkpoint) -> f32 {
 
 /// Whether a matrix of this role belongs to attention or to the feed-forward and has the same order of rows in all layouts.
 /// (Those of queries and keys are treated separately.)
-fn is_plain(role: WeightRole, family: &Family) -> bool {
+fn is_plain(name: TensorName, config: &ModelConfig) -> bool {
     use WeightRole::*;
-    match role {
-        // Value heads of gated delta nets have two orders.
-        AttnQkv | AttnGate => !family.tiled_values_in_gguf,
+    match name.role {
+        // Value heads of gated delta nets may have two orders.
+        AttnQkv | AttnGate => {
+            let stored = arch::by_name(config.family).stored;
+            let order = |layout| stored(config, (name, layout)).value_heads;
+            order(WeightConvention::Gguf) == order(WeightConvention::HuggingFace)
+        }
         AttnQ | AttnK | AttnV | AttnOutput | AttnQA | AttnQB | AttnKvA => true,
         FfnGate | FfnUp | FfnGateUp | FfnDown => true,
         SharedGate | SharedUp | SharedDown | SharedGateUp => true,

@@ -128,7 +128,7 @@ mod youtu;
 
 pub(crate) use block::{draft, norm};
 pub use family::{Conventions, Family, WeightConvention};
-pub(crate) use family::{ExpertDefaults, GateOrder, SetKey};
+pub(crate) use family::{ExpertDefaults, GateOrder, SetKey, StoredForm};
 pub use refused::{RefusedFamilies, refused};
 
 static GEMMA3: Family = gemma3::FAMILY;

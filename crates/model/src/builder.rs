@@ -164,11 +164,6 @@ impl<'a> GraphBuilder<'a> {
         self.config
     }
 
-    /// The number to add to the weight of a norm of this role.
-    pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
-        self.family.norm_offset(&self.conventions, role)
-    }
-
     /// Nodes from here on belong to block `layer`.
     pub(crate) fn enter_layer(&mut self, layer: usize) {
         self.layer = Some(layer);
@@ -353,7 +348,7 @@ impl<'a> GraphBuilder<'a> {
                 catalog.has(&spelled) || catalog.has(&spelled.replacen("{}", "0", 1))
             }
             Tensors::Any(_) => match name.part {
-                ParameterKind::Scale => self.family.has_scale(name.role),
+                ParameterKind::Scale => self.family.hf_names().scale_of(name.role).is_some(),
                 ParameterKind::Bias if name.role == WeightRole::Output => {
                     self.config.layers.head_bias || self.has_role(name.role)
                 }

@@ -7,7 +7,7 @@ use millrace_quant::DType;
 
 use crate::Error;
 use crate::arch::{Family, WeightConvention};
-use crate::names::{HF_PREFIXES, TensorName, WeightRole};
+use crate::names::{HF_PREFIXES, TensorName};
 
 /// Tensors by name.
 pub(crate) struct Catalog<'a> {
@@ -93,13 +93,13 @@ impl<'a> Catalog<'a> {
 
     /// The name of a weight here, or the name that it would have; `None` if Hugging Face files have no such tensor.
     pub(crate) fn hf_name(&self, family: &Family, name: TensorName) -> Option<String> {
-        let usual = name.hf(self.hf_prefix, family.hf_names())?;
-        let is_other = |(role, _): &(WeightRole, &str)| *role == name.role;
-        if self.has(&usual) || !family.hf_saved_names.iter().any(is_other) {
+        let names = family.hf_names();
+        let usual = name.hf(self.hf_prefix, names)?;
+        if self.has(&usual) {
             return Some(usual);
         }
-        let saved = name.hf(self.hf_prefix, family.hf_saved_names());
-        saved.filter(|saved| self.has(saved)).or(Some(usual))
+        let second = name.hf_second(self.hf_prefix, names);
+        second.filter(|second| self.has(second)).or(Some(usual))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

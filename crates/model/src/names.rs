@@ -59,19 +59,34 @@ pub struct HfNames {
     /// Meaning of the shared names of norms.
     pub norms: HfNorms,
     /// Names that only this family has. `{}` is replaced by an expert's number; a name that ends with `!` has no
-    /// `.weight` behind it.
+    /// `.weight` behind it. A name that begins with `*` is that of a factor beside the weight, which all files have.
+    /// A second name of a role is one that other files of the family have.
     pub own: &'static [(WeightRole, &'static str)],
-    /// Names of factors on products with weights of these roles.
-    pub scales: &'static [(WeightRole, &'static str)],
     /// Name of the list of blocks.
     pub layers: &'static str,
 }
 
 impl HfNames {
-    fn of(&self, role: WeightRole) -> Option<&'static str> {
-        let own = self.own.iter().find(|(known, _)| *known == role);
+    /// The family's own names of a role, the usual one first, and of the factor beside it.
+    fn own_of(&self, role: WeightRole) -> impl Iterator<Item = &'static str> + use<> {
+        let own = self.own.iter().filter(move |(known, _)| *known == role);
         own.map(|(_, name)| *name)
-            .or(row(role).hf[self.norms as usize])
+    }
+
+    fn of(&self, role: WeightRole) -> Option<&'static str> {
+        let mut own = self.own_of(role).filter(|name| !name.starts_with('*'));
+        own.next().or(row(role).hf[self.norms as usize])
+    }
+
+    /// The name of the factor beside weights of this role, in families whose files all have it.
+    pub(crate) fn scale_of(&self, role: WeightRole) -> Option<&'static str> {
+        self.own_of(role).find_map(|name| name.strip_prefix('*'))
+    }
+
+    /// The second name of a role; `None` where it has one alone.
+    fn second(&self, role: WeightRole) -> Option<&'static str> {
+        let own = self.own_of(role).filter(|name| !name.starts_with('*'));
+        own.skip(1).next()
     }
 }
 
@@ -152,14 +167,23 @@ impl TensorName {
     /// `None` if these files have no such tensor. Where each expert has a tensor, the name has `{}` in place of
     /// its number.
     pub fn hf(&self, prefix: &str, names: HfNames) -> Option<String> {
-        let layers = names.layers;
         if self.part == ParameterKind::Scale
-            && let Some((_, name)) = names.scales.iter().find(|(role, _)| *role == self.role)
+            && let Some(name) = names.scale_of(self.role)
         {
-            let layer = self.layer?;
+            let (layers, layer) = (names.layers, self.layer?);
             return Some(format!("{prefix}{layers}.{layer}.{name}"));
         }
-        let (name, suffix) = (names.of(self.role)?, self.part.suffix());
+        self.hf_of(prefix, names.layers, names.of(self.role)?)
+    }
+
+    /// The second name that some of the family's files have in its place.
+    pub(crate) fn hf_second(&self, prefix: &str, names: HfNames) -> Option<String> {
+        self.hf_of(prefix, names.layers, names.second(self.role)?)
+    }
+
+    /// The name with this one for its module.
+    fn hf_of(&self, prefix: &str, layers: &str, name: &str) -> Option<String> {
+        let suffix = self.part.suffix();
         Some(match (self.layer, self.role) {
             // Factors are stored beside packed matrices, whose names have `.weight`.
             (Some(_), _) if name.ends_with('!') && self.part == ParameterKind::Scale => {

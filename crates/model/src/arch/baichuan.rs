@@ -4,6 +4,7 @@
 use super::Family;
 use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
 use crate::Error;
+use crate::config::gguf::DISTANCE_BIAS_KEY;
 use crate::config::hf::{ConfigObject, HfDefaults};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
@@ -20,7 +21,7 @@ pub(super) static FAMILY: Family = Family {
     hf_roles: &[WeightRole::AttnQkv],
     models: "Baichuan 7B, 13B; Baichuan 2 7B, 13B",
     permuted_in_gguf: true,
-    distance_biases: true,
+    gguf_own_keys: &[DISTANCE_BIAS_KEY],
     hf_biases: Some(Biases::NONE),
     hf_defaults: HfDefaults {
         vocab_size: 64_000,

@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 500_000.0,
     },
-    gguf_activation: true,
+    gguf_own_keys: &[ACTIVATION_KEY],
     gguf,
     write_gguf: |config, set| {
         let name = activation_name(config.activation);

@@ -5,6 +5,7 @@ use super::Family;
 use super::block::{self, attention, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::gguf::DISTANCE_BIAS_KEY;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, MAX_LAYERS, ModelConfig};
 use crate::names::WeightRole;
@@ -32,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::GeluTanh,
     models: "BLOOM, BLOOMZ",
-    distance_biases: true,
+    gguf_own_keys: &[DISTANCE_BIAS_KEY],
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases::ALL),

@@ -1,8 +1,8 @@
 //! ERNIE 4.5 with experts: ERNIE's blocks, experts by softmax with a bias for the choice, shared experts.
 
-use super::Family;
 use super::ernie4_5;
 use super::glm4moe::SHARED_EXPERTS;
+use super::{Family, StoredForm, WeightConvention};
 use crate::Error;
 use crate::config::ModelConfig;
 use crate::config::gguf::Keys;
@@ -21,7 +21,11 @@ pub(super) static FAMILY: Family = Family {
     hf_own_biases: true,
     interleaved: true,
     hf_norm_eps: 1e-5,
-    hf_choice_bias_is_row: true,
+    // The bias for the choice of experts is a row in folders.
+    stored: |_, (name, layout)| StoredForm {
+        is_row: name.role == WeightRole::RouterBias && layout != WeightConvention::Gguf,
+        ..StoredForm::PLAIN
+    },
     hf_names: &[
         (
             WeightRole::RouterBias,

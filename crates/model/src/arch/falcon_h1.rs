@@ -1,9 +1,9 @@
 //! Falcon H1: a selective scan and attention side by side in every layer, with factors on all branches.
 
-use super::Family;
 use super::block::feed_forward;
 use super::block::mamba_config as files;
 use super::block::{self, attention, mamba, norm};
+use super::{Family, StoredForm, WeightConvention};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::Keys;
@@ -51,7 +51,13 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf,
     write_gguf: files::write_gguf,
-    gguf_factor,
+    stored: |config, (name, layout)| StoredForm {
+        factor: match layout {
+            WeightConvention::Gguf => gguf_factor(config, name),
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => 1.0,
+        },
+        ..StoredForm::PLAIN
+    },
     hf,
     write_hf,
     build,

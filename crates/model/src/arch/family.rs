@@ -7,11 +7,12 @@ use crate::builder::GraphBuilder;
 use crate::catalog::Catalog;
 use crate::config::gguf::Keys as GgufKeys;
 use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
-use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
+use crate::config::{Biases, ExpertConfig, ModelConfig};
 use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
-use millrace_graph::{Activation, Gating, RopeStyle};
+use millrace_graph::{Activation, Gating, RopeStyle, ValueHeadOrder};
+use serde_json::{Map, Value};
 
 /// Whose conventions a checkpoint's weights follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +60,29 @@ pub(crate) enum GateOrder {
     GateFirstTurned,
 }
 
+/// The form in which files of a layout hold a tensor, beyond the family's [`Conventions`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StoredForm {
+    /// A factor of the configuration that its numbers contain.
+    pub(crate) factor: f32,
+    /// Whether a norm's weight is the factor itself, also where those of other norms are the difference to 1.
+    pub(crate) is_whole_norm: bool,
+    /// Order of the value heads of gated delta nets.
+    pub(crate) value_heads: ValueHeadOrder,
+    /// Whether a vector is a matrix of one row.
+    pub(crate) is_row: bool,
+}
+
+impl StoredForm {
+    /// That of most tensors: the graph's own.
+    pub(crate) const PLAIN: StoredForm = StoredForm {
+        factor: 1.0,
+        is_whole_norm: false,
+        value_heads: ValueHeadOrder::Grouped,
+        is_row: false,
+    };
+}
+
 /// Takes a key of GGUF metadata, under the architecture's name, and its value.
 pub(crate) type SetKey<'a> = dyn FnMut(&str, GgufValue) + 'a;
 
@@ -83,8 +107,6 @@ pub struct Family {
     pub(crate) golden: Option<&'static str>,
     pub(crate) permuted_in_gguf: bool,
     pub(crate) unit_norms: bool,
-    /// Whether its GGUF files have value heads of gated delta nets in turns, one of each key head.
-    pub(crate) tiled_values_in_gguf: bool,
     pub(crate) scaled_embeddings: bool,
     /// Base of sliding layers' RoPE, in families where it differs.
     pub(crate) local_rope_theta: Option<f32>,
@@ -92,8 +114,6 @@ pub struct Family {
     pub(crate) unscaled_local_rope: bool,
     /// Whether YaRN's `mscale_all_dim` is a factor on scores, squared, and not on cosines and sines alone.
     pub(crate) yarn_scales_scores: bool,
-    /// Default of `query_pre_attn_scalar`, in families that have the key.
-    pub(crate) query_pre_attn_scalar: Option<f32>,
     /// The class's biases, unless `attention_bias` and `mlp_bias` decide.
     pub(crate) hf_biases: Option<Biases>,
     /// Whether the class reads `mlp_bias`.
@@ -110,15 +130,12 @@ pub struct Family {
     pub(crate) gguf_window_pattern: Option<usize>,
     /// Whether the first, not the last of so many layers is global.
     pub(crate) first_layer_is_global: bool,
-    /// Whether its GGUF files name the activation, under keys that its hooks read and write.
-    pub(crate) gguf_activation: bool,
-    /// Number of layers at which GGUF readers take `d_model / n_heads` for the attention scale, not
-    /// the head size: the key is not in the file, so llama.cpp goes by the number of layers.
-    pub(crate) gguf_scale_by_width_at_layers: Option<usize>,
-    /// Names in Hugging Face files that only this family has.
+    /// Keys of GGUF metadata whose values follow from the family or from its hooks. Other families refuse such values.
+    pub(crate) gguf_own_keys: &'static [&'static str],
+    /// The attention scale that GGUF readers take without a key.
+    pub(crate) gguf_attention_scale: fn(&ModelConfig) -> f32,
+    /// Names in Hugging Face files that only this family has, as in [`HfNames::own`].
     pub(crate) hf_names: &'static [(WeightRole, &'static str)],
-    /// Names that transformers gives weights in folders that it saves, where published ones have other names.
-    pub(crate) hf_saved_names: &'static [(WeightRole, &'static str)],
     /// Its keys for experts in `config.json`; `None` where the class has none.
     pub(crate) hf_experts: Option<HfExperts>,
     /// How experts are chosen where its files do not say.
@@ -127,24 +144,16 @@ pub struct Family {
     pub(crate) hf_partial_rotary: f64,
     /// Whether its class rotates the share of a head that the configuration gives, and a whole head without one.
     pub(crate) hf_rotates_part: bool,
-    /// Context before a LongRoPE stretch that its class assumes; then `yarn` too is a name of LongRoPE.
-    pub(crate) hf_original_context: Option<usize>,
     /// Whether neighbouring elements of a head rotate together, in every layout.
     pub(crate) interleaved: bool,
     /// The order of gates and up projections in Hugging Face files that hold experts' matrices transposed.
     pub(crate) hf_turned_experts: Option<GateOrder>,
-    /// Whether the bias for the choice of experts is a row of a matrix in its Hugging Face files.
-    pub(crate) hf_choice_bias_is_row: bool,
     /// The key of `config.json` by which heads of queries and keys have norms or have none.
     pub(crate) hf_qk_norm: Option<&'static str>,
     /// Whether its files give the divisor of logits, not the factor on them.
     pub(crate) logit_divisor: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
-    /// Whether the layer norms have neither weight nor bias.
-    pub(crate) bare_norms: bool,
-    /// Norms whose folders hold the weight itself, in families whose others hold the difference to 1.
-    pub(crate) plain_norms: &'static [WeightRole],
     /// Epsilon of norms that the class takes where the configuration gives none.
     pub(crate) hf_norm_eps: f32,
     /// Roles that its checkpoints have in addition to, or in place of, those of every family.
@@ -153,22 +162,20 @@ pub struct Family {
     pub(crate) gguf_roles: &'static [WeightRole],
     /// Roles that its Hugging Face files have and its GGUF files lack.
     pub(crate) hf_roles: &'static [WeightRole],
-    /// Roles that have a factor beside them in all its files, with their names in Hugging Face files.
-    pub(crate) hf_scales: &'static [(WeightRole, &'static str)],
     /// Prefix of names in its Hugging Face files, as its class writes them.
     pub(crate) hf_prefix: &'static str,
     /// Name of the list of blocks in its Hugging Face files.
     pub(crate) hf_layers: &'static str,
-    /// Visibility of an image among its own rows, in models that do not set it.
-    pub(crate) image_sight: ImageSight,
-    /// Whether scores of its heads may have biases by distance in place of rotations.
-    pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
+    /// Sets values that no file of it gives, whichever its layout. The hooks below come after it.
+    pub(crate) fixed: fn(&mut ModelConfig),
     /// Reads keys that only its GGUF files have, and fills in values that they leave out.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// Puts today's keys and values in place of older ones in a `config.json`, before anything reads it.
+    pub(crate) hf_spelling: fn(&mut Map<String, Value>),
     /// Reads keys that only its `config.json` has.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
@@ -189,8 +196,8 @@ pub struct Family {
     pub(crate) rope_sections: &'static [usize],
     /// Whether those sections alternate pair by pair, and are not one behind the other.
     pub(crate) interleaved_sections: bool,
-    /// The factor on a weight in its GGUF files, which fold factors of `config.json` into weights.
-    pub(crate) gguf_factor: fn(&ModelConfig, TensorName) -> f32,
+    /// The form of a tensor in its files of this layout.
+    pub(crate) stored: fn(&ModelConfig, (TensorName, WeightConvention)) -> StoredForm,
     /// The layer that predicts further tokens, in families whose files may have one.
     pub(crate) draft: Option<DraftLayer>,
     /// Builds its graph. It asks for weights in the order in which llama.cpp's converter writes those of a block.
@@ -210,12 +217,10 @@ impl Family {
         golden: None,
         permuted_in_gguf: false,
         unit_norms: false,
-        tiled_values_in_gguf: false,
         scaled_embeddings: false,
         local_rope_theta: None,
         unscaled_local_rope: false,
         yarn_scales_scores: false,
-        query_pre_attn_scalar: None,
         hf_biases: None,
         hf_mlp_bias: false,
         hf_own_biases: false,
@@ -235,10 +240,9 @@ impl Family {
         },
         gguf_window_pattern: None,
         first_layer_is_global: false,
-        gguf_activation: false,
-        gguf_scale_by_width_at_layers: None,
+        gguf_own_keys: &[],
+        gguf_attention_scale: |config| attention_scale(config, config.head_dim),
         hf_names: &[],
-        hf_saved_names: &[],
         hf_experts: None,
         experts: ExpertDefaults {
             gating: Gating::Softmax,
@@ -247,27 +251,22 @@ impl Family {
         },
         hf_partial_rotary: 1.0,
         hf_rotates_part: false,
-        hf_original_context: None,
         interleaved: false,
         hf_turned_experts: None,
-        hf_choice_bias_is_row: false,
         hf_qk_norm: None,
         logit_divisor: false,
         layer_norms: false,
-        bare_norms: false,
-        plain_norms: &[],
         hf_norm_eps: 1e-6,
         own_roles: &[],
         gguf_roles: &[],
         hf_roles: &[],
-        hf_scales: &[],
-        distance_biases: false,
         sizes_by_layer: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
-        image_sight: ImageSight::Before,
         attention_free: false,
+        fixed: |_| {},
         gguf: |_, _| Ok(()),
+        hf_spelling: |_| {},
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
@@ -278,7 +277,7 @@ impl Family {
         write_gguf: |_, _| {},
         rope_sections: &[],
         interleaved_sections: false,
-        gguf_factor: |_, _| 1.0,
+        stored: |_, _| StoredForm::PLAIN,
         draft: None,
         build: llama::build,
     };
@@ -293,27 +292,18 @@ impl Family {
         HfNames {
             norms: self.hf_norms,
             own: self.hf_names,
-            scales: self.hf_scales,
             layers: self.hf_layers,
         }
     }
 
-    /// How folders that transformers saved name modules.
-    pub(crate) fn hf_saved_names(&self) -> HfNames {
-        HfNames {
-            own: self.hf_saved_names,
-            ..self.hf_names()
-        }
-    }
-
     /// Whether its hooks read and write this key of `config.json`.
-    pub(crate) fn owns_key(&self, key: &str) -> bool {
+    pub(crate) fn owns_hf_key(&self, key: &str) -> bool {
         self.hf_own_keys.contains(&key)
     }
 
-    /// Whether weights of this role have a factor beside them in all its files.
-    pub(crate) fn has_scale(&self, role: WeightRole) -> bool {
-        self.hf_scales.iter().any(|(known, _)| *known == role)
+    /// Whether this key of GGUF metadata follows from the family or from its hooks.
+    pub(crate) fn owns_gguf_key(&self, key: &str) -> bool {
+        self.gguf_own_keys.contains(&key)
     }
 
     /// The folder below `testdata/goldens` with the results of transformers for a tiny model of it. A family that runs
@@ -344,11 +334,15 @@ impl Family {
         }
     }
 
-    /// The number to add to the weight of a norm of this role, by these conventions of the family.
-    pub(crate) fn norm_offset(&self, conventions: &Conventions, role: WeightRole) -> f32 {
-        match self.plain_norms.contains(&role) {
+    /// The number to add to the weight of a norm in files of a layout.
+    pub(crate) fn norm_offset(
+        &self,
+        config: &ModelConfig,
+        (name, layout): (TensorName, WeightConvention),
+    ) -> f32 {
+        match (self.stored)(config, (name, layout)).is_whole_norm {
             true => 0.0,
-            false => conventions.norm_offset,
+            false => self.conventions(layout).norm_offset,
         }
     }
 
@@ -393,7 +387,10 @@ impl Family {
 
     /// The configuration of its GGUF file, whose table and head may contain factors.
     pub(crate) fn folded(&self, config: &ModelConfig) -> ModelConfig {
-        let factor = |role| (self.gguf_factor)(config, TensorName::global(role));
+        let factor = |role| {
+            let name = TensorName::global(role);
+            (self.stored)(config, (name, WeightConvention::Gguf)).factor
+        };
         let [table, head] = [WeightRole::TokenEmbedding, WeightRole::Output].map(factor);
         ModelConfig {
             family: (self.gguf_family)(config).unwrap_or(config.family),
@@ -421,15 +418,9 @@ impl Family {
         };
         pattern == 0 || !place.is_multiple_of(pattern)
     }
+}
 
-    /// The attention scale that GGUF readers assume without a key.
-    pub(crate) fn gguf_attention_scale(&self, config: &ModelConfig) -> f32 {
-        let by_width = self.gguf_scale_by_width_at_layers == Some(config.n_layers);
-        let size = match by_width {
-            // `validate` refuses zero heads after this.
-            true => config.d_model / config.n_heads.max(1),
-            false => config.head_dim,
-        };
-        config.rope.score_factor() / (size as f32).sqrt()
-    }
+/// The factor on scores of heads of this size: the inverse root, times RoPE's own factor.
+pub(super) fn attention_scale(config: &ModelConfig, head_dim: usize) -> f32 {
+    config.rope.score_factor() / (head_dim as f32).sqrt()
 }

@@ -2,6 +2,7 @@
 //! attention scores and logits.
 
 use super::block::{self, attention, feed_forward, norm};
+use super::family::attention_scale;
 use super::{Family, SetKey};
 use crate::Error;
 use crate::builder::GraphBuilder;
@@ -11,7 +12,7 @@ use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
 use crate::names::{HfNorms, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_graph::Activation;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Bounds that the class and GGUF readers take where the file gives none.
 const SOFTCAPS: [f32; 2] = [50.0, 30.0];
@@ -29,7 +30,6 @@ pub(super) static FAMILY: Family = Family {
     models: "Gemma 2",
     unit_norms: true,
     scaled_embeddings: true,
-    query_pre_attn_scalar: Some(256.0),
     hf_windows: HfWindows::Pattern {
         window: WINDOW,
         pattern: 2,
@@ -48,7 +48,7 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: Some(2),
     // The 27B alone: 46 layers, `query_pre_attn_scalar` 144 with heads of 128.
-    gguf_scale_by_width_at_layers: Some(46),
+    gguf_attention_scale: |config| gguf_scale(config, 46),
     gguf,
     hf,
     write_hf,
@@ -71,7 +71,39 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
     Ok(())
 }
 
+/// The scale of scores without a key. GGUF files of the largest model, known by its number of layers, take the width
+/// over the number of heads in place of the head's size (llama.cpp, `load_hparams`).
+pub(super) fn gguf_scale(config: &ModelConfig, n_layers_of_largest: usize) -> f32 {
+    let head_dim = match config.n_layers == n_layers_of_largest {
+        // `validate` refuses zero heads after this.
+        true => config.d_model / config.n_heads.max(1),
+        false => config.head_dim,
+    };
+    attention_scale(config, head_dim)
+}
+
+/// The number whose inverse root is the scale of scores.
+const SCALAR_KEY: &str = "query_pre_attn_scalar";
+
+/// Reads the scale of scores; the classes take 256 without the key.
+pub(super) fn hf_scale(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    config.attention_scale = 1.0 / text.f32(SCALAR_KEY)?.unwrap_or(256.0).sqrt();
+    Ok(())
+}
+
+/// Writes the scale of scores, and the activation under the classes' key.
+pub(super) fn write_scale(config: &ModelConfig, out: &mut Value) {
+    out["hidden_activation"] = out["hidden_act"].take();
+    // The scale is the inverse root of a whole number in every model.
+    let scalar = (1.0 / (f64::from(config.attention_scale).powi(2))).round();
+    out[SCALAR_KEY] = json!(scalar as u64);
+    if let Some(map) = out.as_object_mut() {
+        map.remove("hidden_act");
+    }
+}
+
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    hf_scale(text, config)?;
     let caps = [&mut config.attention_softcap, &mut config.logit_softcap];
     for ((key, default), cap) in CAP_KEYS.into_iter().zip(SOFTCAPS).zip(caps) {
         // `null` switches a bound off.
@@ -83,8 +115,9 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     Ok(())
 }
 
-/// Writes the bounds.
+/// Writes the scale and the bounds.
 pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
+    write_scale(config, out);
     let caps = [config.attention_softcap, config.logit_softcap];
     for (key, cap) in CAP_KEYS.into_iter().zip(caps) {
         out[key] = cap.map_or(Value::Null, shortest);

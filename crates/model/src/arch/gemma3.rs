@@ -2,8 +2,8 @@
 //! base; norms on each head of Q and K; norms before and after both halves of a block; GELU gates;
 //! embeddings scaled by `sqrt(d_model)`.
 
-use super::Family;
 use super::block::{self, attention, feed_forward, norm};
+use super::{Family, gemma2};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::ImageSight;
@@ -23,7 +23,6 @@ pub(super) const FAMILY: Family = Family {
     unit_norms: true,
     scaled_embeddings: true,
     local_rope_theta: Some(10_000.0),
-    query_pre_attn_scalar: Some(256.0),
     hf_windows: HfWindows::Pattern {
         window: 4096,
         pattern: 6,
@@ -42,8 +41,10 @@ pub(super) const FAMILY: Family = Family {
     },
     gguf_window_pattern: Some(6),
     // The 27B alone: 62 layers, `query_pre_attn_scalar` 168 with heads of 128.
-    gguf_scale_by_width_at_layers: Some(62),
-    image_sight: ImageSight::All,
+    gguf_attention_scale: |config| gemma2::gguf_scale(config, 62),
+    fixed: |config| config.layers.image_sight = ImageSight::All,
+    hf: gemma2::hf_scale,
+    write_hf: gemma2::write_scale,
     build: |b| block::decoder(b, block),
     ..Family::PLAIN
 };

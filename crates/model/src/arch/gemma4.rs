@@ -55,10 +55,8 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::Router, "router.proj"),
         (WeightRole::ExpertsGateUp, "experts.gate_up_proj!"),
         (WeightRole::ExpertsDown, "experts.down_proj!"),
-    ],
-    hf_scales: &[
-        (WeightRole::Router, "router.scale"),
-        (WeightRole::ExpertsDown, "router.per_expert_scale"),
+        (WeightRole::Router, "*router.scale"),
+        (WeightRole::ExpertsDown, "*router.per_expert_scale"),
     ],
     hf_experts: Some(HfExperts {
         n_experts: ("num_experts", 0),

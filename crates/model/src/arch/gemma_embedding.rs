@@ -1,6 +1,6 @@
 //! EmbeddingGemma: Gemma 3 whose tokens see each other both ways, without a head.
 
-use super::{Family, block, gemma3};
+use super::{Family, block, gemma2, gemma3};
 use crate::config::EncoderConfig;
 use millrace_format::gguf::GgufValue;
 use serde_json::json;
@@ -14,16 +14,19 @@ pub(super) static FAMILY: Family = Family {
     models: "EmbeddingGemma",
     golden: None,
     // The head size decides, for any number of layers.
-    gguf_scale_by_width_at_layers: None,
+    gguf_attention_scale: Family::PLAIN.gguf_attention_scale,
     gguf: |_, config| {
         config.encoder.get_or_insert_default();
         Ok(())
     },
-    hf: |_, config| {
+    hf: |text, config| {
         config.encoder = Some(EncoderConfig::default());
-        Ok(())
+        gemma2::hf_scale(text, config)
     },
-    write_hf: |_, out| out["use_bidirectional_attention"] = json!(true),
+    write_hf: |config, out| {
+        gemma2::write_scale(config, out);
+        out["use_bidirectional_attention"] = json!(true);
+    },
     write_gguf: |_, set| set("attention.causal", GgufValue::Bool(false)),
     build: |b| block::encoder(b, gemma3::block),
     ..gemma3::FAMILY

@@ -6,7 +6,9 @@ use super::{Family, GateOrder};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::{Keys, YARN_TRUNCATE};
-use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::hf::{
+    ConfigObject, HfDefaults, HfExperts, HfWindows, PACKING_KEY, refuse_packing,
+};
 use crate::config::{ModelConfig, RopeScaling, YarnScaling};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
@@ -26,6 +28,7 @@ pub(super) static FAMILY: Family = Family {
     models: "gpt-oss 20B and 120B",
     hf_norm_eps: 1e-5,
     hf_turned_experts: Some(GateOrder::Alternating),
+    hf_own_keys: &[PACKING_KEY],
     own_roles: &[WeightRole::AttnSinks],
     hf_names: &[
         // GGUF files call the norm before the feed-forward so.
@@ -80,6 +83,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    refuse_other_packing(text)?;
     // The class computes it for any `hidden_act`.
     config.activation = Activation::Silu;
     let biased = text.bool("attention_bias")?.unwrap_or(true);
@@ -95,6 +99,17 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         config.rope.scaling = class_scaling();
     }
     Ok(())
+}
+
+/// Refuses packed matrices but the published MXFP4, which are tensors of blocks and of scales, and what quantisers write.
+fn refuse_other_packing(text: &ConfigObject<'_>) -> Result<(), Error> {
+    let method = text
+        .get(PACKING_KEY)
+        .and_then(|packing| packing.get("quant_method"));
+    match method.is_some_and(|method| method == "mxfp4") {
+        true => Ok(()),
+        false => refuse_packing(text),
+    }
 }
 
 /// Scaling that the class takes where `config.json` has no key for RoPE's scaling.

@@ -53,10 +53,12 @@ pub(super) static FAMILY: Family = Family {
             WeightRole::SharedDown,
             "block_sparse_moe.shared_experts.down_proj",
         ),
-    ],
-    hf_saved_names: &[
+        // The second names are those in folders that transformers saves.
+        (WeightRole::FfnGate, "mlp.gate_proj"),
         (WeightRole::FfnGate, "block_sparse_moe.gate_proj"),
+        (WeightRole::FfnUp, "mlp.up_proj"),
         (WeightRole::FfnUp, "block_sparse_moe.up_proj"),
+        (WeightRole::FfnDown, "mlp.down_proj"),
         (WeightRole::FfnDown, "block_sparse_moe.down_proj"),
     ],
     hf_experts: Some(HfExperts {

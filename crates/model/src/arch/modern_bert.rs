@@ -57,7 +57,7 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf_window_pattern: Some(3),
     first_layer_is_global: true,
-    gguf_activation: true,
+    gguf_own_keys: &[ACTIVATION_KEY],
     own_roles: &[WeightRole::AttnQkv, WeightRole::FfnGateUp],
     gguf,
     hf,

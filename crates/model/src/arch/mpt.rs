@@ -3,7 +3,7 @@
 use super::bloom::{MAX_DISTANCE_BIAS, check_heads, set_distance_biases, set_sizes};
 use super::{Family, starcoder2};
 use crate::Error;
-use crate::config::gguf::{Keys, qkv_bound};
+use crate::config::gguf::{DISTANCE_BIAS_KEY, Keys, qkv_bound};
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
@@ -30,7 +30,7 @@ pub(super) static FAMILY: Family = Family {
     ],
     activation: Activation::Gelu,
     models: "MPT 7B, 30B",
-    distance_biases: true,
+    gguf_own_keys: &[DISTANCE_BIAS_KEY],
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases::NONE),
@@ -55,17 +55,18 @@ pub(super) static FAMILY: Family = Family {
     },
     write_gguf: |config, set| {
         let max_bias = config.max_distance_bias.unwrap_or_default();
-        set(MAX_BIAS_KEY, GgufValue::F32(max_bias));
+        set(DISTANCE_BIAS_KEY, GgufValue::F32(max_bias));
     },
     build: starcoder2::plain_network,
     ..Family::PLAIN
 };
 
-const MAX_BIAS_KEY: &str = "attention.max_alibi_bias";
-
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.layers.qkv_bound = qkv_bound(keys)?;
-    match keys.f32(MAX_BIAS_KEY)?.filter(|max_bias| *max_bias > 0.0) {
+    match keys
+        .f32(DISTANCE_BIAS_KEY)?
+        .filter(|max_bias| *max_bias > 0.0)
+    {
         Some(max_bias) => set_distance_biases(config, max_bias),
         None => {
             let feature = "learned positions in place of biases by distance (`mpt`)".into();

@@ -3,7 +3,7 @@
 
 use super::block::attention::Heads;
 use super::block::{self, attention, feed_forward, gated_attention, norm};
-use super::{Family, WeightConvention};
+use super::{Family, StoredForm, WeightConvention};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::catalog::Catalog;
@@ -41,7 +41,10 @@ pub(super) static FAMILY: Family = Family {
     models: "Muse Glimmer 30B (text)",
     permuted_in_gguf: true,
     unit_norms: true,
-    plain_norms: &[WeightRole::OutputNorm],
+    stored: |_, (name, _)| StoredForm {
+        is_whole_norm: name.role == WeightRole::OutputNorm,
+        ..StoredForm::PLAIN
+    },
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases::NONE),
     hf_windows: HfWindows::Pattern {

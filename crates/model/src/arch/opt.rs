@@ -37,7 +37,7 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::OutputNorm, "final_layer_norm"),
     ],
     activation: Activation::Relu,
-    gguf_activation: true,
+    gguf_own_keys: &[ACTIVATION_KEY],
     layer_norms: true,
     hf_norm_eps: EPS,
     hf_own_biases: true,

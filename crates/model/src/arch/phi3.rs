@@ -8,6 +8,7 @@ use crate::builder::GraphBuilder;
 use crate::config::Biases;
 use crate::config::hf::{HfDefaults, HfWindows};
 use crate::names::WeightRole;
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
@@ -19,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     hf_rotates_part: true,
     hf_windows: HfWindows::Given,
     hf_norm_eps: 1e-5,
-    hf_original_context: Some(4096),
+    hf_spelling,
     hf_defaults: HfDefaults {
         vocab_size: 32_064,
         d_model: 3072,
@@ -37,6 +38,31 @@ pub(super) static FAMILY: Family = Family {
     build,
     ..Family::PLAIN
 };
+
+/// The context before a stretch that the class takes without a key.
+const ORIGINAL_CONTEXT: usize = 4096;
+
+/// Takes the class's original context where there is none, and LongRoPE's name for its older ones.
+fn hf_spelling(map: &mut Map<String, Value>) {
+    let original = map.entry("original_max_position_embeddings");
+    let original = original.or_insert(Value::Null);
+    if original.is_null() {
+        *original = json!(ORIGINAL_CONTEXT);
+    }
+    for key in ["rope_scaling", "rope_parameters"] {
+        let Some(rope) = map.get_mut(key).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        for name in ["rope_type", "type"] {
+            if let Some(old) = rope
+                .get_mut(name)
+                .filter(|old| **old == "su" || **old == "yarn")
+            {
+                *old = json!("longrope");
+            }
+        }
+    }
+}
 
 /// Llama's blocks with gate and up projection in one.
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {

@@ -2,14 +2,14 @@
 //!
 //! Sections of a head rotate by the time, row and column of an image, interleaved; for text all three are the position.
 
-use super::Family;
 use super::block::draft::DraftLayer;
 use super::block::{self, feed_forward, gated_attention, norm, recurrent, sections};
+use super::{Family, StoredForm, WeightConvention};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::hf::{ConfigObject, HfDefaults, HfWindows};
 use crate::config::{ModelConfig, RecurrentMixer};
-use crate::names::WeightRole;
+use crate::names::{TensorName, WeightRole};
 use millrace_graph::{ValueHeadOrder, ValueId};
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
     models: "Qwen 3.5, 3.6, 3.8 (dense)",
     unit_norms: true,
-    tiled_values_in_gguf: true,
+    stored,
     hf_names: &NAMES,
     hf_windows: HfWindows::Recurrent,
     hf_partial_rotary: 0.25,
@@ -77,6 +77,17 @@ pub(super) static FAMILY: Family = Family {
     build,
     ..Family::PLAIN
 };
+
+/// GGUF files have value heads in turns, one of each key head.
+pub(super) fn stored(_: &ModelConfig, (_, layout): (TensorName, WeightConvention)) -> StoredForm {
+    StoredForm {
+        value_heads: match layout {
+            WeightConvention::Gguf => ValueHeadOrder::Tiled,
+            WeightConvention::HuggingFace | WeightConvention::Q4nx => ValueHeadOrder::Grouped,
+        },
+        ..StoredForm::PLAIN
+    }
+}
 
 pub(super) fn gguf(
     keys: &crate::config::gguf::Keys<'_>,
@@ -118,9 +129,6 @@ fn mix(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Er
     let Some(RecurrentMixer::DeltaNet(delta)) = b.config().mixer_of(layer) else {
         return gated_attention::attend(b, layer, x);
     };
-    let order = match b.is_gguf() && b.family().tiled_values_in_gguf {
-        true => ValueHeadOrder::Tiled,
-        false => ValueHeadOrder::Grouped,
-    };
+    let order = b.stored(b.name_of(WeightRole::SsmOut)).value_heads;
     recurrent::delta_net(b, &delta, order, x)
 }

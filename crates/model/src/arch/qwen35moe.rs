@@ -25,7 +25,7 @@ pub(super) static FAMILY: Family = Family {
     ],
     models: "Qwen 3.5 and 3.6 with experts (35B-A3B, 122B-A10B)",
     unit_norms: true,
-    tiled_values_in_gguf: true,
+    stored: qwen35::stored,
     hf_names: &qwen35::NAMES,
     hf_windows: HfWindows::Recurrent,
     hf_partial_rotary: 0.25,

@@ -214,23 +214,32 @@ fn every_architecture_of_llama_cpp_runs_or_is_refused_by_name() {
 
 /// transformers saves some weights under other names than published folders have.
 #[test]
-fn names_that_transformers_saves_are_read() {
-    for (family, model) in published().filter(|(family, _)| !family.hf_saved_names.is_empty()) {
+fn second_names_are_read() {
+    let mut n_families = 0;
+    for (family, model) in published() {
+        let (names, layers) = (family.hf_names(), 0..model.config.n_layers);
         let mut tensors = complete(&model.config, WeightConvention::HuggingFace);
-        let names = [family.hf_names(), family.hf_saved_names()];
-        let roles = family.hf_saved_names.iter().map(|(role, _)| *role);
-        let weights = roles.flat_map(|role| {
-            (0..model.config.n_layers).map(move |layer| TensorName::block(layer, role))
+        let roles: BTreeSet<WeightRole> = names.own.iter().map(|(role, _)| *role).collect();
+        let weights = roles.into_iter().flat_map(|role| {
+            layers
+                .clone()
+                .map(move |layer| TensorName::block(layer, role))
         });
         let mut n_renamed = 0;
         for weight in weights {
-            let [usual, saved] = names.map(|names| weight.hf("model.", names).unwrap());
-            for tensor in tensors.iter_mut().filter(|tensor| tensor.name == usual) {
-                tensor.name.clone_from(&saved);
-                n_renamed += 1;
+            let Some(second) = weight.hf_second("model.", names) else {
+                continue;
+            };
+            let usual = weight.hf("model.", names);
+            for tensor in &mut tensors {
+                if Some(&tensor.name) == usual.as_ref() {
+                    tensor.name.clone_from(&second);
+                    n_renamed += 1;
+                }
             }
         }
-        assert!(n_renamed > 0, "{}", family.name);
+        n_families += usize::from(n_renamed > 0);
         build(&model.config, Source::HuggingFace, &tensors).unwrap();
     }
+    assert!(n_families > 0);
 }

@@ -15,7 +15,6 @@ pub(super) static FAMILY: Family = Family {
     models: "VaultGemma 1B",
     unit_norms: true,
     scaled_embeddings: true,
-    query_pre_attn_scalar: Some(256.0),
     hf_windows: HfWindows::Pattern {
         window: gemma2::WINDOW,
         pattern: 2,

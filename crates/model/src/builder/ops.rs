@@ -1,8 +1,8 @@
-//! The nodes that blocks are made of: embeddings, products, rotations, sums, the head.
+//! The nodes that blocks are made of: embeddings, products, rotations, sums, the head; the form of their weights in files.
 
 use super::GraphBuilder;
 use crate::Error;
-use crate::arch::norm;
+use crate::arch::{StoredForm, norm};
 use crate::names::{TensorName, WeightRole};
 use millrace_graph::{
     Add, Derivation, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
@@ -10,6 +10,17 @@ use millrace_graph::{
 };
 
 impl GraphBuilder<'_> {
+    /// The form in which files of this layout hold a tensor.
+    pub(crate) fn stored(&self, name: TensorName) -> StoredForm {
+        (self.family.stored)(self.config, (name, self.layout))
+    }
+
+    /// The number to add to the weight of a norm of this role.
+    pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
+        let name = self.name_of(role);
+        self.family.norm_offset(self.config, (name, self.layout))
+    }
+
     /// The embeddings as they enter the first block.
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
         let prescaled = self.conventions.embed_prescaled;

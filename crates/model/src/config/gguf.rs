@@ -24,6 +24,9 @@ use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
 
+/// The exponent of two of the least slope by which scores fall with the distance (ALiBi), 0 for none.
+pub(crate) const DISTANCE_BIAS_KEY: &str = "attention.max_alibi_bias";
+
 /// Bound of queries, keys and values, which the hooks of families that have one read.
 const QKV_BOUND: &str = "attention.clamp_kqv";
 
@@ -50,8 +53,9 @@ pub(crate) fn read(
     let mut config = read_values(family, &keys, tables)?;
     config.attention_scale = match keys.f32("attention.scale")? {
         Some(scale) => scale,
-        None => family.gguf_attention_scale(&config),
+        None => (family.gguf_attention_scale)(&config),
     };
+    (family.fixed)(&mut config);
     (family.gguf)(&keys, &mut config)?;
     if config.layers.qkv_bound.is_none() {
         refuse_factor(&keys, QKV_BOUND, "clamped projections")?;
@@ -236,10 +240,8 @@ fn family_of(file: &str, metadata: &Metadata) -> Result<&'static Family, Error> 
 
 /// Refuses features that change the function of a model and that no family here has.
 fn refuse_features(family: &Family, keys: &Keys<'_>) -> Result<(), Error> {
-    let key = "attention.max_alibi_bias";
-    // Families with biases by distance read their key.
-    if !family.distance_biases {
-        refuse_factor(keys, key, "ALiBi")?;
+    if !family.owns_gguf_key(DISTANCE_BIAS_KEY) {
+        refuse_factor(keys, DISTANCE_BIAS_KEY, "ALiBi")?;
     }
     let causal = keys.key("attention.causal");
     if keys.metadata.get_bool(&causal)? == Some(false) && !family.is_encoder() {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{Biases, ExpertConfig, LayerConfig, ModelConfig};
 use crate::Error;
-use crate::arch::{Family, GateOrder};
+use crate::arch::Family;
 use millrace_format::Packing;
 use millrace_graph::Activation;
 
@@ -61,7 +61,10 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     let inner = outer.object("text_config")?;
     let family = family::of(&outer, inner.as_ref())?;
     let has_head = !family::is_headless(family, &outer)?;
-    let text = inner.unwrap_or(outer);
+    let mut text = inner.unwrap_or(outer);
+    let mut map = text.map.clone();
+    (family.hf_spelling)(&mut map);
+    text.map = &map;
     for object in [&outer, &text] {
         refuse_features(family, object)?;
     }
@@ -93,24 +96,29 @@ fn refuse_features(family: &Family, config: &ConfigObject<'_>) -> Result<(), Err
         let feature = format!("`use_bidirectional_attention` = {found}");
         return Err(config.unsupported(feature, "causal language models"));
     }
-    if let Some(value) = config.get("quantization_config") {
-        let method = value
-            .get("quant_method")
-            .and_then(Value::as_str)
-            .unwrap_or("unknown");
-        let is_read = method == "mxfp4" && family.hf_turned_experts == Some(GateOrder::Alternating);
-        if let Some(unsupported) = Packing::read(value).err().filter(|_| !is_read) {
-            return Err(config.unsupported(unsupported.feature, unsupported.supported));
-        }
+    if !family.owns_hf_key(PACKING_KEY) {
+        refuse_packing(config)?;
     }
     let unrotated = ["no_rope_layers", "no_rope_layer_interval"];
-    for key in unrotated.iter().filter(|key| !family.owns_key(key)) {
+    for key in unrotated.iter().filter(|key| !family.owns_hf_key(key)) {
         if config.get(key).is_some() {
             let feature = format!("layers without RoPE (`{key}`)");
             return Err(config.unsupported(feature, "RoPE in every layer"));
         }
     }
     Ok(())
+}
+
+/// The object that says how a quantiser packed the matrices.
+pub(crate) const PACKING_KEY: &str = "quantization_config";
+
+/// Refuses matrices in a packing that no reader here knows.
+pub(crate) fn refuse_packing(config: &ConfigObject<'_>) -> Result<(), Error> {
+    let unknown = config.get(PACKING_KEY).map(Packing::read);
+    match unknown.and_then(Result::err) {
+        Some(unknown) => Err(config.unsupported(unknown.feature, unknown.supported)),
+        None => Ok(()),
+    }
 }
 
 fn read_text(
@@ -147,7 +155,7 @@ fn read_text(
         window: windows.window,
         layer_windowed: windows.layers,
         tied_head: tied_head(outer, text)?.unwrap_or(defaults.tied_head),
-        attention_scale: attention_scale(family, text, head_dim)?,
+        attention_scale: 1.0 / (head_dim as f32).sqrt(),
         embed_scale: family.embed_scale(d_model),
         activation: activation(family, text)?,
         biases: biases(family, text)?,
@@ -169,6 +177,7 @@ fn read_text(
         recurrent: None,
         encoder: None,
     };
+    (family.fixed)(&mut config);
     (family.hf)(text, &mut config)?;
     Ok(config)
 }
@@ -187,7 +196,7 @@ fn tied_head(outer: &ConfigObject<'_>, text: &ConfigObject<'_>) -> Result<Option
 fn d_ff(family: &Family, text: &ConfigObject<'_>) -> Result<usize, Error> {
     const KEY: &str = "intermediate_size";
     let is_list = text.get(KEY).is_some_and(Value::is_array);
-    let found = match family.owns_key(KEY) && is_list {
+    let found = match family.owns_hf_key(KEY) && is_list {
         true => text.usizes(KEY)?.and_then(|sizes| sizes.first().copied()),
         false => text.usize(KEY)?,
     };
@@ -246,22 +255,9 @@ fn derived_head_dim(
     Ok(d_model / n_heads)
 }
 
-fn attention_scale(
-    family: &Family,
-    text: &ConfigObject<'_>,
-    head_dim: usize,
-) -> Result<f32, Error> {
-    let scalar = match family.query_pre_attn_scalar {
-        // Only families that define the key read it; in others it has no meaning.
-        Some(default) => text.f32("query_pre_attn_scalar")?.unwrap_or(default),
-        None => head_dim as f32,
-    };
-    Ok(1.0 / scalar.sqrt())
-}
-
 fn activation(family: &Family, text: &ConfigObject<'_>) -> Result<Activation, Error> {
     let keys = ["hidden_activation", "hidden_act"].into_iter();
-    for key in keys.filter(|key| !family.owns_key(key)) {
+    for key in keys.filter(|key| !family.owns_hf_key(key)) {
         if let Some(activation) = activation_of(text, key)? {
             return Ok(activation);
         }

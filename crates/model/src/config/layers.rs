@@ -2,7 +2,6 @@
 
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
-use crate::arch;
 use millrace_graph::{Temperature, Xielu};
 
 /// Largest parameter of xIELU that is accepted.
@@ -125,8 +124,8 @@ pub struct LayerConfig {
     pub n_shared_kv: usize,
     /// Whether values of global layers are their keys, before norm and rotation.
     pub keys_as_values: bool,
-    /// Whether rows of an image see all of it in layers with a window, and those before them in the others.
-    pub images_in_windows: bool,
+    /// Visibility of an image among its own rows.
+    pub image_sight: ImageSight,
     /// Elements of a token's embedding for each layer; 0 for none.
     pub embedding_dim: usize,
     /// Parallel streams, in models that have them (Gemma 3n).
@@ -168,10 +167,7 @@ pub enum ImageSight {
 impl ModelConfig {
     /// Visibility of an image among its own rows.
     pub fn image_sight(&self) -> ImageSight {
-        match self.layers.images_in_windows {
-            true => ImageSight::AllInWindows,
-            false => arch::by_name(self.family).image_sight,
-        }
+        self.layers.image_sight
     }
 
     /// Sizes of the heads of `layer`.

@@ -11,12 +11,12 @@ use super::plan::{Fallback, PlannedTensor, TensorOrigin};
 use super::transform::{HeadOrder, NumberMap, Permutation, RowOrder, Transform};
 use super::{ConversionTarget, Error, OutputContainer, classifier};
 use crate::ModelConfig;
-use crate::arch::{self, Conventions, Family, WeightConvention};
+use crate::arch::{self, Conventions, Family, StoredForm, WeightConvention};
 use crate::builder::{self, TensorLayout};
 use crate::catalog::Catalog;
 use crate::names::{ParameterKind, TensorName, WeightRole};
 use crate::recipe::fitting;
-use millrace_graph::RopeStyle;
+use millrace_graph::{RopeStyle, ValueHeadOrder};
 
 /// Determines name, format and transformation of each tensor.
 pub(super) struct Mapper<'a> {
@@ -265,9 +265,14 @@ impl<'a> Mapper<'a> {
     fn factor(&self, name: TensorName) -> f32 {
         let is_gguf = |layout| layout == WeightConvention::Gguf;
         match is_gguf(self.layout) && !is_gguf(self.catalog.layout()) {
-            true => (self.family.gguf_factor)(self.config, name),
+            true => self.stored(name, self.layout).factor,
             false => 1.0,
         }
+    }
+
+    /// The form in which the family's files of a layout hold a tensor.
+    fn stored(&self, name: TensorName, layout: WeightConvention) -> StoredForm {
+        (self.family.stored)(self.config, (name, layout))
     }
 
     fn transform(&self, name: TensorName) -> Transform {
@@ -287,8 +292,8 @@ impl<'a> Mapper<'a> {
             });
         }
         if name.role.is_norm() && name.part == ParameterKind::Weight {
-            let offset = |conventions| self.family.norm_offset(conventions, name.role);
-            transform.offset = offset(&from) - offset(&to);
+            let offset = |layout| self.family.norm_offset(self.config, (name, layout));
+            transform.offset = offset(self.catalog.layout()) - offset(self.layout);
         }
         if name.role == WeightRole::TokenEmbedding {
             transform.scale = self.unscaled(from) / self.unscaled(to);
@@ -297,7 +302,7 @@ impl<'a> Mapper<'a> {
         let is_gguf = |layout| layout == WeightConvention::Gguf;
         let (from_gguf, to_gguf) = (is_gguf(self.catalog.layout()), is_gguf(self.layout));
         if from_gguf != to_gguf {
-            transform.heads = self.head_order(name, to_gguf);
+            transform.heads = self.head_order(name);
             if name.role == WeightRole::SsmRate {
                 transform.map = match to_gguf {
                     true => NumberMap::NegatedExp,
@@ -308,10 +313,11 @@ impl<'a> Mapper<'a> {
         transform
     }
 
-    /// The change of the order of value heads, in families whose GGUF files have another one.
-    fn head_order(&self, name: TensorName, to_tiled: bool) -> Option<HeadOrder> {
+    /// The change of the order of value heads, where source and result have different ones.
+    fn head_order(&self, name: TensorName) -> Option<HeadOrder> {
         let delta = self.config.recurrent.as_ref()?.delta()?;
-        if !self.family.tiled_values_in_gguf {
+        let order = |layout| self.stored(name, layout).value_heads;
+        if order(self.catalog.layout()) == order(self.layout) {
             return None;
         }
         use WeightRole::{AttnGate, AttnQkv, SsmAlpha, SsmBeta, SsmConv, SsmDt, SsmOut, SsmRate};
@@ -329,7 +335,7 @@ impl<'a> Mapper<'a> {
             n_groups: delta.n_k_heads,
             group: delta.group(),
             head_dim,
-            to_tiled,
+            to_tiled: order(self.layout) == ValueHeadOrder::Tiled,
         })
     }
 

@@ -57,7 +57,6 @@ fn known_spellings() {
             HfNames {
                 norms,
                 own: &[],
-                scales: &[],
                 layers: "layers",
             },
         )
@@ -108,7 +107,6 @@ fn other_names_are_not_read() {
 #[test]
 fn a_family_names_modules_and_parameters_of_its_own() {
     let names = HfNames {
-        scales: &[],
         layers: "layers",
         norms: HfNorms::Pre,
         own: &[(WeightRole::ExpertsGate, "block_sparse_moe.experts.{}.w1")],

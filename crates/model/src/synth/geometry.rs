@@ -139,7 +139,7 @@ impl ModelGeometry {
         let listed = n_layers.min(crate::config::MAX_LAYERS);
         let pattern = family.gguf_window_pattern.unwrap_or(0);
         let windowed = |layer: usize| row.window.is_some() && family.slides(layer, pattern);
-        ModelConfig {
+        let mut config = ModelConfig {
             family: family.name,
             n_layers,
             d_model: row.d_model,
@@ -188,6 +188,8 @@ impl ModelGeometry {
             recurrent: row.recurrent.as_ref().map(|row| row.config(listed)),
             encoder: None,
             qk_norm: false,
-        }
+        };
+        (family.fixed)(&mut config);
+        config
     }
 }

@@ -151,8 +151,7 @@ impl Fill<'_> {
                 .1;
         }
         let family = arch::by_name(config.family);
-        let conventions = family.conventions(self.layout);
-        let offset = family.norm_offset(&conventions, name.role);
+        let offset = family.norm_offset(config, (name, self.layout));
         if let Some(values) = (family.values)(config, (name, self.layout)) {
             return values;
         }

@@ -192,7 +192,7 @@ pub(in crate::arch) fn choose(
             // llama.cpp's converter keeps the row of folders that have one.
             let is_row = match b.rank_of(b.name_of(WeightRole::RouterBias).bias()) {
                 Some(rank) => rank == 2,
-                None => b.family().hf_choice_bias_is_row && !b.is_gguf(),
+                None => b.stored(b.name_of(WeightRole::RouterBias).bias()).is_row,
             };
             let shape = if is_row {
                 vec![1, n_experts]

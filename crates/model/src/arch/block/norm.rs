@@ -27,27 +27,38 @@ pub(crate) fn layer(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let name = b.name_of(role);
-    let weight = match b.family().bare_norms {
-        true => None,
+    let weight = match b.norm_offset(role) == 1.0 {
         // The op adds nothing to weights.
-        false if b.norm_offset(role) == 1.0 => {
+        true => {
             let source = WeightSource::Derived(Derivation::PlusOne);
-            Some(b.weight_from(name, name, &[group], source)?)
+            b.weight_from(name, name, &[group], source)?
         }
-        false => Some(b.vector(role, group)?),
+        false => b.vector(role, group)?,
     };
     let bias = match b.has_own(name.bias()) {
         true => Some(b.bias(role, &[group])?),
         false => None,
     };
     let norm = LayerNorm {
-        weight,
+        weight: Some(weight),
         bias,
         eps: b.config().norm_eps,
         group,
     };
     let width = b.width(x);
     Ok(b.push(label, norm.into(), vec![x], width))
+}
+
+/// LayerNorm of the stream without weight and bias.
+pub(crate) fn bare_layer(b: &mut GraphBuilder<'_>, label: &'static str, x: ValueId) -> ValueId {
+    let width = b.width(x);
+    let norm = LayerNorm {
+        weight: None,
+        bias: None,
+        eps: b.config().norm_eps,
+        group: width,
+    };
+    b.push(label, norm.into(), vec![x], width)
 }
 
 /// LayerNorm without a bias of each head of x, whose weights are a row of `[n_heads, head_dim]`.

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::arch::{self, SetKey};
 use crate::config::gguf::Keys;
 use crate::config::hf::{self, ConfigObject, shortest};
-use crate::config::{HeadSizes, ModelConfig, RopeConfig, RopeScaling};
+use crate::config::{HeadSizes, ImageSight, ModelConfig, RopeConfig, RopeScaling};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,9 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
     config.layers.embedding_dim = keys.usize("embedding_length_per_layer_input")?.unwrap_or(0);
     // No key records it. The models with embeddings by layer, E2B and E4B, are those whose images are seen like text; llama.cpp
     // recognises them by their widths (`mtmd.cpp`).
-    config.layers.images_in_windows = config.layers.embedding_dim == 0;
+    if config.layers.embedding_dim == 0 {
+        config.layers.image_sight = ImageSight::AllInWindows;
+    }
     if let Some(widths) = keys.by_layer("feed_forward_length")? {
         config.layers.d_ff = widths.into_iter().take(config.n_layers).collect();
         drop_equal_widths(config);
@@ -116,7 +118,9 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     read_experts(text, config)?;
     read_embeddings(text, config, is_unified)?;
     let both_ways = text.get("use_bidirectional_attention");
-    config.layers.images_in_windows = both_ways.is_some_and(|found| *found == "vision");
+    if both_ways.is_some_and(|found| *found == "vision") {
+        config.layers.image_sight = ImageSight::AllInWindows;
+    }
     // The class of the unified model has no such key, and always shares.
     let keys_as_values = text.bool("attention_k_eq_v")?;
     config.layers.keys_as_values = keys_as_values.unwrap_or(false);
@@ -289,9 +293,9 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
         by_layer.insert(layer.to_string(), sizes);
     }
     out["per_layer_config"] = Value::Object(by_layer);
-    out["use_bidirectional_attention"] = match layers.images_in_windows {
-        true => json!("vision"),
-        false => Value::Null,
+    out["use_bidirectional_attention"] = match layers.image_sight {
+        ImageSight::AllInWindows => json!("vision"),
+        ImageSight::Before | ImageSight::All => Value::Null,
     };
     out["num_kv_shared_layers"] = json!(layers.n_shared_kv);
     out["use_double_wide_mlp"] = json!(!layers.d_ff.is_empty());

@@ -3,7 +3,7 @@
 use millrace_format::gguf::{GgufArray, GgufValue, Metadata};
 use millrace_graph::Gating;
 
-use super::keys::key_of;
+use super::keys::{ACTIVATION_KEY, key_of};
 use super::rope;
 use crate::Error;
 use crate::arch::{self, Family};
@@ -62,7 +62,7 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     if let Some(encoder) = &config.encoder {
         write_encoder(encoder, &mut set);
     }
-    let default_scale = family.gguf_attention_scale(config);
+    let default_scale = (family.gguf_attention_scale)(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
         set("attention.scale", GgufValue::F32(config.attention_scale));
     }
@@ -226,7 +226,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
             supported: supported.into(),
         })
     };
-    if config.activation != family.activation && !family.gguf_activation {
+    if config.activation != family.activation && !family.owns_gguf_key(ACTIVATION_KEY) {
         let feature = format!("activation {:?} in {}", config.activation, family.name);
         return refuse(feature, "the family's own activation");
     }

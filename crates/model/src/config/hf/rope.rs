@@ -34,7 +34,7 @@ pub(super) fn read(
         family,
         context_length,
         head_dim,
-        original: original.or(family.hf_original_context),
+        original,
         partial: text.f64(PARTIAL)?,
     };
     let rope = reader.read(global.as_ref(), theta)?;
@@ -188,8 +188,6 @@ impl RopeReader {
             },
         };
         let scaling = match name {
-            // Old names for it in files of Phi 3.
-            "su" | "yarn" if self.family.hf_original_context.is_some() => self.long(rope)?,
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear {
                 factor: number(rope, "factor")?,

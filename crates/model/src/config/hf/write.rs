@@ -64,14 +64,7 @@ fn write_attention(
     act: &str,
     set: &mut dyn FnMut(&str, Value),
 ) {
-    if family.query_pre_attn_scalar.is_some() {
-        set("hidden_activation", json!(act));
-        // The scale is the inverse root of a whole number in every model.
-        let scalar = (1.0 / (f64::from(config.attention_scale).powi(2))).round();
-        set("query_pre_attn_scalar", json!(scalar as u64));
-    } else {
-        set("hidden_act", json!(act));
-    }
+    set("hidden_act", json!(act));
     if let Some(cap) = config.logit_softcap {
         set("final_logit_softcapping", shortest(cap));
     }
@@ -194,7 +187,7 @@ fn refuse_unwritable(config: &ModelConfig, family: &Family) -> Result<(), Error>
 
 /// Refuses widths, windows and rotations that the family's `config.json` has no keys for.
 fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
-    if !family.owns_key("intermediate_size") && !config.has_sayable_widths() {
+    if !family.owns_hf_key("intermediate_size") && !config.has_sayable_widths() {
         return Err(Error::Unsupported {
             file: "config.json".into(),
             feature: format!("feed-forward sizes {:?}", config.layers.d_ff),
