@@ -33,7 +33,7 @@ mod shard;
 
 pub use check::{Error, Shapes, WIDTH_MAX, check};
 pub use cost::{Depth, OpCost};
-pub use executor::{Executor, InOrder, InputRows, RowPool, SequenceSpan, Tokens};
+pub use executor::{Executor, FEW_INPUTS, InOrder, InputRows, RowPool, SequenceSpan, Tokens};
 pub use graph::{
     Derivation, Graph, HeadRows, Node, Rope, RopeId, RopeStyle, Value, ValueId, Weight, WeightId,
     WeightSource, last_readers, single_row,

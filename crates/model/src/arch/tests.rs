@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use millrace_format::{Checkpoint, Source, TensorInfo, TensorType};
-use millrace_graph::{Weight, WeightSource};
+use millrace_graph::{FEW_INPUTS, Node, Weight, WeightSource};
 use millrace_quant::DType;
 use millrace_testkit::Golden;
 
@@ -122,6 +122,9 @@ fn every_family_builds_of_exactly_what_it_lists_in_both_conventions() {
             let model = build(&fixture.config, source, &tensors);
             let graph = model.unwrap_or_else(|error| panic!("{error}")).graph;
             assert_eq!(millrace_graph::check(&graph), Ok(()), "{}", family.name);
+            // The step of a token allocates nothing for inputs.
+            let is_few = |node: &Node| node.inputs.len() <= FEW_INPUTS;
+            assert!(graph.nodes.iter().all(is_few), "{}", family.name);
             let mut places = BTreeSet::new();
             for node in graph
                 .nodes

@@ -13,7 +13,7 @@ use super::op_kernels::has_kernel;
 use super::ops::Ops;
 use super::plan::Register;
 use super::products::known_matrix;
-use super::recurrent::{STATE_KERNEL_INPUTS, state_run};
+use super::recurrent::state_run;
 use crate::Error;
 use crate::image::is_replaced;
 use crate::kv::CacheParts;
@@ -84,11 +84,7 @@ impl Compute<'_> {
         let run = |span: &RunSpan| state_run(tables, span.seq, (span.rows.clone(), span.first_pos));
         let mut runs = recycle(std::mem::take(memory));
         buffers.write(self.out, self.m, |buffers, out| {
-            let mut inputs = [&[][..]; STATE_KERNEL_INPUTS];
-            let inputs = &mut inputs[..self.inputs.len()];
-            for (rows, input) in inputs.iter_mut().zip(self.inputs) {
-                *rows = buffers.rows(*input, self.m);
-            }
+            let inputs = self.input_rows(buffers);
             // Two spans of a sequence are two runs of the kernel, which defines no order among the runs of one.
             for is_replay in [true, false] {
                 let spans = self
@@ -102,11 +98,16 @@ impl Compute<'_> {
                 if !runs.is_empty() {
                     let states = &mut *cache.states;
                     self.ops
-                        .by_state_kernel(&self.node.op, inputs, states, &runs, out);
+                        .by_state_kernel(&self.node.op, &inputs, states, &runs, out);
                 }
             }
         });
         *memory = recycle(runs);
+    }
+
+    fn input_rows<'b>(&self, buffers: &'b PassBuffers) -> InputRows<'b, f32> {
+        let rows = |input: &Register| buffers.rows(*input, self.m);
+        self.inputs.iter().map(rows).collect()
     }
 
     /// Copies the state of this op before a span into the snapshot, while it is in the cache, if the span takes one.
@@ -133,8 +134,7 @@ impl Compute<'_> {
     fn by_definition(&self, buffers: &mut PassBuffers, cache: &mut CacheParts<'_>) {
         let tokens = self.tokens;
         buffers.write(self.out, self.m, |buffers, out| {
-            let rows = |input: &Register| buffers.rows(*input, self.m);
-            let inputs: InputRows<'_, f32> = self.inputs.iter().map(rows).collect();
+            let inputs = self.input_rows(buffers);
             if self.node.op.memory() == SequenceMemory::None {
                 return self.ops.by_definition(self.node, tokens, &inputs, out);
             }

@@ -5,7 +5,8 @@ use super::recurrent::{has_state_kernel, state_run};
 use crate::kv::{CacheParts, LayerCache, PAGE_TOKENS, StateSlab};
 use crate::sequences::SeqId;
 use millrace_graph::{
-    AllTokensShape, Keys, KvShape, Node, SequenceMemory, SequenceSpan, StateShape, Tokens,
+    AllTokensShape, InputRows, Keys, KvShape, Node, SequenceMemory, SequenceSpan, StateShape,
+    Tokens,
 };
 use millrace_kernels::{self as kernels, KvRun, KvSide, kv_read};
 
@@ -129,7 +130,7 @@ impl Ops<'_> {
             let n_rows = tokens.positions.len();
             let rows = node.inputs.iter().zip(inputs);
             let rows = rows.map(|(value, rows)| &rows[..n_rows * self.graph().width(*value)]);
-            let inputs: Vec<&[f32]> = rows.collect();
+            let inputs: InputRows<'_, f32> = rows.collect();
             return self.by_state_kernel(&node.op, &inputs, past.states, &[run], out);
         }
         let width = out.len() / tokens.positions.len().max(1);

@@ -13,9 +13,6 @@ use millrace_kernels::{
 };
 use std::ops::Range;
 
-/// Most inputs of an op that [has a kernel](has_state_kernel): those of Kimi delta attention and of RWKV 7.
-pub(super) const STATE_KERNEL_INPUTS: usize = 5;
-
 /// Neighbouring tokens of a sequence, in a kernel's form.
 pub(super) fn state_run(
     tables: PageTables<'_>,
