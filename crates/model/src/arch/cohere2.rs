@@ -30,13 +30,9 @@ pub(super) static FAMILY: Family = Family {
         rope_theta: 10_000.0,
     },
     gguf_window_pattern: Some(4),
-    gguf: |_, config| {
-        config.unrotated_layers = config.global_layers();
-        Ok(())
-    },
+    fixed: |config| config.unrotated_layers = config.global_layers(),
     hf: |text, config| {
         config.logit_scale = cohere::logit_scale(text)?;
-        config.unrotated_layers = config.global_layers();
         Ok(())
     },
     write_hf: cohere::write,

@@ -66,6 +66,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_roles: &UNREAD,
     sizes_by_layer: true,
     hf_own_keys: &["intermediate_size"],
+    fixed: config::fixed,
     gguf: config::gguf,
     hf: config::hf,
     write_hf: config::write_hf,

@@ -66,6 +66,7 @@ pub(super) static FAMILY: Family = Family {
     }),
     own_roles: &[WeightRole::ExpertsGateUp, WeightRole::LayerScale],
     sizes_by_layer: true,
+    fixed: config::fixed,
     gguf: config::gguf,
     hf: config::hf,
     write_hf: config::write_hf,

@@ -1,7 +1,6 @@
 //! EmbeddingGemma: Gemma 3 whose tokens see each other both ways, without a head.
 
 use super::{Family, block, gemma2, gemma3};
-use crate::config::EncoderConfig;
 use millrace_format::gguf::GgufValue;
 use serde_json::json;
 
@@ -15,14 +14,6 @@ pub(super) static FAMILY: Family = Family {
     golden: None,
     // The head size decides, for any number of layers.
     gguf_attention_scale: Family::PLAIN.gguf_attention_scale,
-    gguf: |_, config| {
-        config.encoder.get_or_insert_default();
-        Ok(())
-    },
-    hf: |text, config| {
-        config.encoder = Some(EncoderConfig::default());
-        gemma2::hf_scale(text, config)
-    },
     write_hf: |config, out| {
         gemma2::write_scale(config, out);
         out["use_bidirectional_attention"] = json!(true);

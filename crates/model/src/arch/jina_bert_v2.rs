@@ -63,7 +63,6 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::LayerOutNorm,
     ],
     gguf: |_, config| {
-        config.encoder.get_or_insert_default();
         set_distance_biases(config, MAX_DISTANCE_BIAS);
         Ok(())
     },

@@ -52,10 +52,6 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::AttnOutNorm,
         WeightRole::LayerOutNorm,
     ],
-    gguf: |_, config| {
-        config.encoder.get_or_insert_default();
-        Ok(())
-    },
     hf: |text, config| {
         config.encoder = Some(EncoderConfig {
             n_token_types: text.usize("type_vocab_size")?.unwrap_or(1),

@@ -6,7 +6,6 @@ use super::block::{self, norm};
 use super::{ExpertDefaults, Family};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::gguf::Keys;
 use crate::config::hf::{ConfigObject, HfDefaults, shortest};
 use crate::config::{Biases, EncoderConfig, MAX_LAYERS, ModelConfig};
 use crate::names::WeightRole;
@@ -59,7 +58,6 @@ pub(super) const FAMILY: Family = Family {
         WeightRole::AttnOutNorm,
         WeightRole::LayerOutNorm,
     ],
-    gguf,
     hf,
     write_hf: |config, out| {
         let encoder = config.encoder.clone().unwrap_or_default();
@@ -96,11 +94,6 @@ pub(super) static WITH_EXPERTS: Family = Family {
     },
     ..FAMILY
 };
-
-fn gguf(_: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    config.encoder.get_or_insert_default();
-    Ok(())
-}
 
 /// Keys of the files that were published before transformers had the class, with their required values.
 const FLAGS: [(&str, bool); 6] = [

@@ -126,7 +126,7 @@ fn read_values(
         latent,
         layers: LayerConfig::default(),
         recurrent: None,
-        encoder: None,
+        encoder: family.is_encoder().then(EncoderConfig::default),
     })
 }
 

@@ -14,7 +14,7 @@ mod write;
 
 use serde_json::Value;
 
-use super::{Biases, ExpertConfig, LayerConfig, ModelConfig};
+use super::{Biases, EncoderConfig, ExpertConfig, LayerConfig, ModelConfig};
 use crate::Error;
 use crate::arch::Family;
 use millrace_format::Packing;
@@ -175,7 +175,7 @@ fn read_text(
         latent: None,
         layers: LayerConfig::default(),
         recurrent: None,
-        encoder: None,
+        encoder: family.is_encoder().then(EncoderConfig::default),
     };
     (family.fixed)(&mut config);
     (family.hf)(text, &mut config)?;

@@ -40,10 +40,13 @@ fn take_widths(config: &mut ModelConfig, widths: Vec<usize>) {
     }
 }
 
-pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // No key gives another.
+/// Scores have no factor and no bound, and no key gives one.
+pub(super) fn fixed(config: &mut ModelConfig) {
     config.attention_scale = 1.0;
     config.attention_softcap = None;
+}
+
+pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.logit_softcap = config.logit_softcap.or(Some(LOGIT_SOFTCAP));
     let n_shared = keys.usize("attention.shared_kv_layers")?;
     let n_layers = config.n_layers;
@@ -69,7 +72,6 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
 }
 
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    config.attention_scale = 1.0;
     // An absent key means the class's default, `null` means none.
     if !text.map.contains_key("final_logit_softcapping") {
         config.logit_softcap = Some(LOGIT_SOFTCAP);

@@ -29,10 +29,13 @@ fn of_kind(
     Ok(found)
 }
 
-pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    // No key gives another.
+/// Scores have no factor and no bound, and no key gives one.
+pub(super) fn fixed(config: &mut ModelConfig) {
     config.attention_scale = 1.0;
     config.attention_softcap = None;
+}
+
+pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.layers.n_shared_kv = keys.usize("attention.shared_kv_layers")?.unwrap_or(0);
     config.layers.embedding_dim = keys.usize("embedding_length_per_layer_input")?.unwrap_or(0);
     // No key records it. The models with embeddings by layer, E2B and E4B, are those whose images are seen like text; llama.cpp
@@ -106,8 +109,6 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
     let is_unified = text
         .str("model_type")?
         .is_some_and(|name| name.starts_with("gemma4_unified"));
-    config.attention_scale = 1.0;
-    config.attention_softcap = None;
     if is_unified && !text.map.contains_key("sliding_window") {
         config.window = Some(1024);
     }
