@@ -6,9 +6,8 @@
 use super::block32_lines::*;
 use super::lines::widen_f16;
 use super::reduce::{sum_i16, sum_i32};
-use crate::level::is_zen_4;
 use crate::matmul::panel::{RowsArgs, X32};
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::x86_64::*;
 
 /// Blocks of a row that are summed together: one for each 128-bit half.
@@ -38,11 +37,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
         let end = blocks.min(first + SEGMENT);
         // SAFETY: forwarded, for blocks of the rows.
         unsafe {
-            if is_zen_4() {
-                segment::<FORMAT, true>(args, first, end);
-            } else {
-                segment::<FORMAT, false>(args, first, end);
-            }
+            fetched!(SECOND => segment::<FORMAT, SECOND>(args, first, end));
         }
     }
 }

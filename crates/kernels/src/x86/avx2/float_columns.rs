@@ -8,19 +8,14 @@
     reason = "several arrays of registers are indexed together"
 )]
 
-use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
 use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{
     DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs, tile_tokens,
 };
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::float_formats::{BF16, F16, F32, elem_bytes, functions_of_format};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::x86_64::*;
-
-/// Formats; the codes are const parameters.
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
 
 /// Rows summed side by side, which [`sums_of_four`] adds up.
 const ROWS: usize = STREAMS;
@@ -32,49 +27,11 @@ const TOKENS: usize = 3;
 const VECTOR: usize = LAYOUT.unit_k();
 const LAYOUT: PanelLayout = PanelLayout::F32Eights;
 
-macro_rules! functions_of_format {
-    ($($pack:ident $direct:ident $rows:ident $format:ident;)*) => {$(
-        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::RowsFn`].
-        #[target_feature(enable = "avx2,fma,f16c")]
-        pub(crate) unsafe fn $rows(args: &RowsArgs) {
-            // SAFETY: forwarded.
-            unsafe { rows::<$format>(args) }
-        }
-
-        #[doc = concat!("Packs ", stringify!($format), ".")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::PackFn`].
-        #[target_feature(enable = "avx2,fma,f16c")]
-        pub(crate) unsafe fn $pack(args: &PackArgs) {
-            // SAFETY: forwarded.
-            unsafe { pack::<$format>(args) }
-        }
-
-        #[doc = concat!("Multiplies ", stringify!($format), ".")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::DirectFn`].
-        #[target_feature(enable = "avx2,fma,f16c")]
-        pub(crate) unsafe fn $direct(args: &DirectArgs) {
-            // SAFETY: forwarded.
-            unsafe { direct::<$format>(args) }
-        }
-    )*};
-}
 functions_of_format!(
-    pack_f32 direct_f32 rows_f32 F32;
-    pack_f16 direct_f16 rows_f16 F16;
-    pack_bf16 direct_bf16 rows_bf16 BF16;
+    pack_f32 direct_f32 rows_f32 F32 "avx2,fma,f16c";
+    pack_f16 direct_f16 rows_f16 F16 "avx2,fma,f16c";
+    pack_bf16 direct_bf16 rows_bf16 BF16 "avx2,fma,f16c";
 );
-
-/// Bytes of a weight.
-const fn elem_bytes(format: u8) -> usize {
-    if format == F32 { 4 } else { 2 }
-}
 
 /// The weights of the next eight columns.
 ///
@@ -136,11 +93,7 @@ fn sums_of_four([a, b, c, d]: [__m256; ROWS]) -> __m128 {
 unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     // SAFETY: forwarded.
     unsafe {
-        if is_zen_4() {
-            rows_fetched::<FORMAT, true>(args);
-        } else {
-            rows_fetched::<FORMAT, false>(args);
-        }
+        fetched!(SECOND => rows_fetched::<FORMAT, SECOND>(args));
     }
 }
 

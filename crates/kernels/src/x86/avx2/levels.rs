@@ -58,6 +58,52 @@ pub(crate) trait Unpack {
     unsafe fn levels(block: *const u8, j: usize) -> BlockLevels;
 }
 
+/// A format whose blocks have one scale. It is an [`Unpack`].
+pub(crate) trait OneScale {
+    /// As [`Unpack::DTYPE`].
+    const DTYPE: DType;
+    /// As [`Unpack::OFFSET`].
+    const OFFSET: u8;
+    /// As [`Unpack::LARGEST`].
+    const LARGEST: u8;
+    /// Where a block has its scale, an f16.
+    const SCALE_AT: usize;
+
+    /// As [`Unpack::levels`].
+    ///
+    /// # Safety
+    /// As [`Unpack::levels`].
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels;
+}
+
+impl<F: OneScale> Unpack for F {
+    const DTYPE: DType = F::DTYPE;
+    const SCALES: usize = 1;
+    const OFFSET: u8 = F::OFFSET;
+    const LARGEST: u8 = F::LARGEST;
+    type Header = __m256;
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn header(block: *const u8, stride: usize) -> __m256 {
+        // SAFETY: forwarded.
+        unsafe { load_f16(block.add(F::SCALE_AT), stride) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
+        [d; 2]
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn levels(block: *const u8, j: usize) -> BlockLevels {
+        // SAFETY: forwarded.
+        unsafe { <F as OneScale>::levels(block, j) }
+    }
+}
+
 /// Levels of 32 columns of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockLevels {
@@ -334,15 +380,4 @@ fn spread_bits(bits: u32) -> __m256i {
     let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
     let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), order);
     _mm256_cmpeq_epi8(_mm256_and_si256(bytes, own), own)
-}
-
-/// A format with one f16 scale for all of a block at byte `AT`.
-///
-/// # Safety
-/// As [`Unpack::header`].
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-unsafe fn block_scale<const AT: usize>(block: *const u8, stride: usize) -> __m256 {
-    // SAFETY: forwarded.
-    unsafe { load_f16(block.add(AT), stride) }
 }

@@ -7,9 +7,8 @@
 use super::lines::widen_f16;
 use super::reduce::{add_elements, add_halves, first_elements};
 use super::superblock_products::*;
-use crate::level::is_zen_4;
 use crate::matmul::panel::{RowsArgs, X256};
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::x86_64::*;
 
 /// Superblocks of a row that are summed together: one for each 128-bit half.
@@ -30,11 +29,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
         let end = blocks.min(first + SEGMENT);
         // SAFETY: forwarded, for superblocks of the rows.
         unsafe {
-            if is_zen_4() {
-                segment::<FORMAT, true>(args, first, end);
-            } else {
-                segment::<FORMAT, false>(args, first, end);
-            }
+            fetched!(SECOND => segment::<FORMAT, SECOND>(args, first, end));
         }
     }
 }

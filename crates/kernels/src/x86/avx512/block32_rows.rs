@@ -8,9 +8,8 @@ use super::block32_lines::{
 };
 use super::block32_lines::{dtype, half_powers, has_min, times_six_bits};
 use super::streams::{add_elements, lanes, quarters_of, spread};
-use crate::level::is_zen_4;
 use crate::matmul::panel::{RowsArgs, X32};
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
@@ -44,11 +43,7 @@ const NIBBLES: usize = 8;
 pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     // SAFETY: forwarded.
     unsafe {
-        if is_zen_4() {
-            segments::<FORMAT, true>(args);
-        } else {
-            segments::<FORMAT, false>(args);
-        }
+        fetched!(SECOND => segments::<FORMAT, SECOND>(args));
     }
 }
 

@@ -3,20 +3,16 @@
 //! A row of such weights is already a run of vectors, so one token reads it once, in order, and transposes nothing. Sixteen sums of
 //! a row are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
 
-use crate::level::is_zen_4;
 use crate::matmul::PanelLayout;
 use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{
     DirectArgs, GROUP_ROWS, LINE_BYTES, PANEL_ROWS, PackArgs, RowsArgs, TileArgs, tile_tokens,
 };
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::float_formats::{BF16, F16, F32, elem_bytes, functions_of_format};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Formats; the codes are const parameters.
-const F32: u8 = 0;
-const F16: u8 = 1;
-const BF16: u8 = 2;
 /// Multiplied as pairs, by AVX512-BF16.
 const BF16_PAIRS: u8 = 3;
 
@@ -26,39 +22,6 @@ const ROWS: usize = STREAMS;
 /// Most tokens of a register tile: 24 sums, 4 vectors of weights and one of activations fit the registers.
 const TOKENS: usize = 6;
 
-macro_rules! functions_of_format {
-    ($($pack:ident $direct:ident $rows:ident $format:ident $features:literal;)*) => {$(
-        #[doc = concat!("Multiplies ", stringify!($format), " with one token.")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::RowsFn`].
-        #[target_feature(enable = $features)]
-        pub(crate) unsafe fn $rows(args: &RowsArgs) {
-            // SAFETY: forwarded.
-            unsafe { rows::<$format>(args) }
-        }
-
-        #[doc = concat!("Packs ", stringify!($format), ".")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::PackFn`].
-        #[target_feature(enable = $features)]
-        pub(crate) unsafe fn $pack(args: &PackArgs) {
-            // SAFETY: forwarded.
-            unsafe { pack::<$format>(args) }
-        }
-
-        #[doc = concat!("Multiplies ", stringify!($format), ".")]
-        ///
-        /// # Safety
-        /// As [`crate::matmul::panel::DirectFn`].
-        #[target_feature(enable = $features)]
-        pub(crate) unsafe fn $direct(args: &DirectArgs) {
-            // SAFETY: forwarded.
-            unsafe { direct::<$format>(args) }
-        }
-    )*};
-}
 functions_of_format!(
     pack_f32 direct_f32 rows_f32 F32 "avx512f,avx512bw,avx512dq,avx512vl";
     pack_f16 direct_f16 rows_f16 F16 "avx512f,avx512bw,avx512dq,avx512vl";
@@ -96,11 +59,6 @@ const fn layout(format: u8) -> PanelLayout {
 /// Columns of a vector: a unit of the layout.
 const fn vector_k(format: u8) -> usize {
     layout(format).unit_k()
-}
-
-/// Bytes of a weight.
-const fn elem_bytes(format: u8) -> usize {
-    if format == F32 { 4 } else { 2 }
 }
 
 /// Bytes of an activation.
@@ -220,11 +178,7 @@ fn sums_of_four([a, b, c, d]: [__m512; ROWS]) -> __m128 {
 unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
     // SAFETY: forwarded.
     unsafe {
-        if is_zen_4() {
-            rows_fetched::<FORMAT, true>(args);
-        } else {
-            rows_fetched::<FORMAT, false>(args);
-        }
+        fetched!(SECOND => rows_fetched::<FORMAT, SECOND>(args));
     }
 }
 

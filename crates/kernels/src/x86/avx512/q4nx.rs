@@ -1,10 +1,9 @@
 //! Q4NX: tiles that already hold sixteen neighbouring rows side by side, column by column.
 
 use super::tile_i8x32::add_block;
-use crate::level::is_zen_4;
 use crate::matmul::ahead::Ahead;
 use crate::matmul::panel::{LINE_BYTES, PANEL_ROWS, PanelSource, RowsArgs, X32};
-use crate::x86::streams::Fetch;
+use crate::x86::streams::{Fetch, fetched};
 use millrace_quant::DType;
 use std::arch::x86_64::*;
 
@@ -110,11 +109,7 @@ fn widen_bf16(v: __m256i) -> __m512 {
 pub(super) unsafe fn rows(args: &RowsArgs, is_zero_point: bool) {
     // SAFETY: forwarded.
     unsafe {
-        if is_zen_4() {
-            rows_fetched::<true>(args, is_zero_point);
-        } else {
-            rows_fetched::<false>(args, is_zero_point);
-        }
+        fetched!(SECOND => rows_fetched::<SECOND>(args, is_zero_point));
     }
 }
 

@@ -1,10 +1,9 @@
 //! Loops whose speed is a limit of the machine; see [`crate::roof`].
 
 use super::float_columns::dot_pairs;
-use crate::level::is_zen_4;
 use crate::matmul::panel::LINE_BYTES;
 use crate::roof::{READ_STEP, ReadArgs, RegisterLoop};
-use crate::x86::streams::Fetch;
+use crate::x86::streams::{Fetch, fetched};
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
@@ -73,11 +72,7 @@ fn byte_products(rounds: usize) {
 /// Reads every byte, fetching ahead to where kernels do.
 #[target_feature(enable = "avx512f")]
 pub(crate) fn read(args: &ReadArgs<'_>) {
-    if is_zen_4() {
-        read_fetched::<true>(args);
-    } else {
-        read_fetched::<false>(args);
-    }
+    fetched!(SECOND => read_fetched::<SECOND>(args));
 }
 
 #[inline]

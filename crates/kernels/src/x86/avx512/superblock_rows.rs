@@ -11,9 +11,8 @@
 
 use super::streams::{add_elements, lanes, quarters_of, spread};
 use super::superblock_lines::{Q4_K, Q5_K, Q6_K, dtype};
-use crate::level::is_zen_4;
 use crate::matmul::panel::{LINE_BYTES, RowsArgs, X256};
-use crate::x86::streams::{Fetch, STREAMS, each_four_rows};
+use crate::x86::streams::{Fetch, STREAMS, each_four_rows, fetched};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -53,11 +52,7 @@ pub(super) unsafe fn rows<const FORMAT: u8>(args: &RowsArgs) {
         let end = blocks.min(first + SEGMENT);
         // SAFETY: forwarded, for superblocks of the rows.
         unsafe {
-            if is_zen_4() {
-                segment::<FORMAT, true>(args, first, end);
-            } else {
-                segment::<FORMAT, false>(args, first, end);
-            }
+            fetched!(SECOND => segment::<FORMAT, SECOND>(args, first, end));
         }
         first = end;
     }

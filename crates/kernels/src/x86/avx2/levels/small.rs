@@ -1,6 +1,6 @@
 //! Formats of small blocks: NVFP4, Q1_0, Q2_0. Bytes are where the formats' files in `quant` have them.
 
-use super::{BlockLevels, Unpack, block_scale, spread_bits};
+use super::{BlockLevels, OneScale, Unpack, spread_bits};
 use crate::x86::avx2::lines::load_u32;
 use millrace_quant::DType;
 use std::arch::x86_64::*;
@@ -70,25 +70,11 @@ impl Unpack for Nvfp4 {
 /// Q1_0.
 pub(crate) struct Q1_0;
 
-impl Unpack for Q1_0 {
+impl OneScale for Q1_0 {
     const DTYPE: DType = DType::Q1_0;
-    const SCALES: usize = 1;
     const OFFSET: u8 = 1;
     const LARGEST: u8 = 2;
-    type Header = __m256;
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
-        // SAFETY: forwarded.
-        unsafe { block_scale::<0>(block, stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
-        [d; 2]
-    }
+    const SCALE_AT: usize = 0;
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -102,25 +88,11 @@ impl Unpack for Q1_0 {
 /// Q2_0.
 pub(crate) struct Q2_0;
 
-impl Unpack for Q2_0 {
+impl OneScale for Q2_0 {
     const DTYPE: DType = DType::Q2_0;
-    const SCALES: usize = 1;
     const OFFSET: u8 = 1;
     const LARGEST: u8 = 3;
-    type Header = __m256;
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
-        // SAFETY: forwarded.
-        unsafe { block_scale::<0>(block, stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
-        [d; 2]
-    }
+    const SCALE_AT: usize = 0;
 
     #[inline]
     #[target_feature(enable = "avx2")]

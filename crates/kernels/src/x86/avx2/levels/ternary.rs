@@ -1,7 +1,7 @@
 //! IQ1_* and TQ*: three levels, of IQ1_* moved by an eighth. Bytes are where the formats' files in `quant` have them.
 
 use super::codebook::points_of_8;
-use super::{BlockLevels, Unpack, block_scale, times_odd};
+use super::{BlockLevels, OneScale, Unpack, times_odd};
 use crate::x86::avx2::lines::{load_f16, load_u32, widen_f16};
 use millrace_quant::{DType, codebooks};
 use std::arch::x86_64::*;
@@ -149,25 +149,11 @@ static DIGITS: [[i16; 16]; 8] = [
     [81, 81, 81, 81, 81, 81, 81, 81, 1, 1, 3, 3, 9, 9, 27, 27],
 ];
 
-impl Unpack for Tq1_0 {
+impl OneScale for Tq1_0 {
     const DTYPE: DType = DType::Tq1_0;
-    const SCALES: usize = 1;
     const OFFSET: u8 = 1;
     const LARGEST: u8 = 2;
-    type Header = __m256;
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
-        // SAFETY: forwarded.
-        unsafe { block_scale::<52>(block, stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
-        [d; 2]
-    }
+    const SCALE_AT: usize = 52;
 
     #[inline]
     #[target_feature(enable = "avx2")]
@@ -198,25 +184,11 @@ impl Unpack for Tq1_0 {
 /// TQ2_0.
 pub(crate) struct Tq2_0;
 
-impl Unpack for Tq2_0 {
+impl OneScale for Tq2_0 {
     const DTYPE: DType = DType::Tq2_0;
-    const SCALES: usize = 1;
     const OFFSET: u8 = 1;
     const LARGEST: u8 = 3;
-    type Header = __m256;
-
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    unsafe fn header(block: *const u8, stride: usize) -> Self::Header {
-        // SAFETY: forwarded.
-        unsafe { block_scale::<64>(block, stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn scales(d: __m256, _: *const u8, _: usize, _: usize) -> [__m256; 2] {
-        [d; 2]
-    }
+    const SCALE_AT: usize = 64;
 
     #[inline]
     #[target_feature(enable = "avx2")]
