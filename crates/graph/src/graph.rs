@@ -43,8 +43,8 @@ pub enum WeightSource {
     Derived(Derivation),
 }
 
-/// Rows of a matrix that are parts of heads in a source matrix: the first part of all heads, then the second of all, then
-/// the third.
+/// Rows of a matrix that are parts of heads in a source matrix. The first part of all heads comes first, then the second
+/// of all, then the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRows {
     /// Heads.

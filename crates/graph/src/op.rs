@@ -125,7 +125,7 @@ pub trait Operation: Debug + Send + Sync {
     /// A description of the operands that do not fit.
     fn check(&self, shapes: &Shapes<'_>) -> Result<(), String>;
 
-    /// The memory of a sequence that it reads and adds to. For an op with a KV cache, its own or shared, the
+    /// The memory of a sequence that it reads and adds to. For an op with a KV cache, its own or shared. The
     /// second input is a token's row of keys, the third the row of values.
     fn memory(&self) -> SequenceMemory {
         SequenceMemory::None

@@ -2,10 +2,10 @@
 //! query heads, sliding windows, ragged batches.
 //!
 //! The work is cut into *units*: a block of neighbouring tokens of one run with all query heads
-//! that share one KV head, so that each key and value is read and converted once for all of them.
-//! A unit walks the cache in *spans* of 256 positions. A span yields, for each query
-//! row, the maximum score, the sum of exponentials and the weighted sum of values; spans are
-//! merged in ascending order with the rescaling of an online softmax.
+//! that share one KV head. So each key and value is read and converted once for all of them. A unit
+//! walks the cache in *spans* of 256 positions. A span yields, for each query row, the maximum
+//! score, the sum of exponentials and the weighted sum of values. Spans are merged in ascending
+//! order with the rescaling of an online softmax.
 //!
 //! # Batch invariance
 //!

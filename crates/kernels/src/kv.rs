@@ -1,13 +1,12 @@
 //! The paged KV cache as kernels see it: element types, the layout of a page, appending rows.
 //!
-//! A page holds `page_tokens` consecutive positions of every KV head of one layer, for K or for V;
-//! it is self-contained, so that copying a page is copying [`KvLayout::page_bytes`] bytes. Inside,
-//! a page is `[n_kv_heads][page_tokens / 16]` *tiles* of 16 positions. A tile of K is stored
-//! `[head_dim][16]` (scores are computed with one position a SIMD lane), a tile of V
-//! `[16][head_dim]` (outputs are computed with one dimension a lane). `head_dim` is padded to a
-//! multiple of 16 in both. In [`KvType::Q8_0`] the 8-bit values of a tile follow its f16 scales, one for 32 dimensions of a
-//! position: `[head_dim / 32][16]` for K, `[16][head_dim / 32]` for V. Types of fewer bits have the same scales, and planes of bits
-//! instead of bytes (`kv/narrow.rs`).
+//! A page holds `page_tokens` consecutive positions of every KV head of one layer, for K or for V. It is self-contained, so that
+//! copying a page is copying [`KvLayout::page_bytes`] bytes. Inside, a page is `[n_kv_heads][page_tokens / 16]` *tiles* of 16
+//! positions. A tile of K is stored `[head_dim][16]` (scores are computed with one position a SIMD lane), a tile of V
+//! `[16][head_dim]` (outputs are computed with one dimension a lane). `head_dim` is padded to a multiple of 16 in both. In
+//! [`KvType::Q8_0`] the 8-bit values of a tile follow its f16 scales, one for 32 dimensions of a position: `[head_dim / 32][16]`
+//! for K, `[16][head_dim / 32]` for V. Types of fewer bits have the same scales, and planes of bits instead of bytes
+//! (`kv/narrow.rs`).
 
 mod append;
 mod buffer;

@@ -13,8 +13,8 @@ pub enum Level {
     Scalar,
     /// AVX2, FMA and F16C (x86-64-v3).
     Avx2,
-    /// [`Level::Avx2`] and AVX-VNNI: dot products of bytes in 256 bits (Alder Lake and Zen 5 onwards; the processors of most
-    /// laptops with an NPU have no more).
+    /// [`Level::Avx2`] and AVX-VNNI: dot products of bytes in 256 bits (Alder Lake and Zen 5 onwards). The processors of
+    /// most laptops with an NPU have no more.
     AvxVnni,
     /// AVX-512 F, BW, DQ, VL, VBMI and VNNI (Ice Lake and Zen 4 onwards).
     Avx512,
@@ -146,7 +146,7 @@ impl Level {
         }
     }
 
-    /// Why this CPU cannot run the level though it seems made for it: the processor has AMX, but the system or a test prevents its use.
+    /// Why this CPU cannot run the level though it seems made for it. The processor has AMX, but the system or a test prevents its use.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {

@@ -1,6 +1,6 @@
 //! CPU kernels: a scalar oracle for every op, detected AVX2, AVX-512 and NEON levels, and the thread pool.
 //!
-//! A [`Cpu`] is opened once; ops are safe functions that take it, check the lengths of their
+//! A [`Cpu`] is opened once. Ops are safe functions that take it, check the lengths of their
 //! slices, split the work over its threads and call leaf kernels of its level. The oracles in
 //! [`oracle`] define each op.
 //!

@@ -13,14 +13,14 @@
 //! written while the gate is closed and nobody is inside. The releasing store that opens the gate
 //! publishes it, and a worker reads it after the acquiring swap that enters. The releasing
 //! decrement that leaves publishes results, and the caller's acquiring load of zero sees them. The
-//! caller waits for workers that entered, never for workers that have yet to wake up: on a busy
+//! caller waits for workers that entered, never for workers that have yet to wake up. On a busy
 //! machine a region degrades to the caller doing the chunks alone.
 //!
 //! # Why no wake-up is lost
 //!
 //! A sleeper raises its `parked` flag and then looks at the gate; an opener writes the gate and
-//! then looks at the flags, both sequentially consistent: at least one sees the other. `park`
-//! remembers an `unpark` that came first.
+//! then looks at the flags. Both are sequentially consistent, so at least one sees the other.
+//! `park` remembers an `unpark` that came first.
 
 mod chunks;
 mod cores;

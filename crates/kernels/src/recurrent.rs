@@ -1,7 +1,7 @@
 //! Ops whose value after a token follows from the value after the previous token: convolutions over tokens, gated
 //! delta nets, selective scans.
 //!
-//! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt: bits do
+//! A token is computed from the state before it in one order of sums, whether it comes alone or amid a prompt. Bits do
 //! not depend on how a prompt is cut. Threads share out heads or channels, never tokens.
 
 mod channels;

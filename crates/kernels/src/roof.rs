@@ -1,8 +1,8 @@
 //! Limits of this machine: reading memory, and arithmetic in registers.
 //!
 //! A kernel that touches each weight once cannot be faster than memory delivers the weights, nor than the arithmetic units
-//! multiply them. Both are measured with all threads of a [`Cpu`], because a processor's own description gives neither:
-//! clocks depend on the instructions, and virtual machines see a share of the memory.
+//! multiply them. Both are measured with all threads of a [`Cpu`], because a processor's own description gives neither.
+//! Clocks depend on the instructions, and virtual machines see a share of the memory.
 //!
 //! Every number is the best of many short passes, so that other work on the machine lowers it as little as possible.
 
@@ -219,7 +219,7 @@ type ReadFn = unsafe fn(&ReadArgs<'_>);
 pub(crate) const READ_STEP: usize = 4 * LINE_BYTES;
 
 /// Numbers of streams and distances (bytes) to try: the fastest differs between processors. A distance of 0 leaves fetching to the
-/// processor: with it two cores of a Zen 4 read 48 GB/s in two or four streams and 34 in one.
+/// processor. With it two cores of a Zen 4 read 48 GB/s in two or four streams and 34 in one.
 const READ_PATTERNS: [(usize, usize); 8] = [
     (1, 2048),
     (1, 4096),

@@ -171,7 +171,7 @@ pub struct ModelConfig {
     pub temperature: Option<Temperature>,
     /// ALiBi's exponent: with `b` here, scores of head `i` of `n` fall by `2^(-b·i/n)` a position (Press et al. 2022).
     pub max_distance_bias: Option<f32>,
-    /// Pairs of a head that rotate by the time, row and column of an image, in models with such sections; for text all
+    /// Pairs of a head that rotate by the time, row and column of an image, in models with such sections. For text all
     /// rotate by the position.
     pub rope_sections: Vec<usize>,
     /// Experts, in models that have them.
@@ -188,8 +188,8 @@ pub struct ModelConfig {
     pub encoder: Option<EncoderConfig>,
 }
 
-/// Largest sizes accepted: far above any model, low enough that no product of two overflows and no
-/// list of them exhausts memory before a tensor is looked at.
+/// Largest sizes accepted: far above any model. No product of two overflows, and no list of them
+/// exhausts memory before a tensor is looked at.
 pub(crate) const MAX_LAYERS: usize = 4096;
 pub(crate) const MAX_WIDTH: usize = 1 << 22;
 const MAX_HEAD_DIM: usize = 4096;

@@ -1,6 +1,6 @@
 //! Importance matrices: how much each column of a matrix counts, which is the mean square of the inputs that it multiplies.
 //!
-//! A file has sums of squares and the number of rows that went into them, one set for each matrix of a tensor, so files of
+//! A file has sums of squares and the number of rows that went into them, one set for each matrix of a tensor. So files of
 //! several texts add up. Names are GGUF's, for models in files of any layout. [`read`](ImportanceMatrix::read) takes
 //! llama.cpp's GGUF form and the older `.dat`; both can be written.
 

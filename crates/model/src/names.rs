@@ -1,9 +1,9 @@
 //! The purpose of each weight, and its name in GGUF and in Hugging Face files.
 //!
-//! A [`TensorName`] says which weight is meant; [`TensorName::gguf`] and [`TensorName::hf`] spell
-//! it, and [`TensorName::parse_gguf`] reads one back. The roles and the GGUF spellings are ggml's; the
-//! Hugging Face ones follow the module names of transformers' `*ForCausalLM` classes, where one
-//! module name means different things in different families (see [`HfNorms`]).
+//! A [`TensorName`] says which weight is meant; [`TensorName::gguf`] and [`TensorName::hf`] spell it,
+//! and [`TensorName::parse_gguf`] reads one back. The roles and the GGUF spellings are ggml's. The
+//! Hugging Face ones follow the module names of transformers' `*ForCausalLM` classes, where one module
+//! name means different things in different families (see [`HfNorms`]).
 
 mod role;
 mod table;
@@ -90,9 +90,9 @@ impl HfNames {
     }
 }
 
-/// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
-/// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, decoders with a name of their own, and
-/// the bare text model.
+/// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal models, of Mamba's
+/// classes, and of the multimodal wrappers of transformers 4 and 5. Those of encoders with a head, of decoders with a name
+/// of their own, and of the bare text model follow.
 pub const HF_PREFIXES: [&str; 12] = [
     "model.",
     "backbone.",

@@ -1,5 +1,5 @@
-//! Marks of a ranker in a model's files: the tensors of a classifier behind an encoder, and the marks of a causal model
-//! that was trained to judge.
+//! Marks of a ranker in a model's files. They are the tensors of a classifier behind an encoder, or the marks of a
+//! causal model that was trained to judge.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,9 +1,9 @@
 //! Recipes: which format each weight gets when a model is written as `Q4_K_M`, `Q8_0`, `BF16`…
 //!
 //! The names and the choices are llama.cpp's (`llama_tensor_get_type_impl`, with and without an importance matrix), for
-//! the roles of the families here. A mix spends more bits on the head, on V and on the down projection, in the first
-//! and last eighth of the layers and every third between. One choice differs. Without an importance matrix Q and K of
-//! IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs one.
+//! the roles of the families here. A mix spends more bits on the head, on V and on the down projection. It does so in
+//! the first and last eighth of the layers and every third between. One choice differs. Without an importance matrix Q
+//! and K of IQ3_XXS stay in it, where llama.cpp takes IQ2_S, which needs one.
 
 use millrace_quant::{DType, FileType};
 

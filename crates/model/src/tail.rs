@@ -1,9 +1,9 @@
 //! Notices files that end in zeros: a download that reserved the space and did not finish.
 //!
 //! Only the end of each file is read, and in a sound file only its last page. Zeros are legal in
-//! many places: biases, norms that add one, rows of a padded vocabulary, and output projections of
-//! blocks that were added as the identity. Zeros up to the end of the file are refused if they
-//! begin within a row, or take up a matrix that no one trains to zero.
+//! many places. These are biases, norms that add one, rows of a padded vocabulary, and output
+//! projections of blocks that were added as the identity. Zeros up to the end of the file are
+//! refused if they begin within a row, or take up a matrix that no one trains to zero.
 
 use std::collections::HashMap;
 

@@ -19,7 +19,7 @@ const MAX_NAMES: usize = 3;
 /// Parts of the files that the model does not follow; empty for most.
 ///
 /// Tensors of a vision encoder and of a draft layer, RoPE tables that follow from the configuration, and copies of a tied
-/// head are no loss and are not named.
+/// head are no loss. They are not named.
 pub fn warnings(checkpoint: &Checkpoint, model: &Model) -> Vec<String> {
     let catalog = Catalog::of(checkpoint);
     let mut warnings = Vec::new();

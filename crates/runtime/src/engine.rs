@@ -78,9 +78,9 @@ pub trait Engine: Send {
         adapters.refuse()
     }
 
-    /// Makes a sequence hold the longest beginning of `prompt` that need not be computed: the part of
-    /// its own past that agrees, or pages that earlier sequences left behind. At least the last token
-    /// is left to compute, since its logits are needed. Returns the number of tokens held.
+    /// Makes a sequence hold the longest beginning of `prompt` that need not be computed. That is the
+    /// part of its own past that agrees, or pages that earlier sequences left behind. At least the
+    /// last token is left to compute, since its logits are needed. Returns the number of tokens held.
     ///
     /// # Errors
     /// [`Error::NoSequence`].

@@ -1,7 +1,7 @@
 //! Images in a text model: rows instead of embeddings, under separate ids.
 //!
 //! A vision encoder turns an image into a block of rows, each as wide as an embedding. An [`Image`] is such a block with an id for
-//! every row. The ids are tokens beyond any vocabulary, so prompts, caches and the index of prefixes treat an image like tokens; an
+//! every row. The ids are tokens beyond any vocabulary, so prompts, caches and the index of prefixes treat an image like tokens. An
 //! engine gets the image together with the tokens ([`BatchItem::images`](crate::BatchItem::images)). Every image of the process has
 //! unique ids, which are never reused. Equal ids mean equal rows, so results for one image are never used for another.
 //!

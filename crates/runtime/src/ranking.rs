@@ -144,8 +144,8 @@ impl Ranker {
         }
     }
 
-    /// The score of the pooled row `[d_model]`, which is not scaled to length 1: a classifier's number, or for a judge
-    /// the difference of the logits of yes and no.
+    /// The score of the pooled row `[d_model]`, which is not scaled to length 1. It is a classifier's number, or for a
+    /// judge the difference of the logits of yes and no.
     pub fn score(&self, row: &[f64]) -> f32 {
         let score = match &self.head {
             Head::YesNo(layer) => {

@@ -6,15 +6,15 @@
 //! Row by row the turn draws as it always does; while the draw equals the draft, the next row is that of the next token. The
 //! first draw that differs is the turn's token, and the drafts after it are cut off the sequence ([`Engine::truncate`]).
 //!
-//! # Drafts do not change the result
-//! Only the turn's own sampler draws tokens, from the logits after the tokens before. Drafts only decide how
-//! many rows a step computes, so with the same seed the tokens are those of plain decoding, greedy or not, with
-//! penalties, stop texts and grammars. Leviathan et al. (2023) accept a draft `x` with probability
-//! `min(1, p(x)/q(x))` and draw from the rest otherwise. That keeps the distribution too, but consumes random
-//! numbers depending on where the drafts begin. Their number follows the clock, so a seed would no longer
-//! determine a text. Here a draft model draws with a copy of the turn's sampler, and so with the random number
-//! that the turn will draw with. If the two models agree on the order and the weight of tokens, they draw the
-//! same one. For a drafter that is sure of its guess both rules accept with probability `p(x)`.
+//! # Drafts do not change the result Only the turn's own sampler draws tokens, from the logits after the tokens
+//! before. Drafts only decide how many rows a step computes. So with the same seed the tokens are those of
+//! plain decoding, greedy or not, with penalties, stop texts and grammars. Leviathan et al. (2023) accept a
+//! draft `x` with probability `min(1, p(x)/q(x))` and draw from the rest otherwise. That keeps the distribution
+//! too, but consumes random numbers depending on where the drafts begin. Their number follows the clock, so a
+//! seed would no longer determine a text. Here a draft model draws with a copy of the turn's sampler, and so
+//! with the random number that the turn will draw with. If the two models agree on the order and the weight of
+//! tokens, they draw the same one. For a drafter that is sure of its guess both rules accept with probability
+//! `p(x)`.
 //!
 //! Engines that add in another order in passes of another length ([`crate::npu`]) may distinguish two tokens
 //! that are within a rounding of each other. There, as with prompts cut elsewhere, a near tie may go the other

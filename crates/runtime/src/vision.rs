@@ -174,8 +174,8 @@ impl VisionEncoder {
         }
     }
 
-    /// Bytes of the values in a pass over one image of up to `n_tokens` rows, without weights: pixels, patches, the residual
-    /// stream, queries, keys, values, results of attention and of the last norm, and chunks of rows.
+    /// Bytes of the values in a pass over one image of up to `n_tokens` rows, without weights. They are pixels, patches, the
+    /// residual stream, queries, keys, values, results of attention and of the last norm, and chunks of rows.
     pub fn work_bytes(&self, n_tokens: usize) -> u64 {
         heads::work_bytes(self.config(), n_tokens)
     }

@@ -2,9 +2,9 @@
 //!
 //! A [`Job`] is a prompt and a number of answers to it. The thread keeps a queue of jobs and a set of running
 //! answers, each a [`Turn`](millrace_runtime::Turn) on a sequence of the engine. Before every pass it drops jobs
-//! without a receiver, admits queued jobs that fit, and composes a ragged batch: a token of every answer being
-//! written, and part of the prompts being read. None of this changes the text of an answer, since the engine's rows
-//! do not depend on the rest of the batch.
+//! without a receiver, admits queued jobs that fit, and composes a ragged batch. The batch has a token of every
+//! answer being written, and part of the prompts being read. None of this changes the text of an answer, since the
+//! engine's rows do not depend on the rest of the batch.
 //!
 //! Guarantees:
 //!

@@ -189,7 +189,7 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// The template for a model whose file carries none: chosen by the control tokens of its
+    /// The template for a model whose file carries none. It is chosen by the control tokens of its
     /// vocabulary, else by the name of its family (see [`DefaultTemplate`]).
     pub fn default_for(tokenizer: &Tokenizer, family: Option<&str>) -> Option<ChatTemplate> {
         let kind = DefaultTemplate::for_vocabulary(tokenizer)

@@ -1,7 +1,7 @@
 //! A seeded hash for the vocabulary tables.
 //!
 //! The tables are filled from untrusted files, so the hash is keyed with a seed drawn for each
-//! table: a file cannot be made to collide on purpose. It folds 64×64-bit products, which is
+//! table. A file cannot be made to collide on purpose. It folds 64×64-bit products, which is
 //! several times faster on token-sized keys than the standard library's default.
 
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -30,7 +30,7 @@ impl Tokenizer {
     ///
     /// The configuration names the begin- and end-of-sequence tokens, and may declare tokens that
     /// `tokenizer.json` lacks ([`added_tokens`]). The post-processor alone decides which tokens are
-    /// put around a text: the configuration's `add_bos_token` and `add_eos_token` do not count
+    /// put around a text. The configuration's `add_bos_token` and `add_eos_token` do not count
     /// beside a `tokenizer.json`, as in transformers 5.
     ///
     /// # Errors

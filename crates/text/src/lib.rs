@@ -5,8 +5,9 @@
 //! [`Tokenizer`] or a [`ChatTemplate`] ends in a value or in a named [`Error`].
 //!
 //! To encode a text, special tokens are cut out of it. The rest is normalized and cut into pieces by the pre-tokenizer,
-//! and each piece is encoded by the model (byte-level BPE, BPE over characters, SentencePiece's merges by score,
-//! Unigram, or WordPiece). Decoding is one lookup a token, and [`Detokenizer`] puts characters together that tokens cut.
+//! and each piece is encoded by the model. That is one of several (byte-level BPE, BPE over characters, SentencePiece's
+//! merges by score, Unigram, or WordPiece). Decoding is one lookup a token, and [`Detokenizer`] puts characters together
+//! that tokens cut.
 //!
 //! ```
 //! use millrace_text::{EncodeOptions, GgufVocab, Tokenizer};

@@ -126,8 +126,8 @@ pub(crate) fn byte_of_text(text: &str) -> Option<u8> {
 
 /// Cuts a text in front of every space mark that follows another character.
 ///
-/// Where no token has a mark behind another character, no merge crosses such a border, so that the
-/// words between them can be encoded one by one.
+/// Where no token has a mark behind another character, no merge crosses such a border. So the words
+/// between them can be encoded one by one.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     const MARK: &[u8] = "▁".as_bytes();
     let mut rest = text;

@@ -1,7 +1,7 @@
 //! Tokens that are matched in the text before anything else: control tokens and user-defined ones.
 //!
 //! All of them are searched at once (Aho–Corasick), leftmost first and the longest of several that
-//! start at one place, so that the time does not depend on their number.
+//! start at one place. So the time does not depend on their number.
 
 use crate::Error;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};

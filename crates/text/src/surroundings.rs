@@ -12,9 +12,9 @@ impl Tokenizer {
     /// The token ids of a conversation: control tokens are recognised where the template wrote them,
     /// and are ordinary text where the conversation contained them.
     ///
-    /// Where a GGUF file asks for a begin-of-sequence token, the prompt has exactly one in front,
-    /// whether the template writes it or not, as in llama.cpp. From a Hugging Face folder the template
-    /// alone decides, as in transformers.
+    /// Where a GGUF file asks for a begin-of-sequence token, the prompt has exactly one in front. It
+    /// does not matter whether the template writes it, as in llama.cpp. From a Hugging Face folder the
+    /// template alone decides, as in transformers.
     pub fn encode_prompt(&self, prompt: &RenderedPrompt) -> Vec<u32> {
         let prefix = &self.ids.chat_prefix;
         let mut out = Vec::with_capacity(prompt.text().len() / 3 + 4);
@@ -26,7 +26,7 @@ impl Tokenizer {
     }
 
     /// The token ids of a plain text that is to be continued, and whether the text itself began with
-    /// the begin-of-sequence token, which is then there once.
+    /// the begin-of-sequence token. It is then there once.
     ///
     /// Tokens that the files ask for behind a text are left out; [`Tokenizer::warnings`] says so.
     /// With `parse_special`, control tokens in the text are recognised.

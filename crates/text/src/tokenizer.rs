@@ -73,7 +73,7 @@ pub struct EncodeOptions {
 impl Tokenizer {
     /// The token ids of a text.
     ///
-    /// Every text has an encoding; bytes that no token can express are left out (byte-level
+    /// Every text has an encoding. Bytes that no token can express are left out (byte-level
     /// vocabularies have a token for each) or become the unknown token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
         let mut out = Vec::with_capacity(text.len() / 3 + 4);
@@ -251,7 +251,7 @@ impl Tokenizer {
     }
 }
 
-/// Treatment of control tokens in a part of a text after normalization, which moves everything: a
+/// Treatment of control tokens in a part of a text after normalization, which moves everything. A
 /// part that has literal text in it is literal as a whole.
 fn within(control: Control<'_>, part: Range<usize>) -> Control<'_> {
     match control {

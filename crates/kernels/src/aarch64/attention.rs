@@ -1,6 +1,6 @@
 //! Attention with 128-bit vectors: sixteen positions of K or sixteen dimensions of V at a time, in four vectors.
 //!
-//! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
+//! Cache elements are widened to f32 as they are loaded (every widening is exact). So the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
 use super::lines::map;

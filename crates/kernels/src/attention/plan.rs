@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 /// Units for each thread below which a unit's spans are shared out too.
 const UNITS_PER_THREAD: usize = 8;
 
-/// Target number of chunks for each thread when spans are shared out: enough to even out a busy core,
-/// few enough that starting a chunk costs little. Its start is prefetched only if the guess of
-/// [`RegionScratch::after`] is right.
+/// Target number of chunks for each thread when spans are shared out. They are enough to even out a
+/// busy core, and few enough that starting a chunk costs little. Its start is prefetched only if the
+/// guess of [`RegionScratch::after`] is right.
 const CHUNKS_PER_THREAD: usize = 8;
 
 /// A block of neighbouring tokens of one run, with all query heads of one KV head.

@@ -18,9 +18,9 @@ const MAX_PAIRS: usize = 512;
 /// Frequencies of a rotary embedding, and the cosines and sines of the positions used so far.
 ///
 /// The angle of pair `i` at position `p` is the f32 product `p · inv_freq[i]`, as in the reference
-/// implementation; its cosine and sine are rounded from f64 and then multiplied by
-/// `attention_factor`. They are computed once a position, in blocks of 256, on first use
-/// (or by [`RopeTable::warm`]) and shared by all layers and heads.
+/// implementation. Its cosine and sine are rounded from f64 and then multiplied by
+/// `attention_factor`. They are computed once a position, in blocks of 256, on first use (or by
+/// [`RopeTable::warm`]) and shared by all layers and heads.
 pub struct RopeTable {
     interleaved: bool,
     inv_freq: Vec<f32>,

@@ -5,8 +5,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Alignment of a buffer: a transparent huge page, so that the system may back large caches with
-/// them and a walk over the cache costs no address-translation misses.
+/// Alignment of a buffer: a transparent huge page. The system may back large caches with them, and
+/// a walk over the cache then costs no address-translation misses.
 const ALIGN_BYTES: usize = 2 << 20;
 
 /// Alignment of buffers too small to fill a huge page: one cache line.

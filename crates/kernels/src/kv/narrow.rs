@@ -1,8 +1,8 @@
 //! Cache types of 4 to 6 bits.
 //!
-//! A row of K or V of one head is rotated (Hadamard) before it is rounded, so that no dimension is much larger than the others of
-//! its block. Queries are rotated in the same way, which leaves scores unchanged, and attention's result is rotated back. A
-//! rotation is its own inverse.
+//! A row of K or V of one head is rotated (Hadamard) before it is rounded. So no dimension is much larger than the others of its
+//! block. Queries are rotated in the same way, which leaves scores unchanged, and attention's result is rotated back. A rotation
+//! is its own inverse.
 //!
 //! A tile has the scales of [`KvType::Q8_0`], followed by its elements in the same order, in planes of 512 elements each. A plane begins
 //! with 256 bytes of low four bits: element `i` in the low half of byte `i`, element `256 + i` in the high half. With five bits, 64 more

@@ -136,8 +136,8 @@ pub(crate) fn columns_bytes(input: Input, k: usize) -> usize {
     }
 }
 
-/// Bytes from a converted token to the next: an odd number of cache lines, so that the tokens of a
-/// tile do not fall into the same cache sets.
+/// Bytes from a converted token to the next: an odd number of cache lines. So the tokens of a tile
+/// do not fall into the same cache sets.
 pub(super) fn row_bytes(input: Input, k: usize) -> usize {
     let lines = columns_bytes(input, k.next_multiple_of(2)).div_ceil(64);
     (lines | 1) * 64

@@ -21,8 +21,8 @@ pub(super) const MAX_PRODUCTS: usize = 8;
 /// Tokens whose accumulators a thread keeps at a time (64 KiB); more tokens pack the panels again.
 const TOKENS_A_PASS: usize = 512;
 
-/// Chunks for each thread when few tokens make a group of rows quick work: enough to even out a busy core, few enough that
-/// handing them out costs nothing.
+/// Chunks for each thread when few tokens make a group of rows quick work. They are enough to even out a busy core, and
+/// few enough that handing them out costs nothing.
 const CHUNKS_A_THREAD: usize = 8;
 
 /// Number of chunks in a region's last quarter that equal one earlier chunk.
@@ -39,8 +39,8 @@ const TOKENS_A_STORE: usize = 24;
 #[cfg(target_arch = "x86_64")]
 const TOKENS_A_STORE_AMX: usize = 32;
 
-/// Maximum number of weight bytes in a chunk when tokens are few: large enough that the start of reading costs nothing, small
-/// enough that no thread waits long for another's last chunk.
+/// Maximum number of weight bytes in a chunk when tokens are few. So many make the start of reading cheap, and no thread
+/// waits long for another's last chunk.
 const FEW_TOKENS_CHUNK_BYTES: usize = 512 * 1024;
 
 /// Multiplies `x` with at most [`MAX_PRODUCTS`] weights, each with the kernel that `choose` names.

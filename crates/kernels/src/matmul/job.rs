@@ -23,8 +23,8 @@ const AHEAD_BYTES: usize = 16 * 1024;
 /// holds a piece or two.
 const ROWS_AHEAD_BYTES: usize = 8 * 1024;
 
-/// Most tokens for which plain numbers are multiplied in place, if their panels would be copies: for fewer, the copy takes more
-/// time than it saves. On a Zen 4, panels of f32 cost 30 % of a product with 12 tokens, 6 % with 66.
+/// Most tokens for which plain numbers are multiplied in place, if their panels would be copies. For so few, the copy takes
+/// more time than it saves. On a Zen 4, panels of f32 cost 30 % of a product with 12 tokens, 6 % with 66.
 const COPIES_DIRECT_TOKENS: usize = 48;
 
 /// Most tokens that are multiplied without panels.

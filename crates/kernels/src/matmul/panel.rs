@@ -2,9 +2,9 @@
 //! lane holds one column of a row.
 //!
 //! A kernel is two functions. *Pack* turns [`PANEL_ROWS`] rows × one chunk of columns from the
-//! file's bytes into a panel in the thread's scratch; *tile* multiplies one or two panels with every
+//! file's bytes into a panel in the thread's scratch. *Tile* multiplies one or two panels with every
 //! token and adds to the accumulators. The same two functions serve one token and a thousand, so the
-//! order of additions behind an output element cannot depend on the batch: within a chunk it is the
+//! order of additions behind an output element cannot depend on the batch. Within a chunk it is the
 //! order of columns, and chunks are cut at fixed columns ([`PanelLayout::chunk_k`]).
 
 use super::ahead::Ahead;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The epoch (high 32 bits), whether it is open (bit 31) and how many are inside (low 31 bits), in
-/// one word, so that entering and closing cannot interleave.
+/// one word. So entering and closing cannot interleave.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Gate(AtomicU64);

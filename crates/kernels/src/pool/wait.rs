@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many times as long a worker spins inside [`super::Pool::enter`]: a step's serial parts are seldom longer, and beside a busy
+/// How many times as long a worker spins inside [`super::Pool::enter`]: a step's serial parts are seldom longer. Beside a busy
 /// process it is a small part of a time slice.
 const HOT_FACTOR: u32 = 4;
 

@@ -43,7 +43,7 @@ impl ChannelScanShape {
     }
 }
 
-/// For each channel: every element of the state decays by its rate and the token's step, the token's value is added at
+/// For each channel: every element of the state decays by its rate and the token's step. The token's value is added at
 /// its key by the step, and the state is read at its query.
 ///
 /// # Panics

@@ -30,8 +30,8 @@ const FADE: f32 = 0.606_530_66;
 /// Added to the sum of squares of a direction: the square of the least length in the published code.
 const SQUARES_EPS: f32 = 1e-24;
 
-/// For each head: the state decays element by element of the key, loses its part along one direction, receives the token's
-/// values at its key, and is read at its receptance.
+/// For each head: the state decays element by element of the key, and loses its part along one direction. It then receives
+/// the token's values at its key, and is read at its receptance.
 ///
 /// # Panics
 /// If lengths do not fit each other or the shape, a head has more than [`MAX_KEY_DIM`](super::MAX_KEY_DIM) elements, or a

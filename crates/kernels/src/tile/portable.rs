@@ -21,8 +21,8 @@ fn exponents(x: &[bf16]) -> (u16, u16) {
 }
 
 /// Whether products are exact in f32, and no sum of them and of C can come near the subnormal
-/// numbers: all are multiples of a number that is not subnormal. Infinite and NaN elements of C
-/// stay so in any order.
+/// numbers. All are then multiples of a number that is not subnormal. Infinite and NaN elements of
+/// C stay so in any order.
 pub(super) fn is_tame(a: &[bf16], b: &[bf16], c: &[f32]) -> bool {
     are_tame(a, b) && !has_small(c)
 }

@@ -1,7 +1,8 @@
 //! Rows that are read side by side, each from memory in order.
 //!
 //! A hardware prefetcher follows a few streams and loses its way among sixteen rows; one stream waits for memory at each page. A chunk
-//! of rows is therefore cut into four runs of neighbours, and kernels take one row of each at a time: four streams without a gap.
+//! of rows is therefore cut into four runs of neighbours, and kernels take one row of each at a time. These are four streams without a
+//! gap.
 
 use crate::level::is_zen_4;
 use crate::matmul::ahead::prefetch;
@@ -46,7 +47,7 @@ impl<const SECOND: bool> Fetch<SECOND> {
     const AHEAD_BYTES: usize = if SECOND { 768 } else { 1536 };
 
     /// Fetches the lines that a stream needs soon after the `n_bytes` from `at`. A line that begins in them and ends after them is
-    /// left to the processor's own prefetcher: a line requested twice takes a buffer for misses twice.
+    /// left to the processor's own prefetcher. A line requested twice takes a buffer for misses twice.
     #[inline(always)]
     pub(in crate::x86) fn after(at: *const u8, n_bytes: usize) {
         let at = at.wrapping_add(Self::AHEAD_BYTES);

@@ -1,5 +1,5 @@
-//! Ling 2 and Ring 2: Qwen 3's blocks whose heads rotate in part, experts by sigmoid in groups with a bias for the choice,
-//! shared ones beside; queries, keys and values are one matrix.
+//! Ling 2 and Ring 2: Qwen 3's blocks whose heads rotate in part. Experts by sigmoid in groups have a bias for the choice,
+//! and shared ones beside. Queries, keys and values are one matrix.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

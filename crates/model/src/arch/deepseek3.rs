@@ -1,5 +1,5 @@
-//! DeepSeek V3 and the models that took over its blocks (R1, Kimi K2, GLM 4.7 Flash): V2's blocks, with experts by
-//! sigmoid and a bias for the choice. Its GGUF files call themselves `deepseek2`.
+//! DeepSeek V3 and the models that took over its blocks (R1, Kimi K2, GLM 4.7 Flash). They are V2's blocks, with
+//! experts by sigmoid and a bias for the choice. Its GGUF files call themselves `deepseek2`.
 
 use super::Family;
 use super::block::draft::DraftLayer;

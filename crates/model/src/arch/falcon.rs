@@ -1,5 +1,5 @@
-//! Falcon (2023): attention and a network without a gate side by side, behind one LayerNorm or one each; one key head, or
-//! one for each group of query heads.
+//! Falcon (2023): attention and a network without a gate side by side, behind one LayerNorm or one each. There is one key
+//! head, or one for each group of query heads.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

@@ -1,5 +1,5 @@
-//! Gemma 2: Gemma with norms before and behind both halves of a block, every second layer with a window, and soft bounds of
-//! attention scores and logits.
+//! Gemma 2: Gemma with norms before and behind both halves of a block. Every second layer has a window, and scores and
+//! logits have soft bounds.
 
 use super::block::{self, attention, feed_forward, norm};
 use super::family::attention_scale;
@@ -71,8 +71,8 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
     Ok(())
 }
 
-/// The scale of scores without a key. GGUF files of the largest model, known by its number of layers, take the width
-/// over the number of heads in place of the head's size (llama.cpp, `load_hparams`).
+/// The scale of scores without a key. The largest model, known by its number of layers, takes the width over the
+/// number of heads for the head's size (llama.cpp, `load_hparams`).
 pub(super) fn gguf_scale(config: &ModelConfig, n_layers_of_largest: usize) -> f32 {
     let head_dim = match config.n_layers == n_layers_of_largest {
         // `validate` refuses zero heads after this.

@@ -1,6 +1,6 @@
 //! Gemma 3, text part: five sliding-window layers to one global one, each kind with its own RoPE
-//! base; norms on each head of Q and K; norms before and after both halves of a block; GELU gates;
-//! embeddings scaled by `sqrt(d_model)`.
+//! base. Each head of Q and K has a norm, and both halves of a block have norms before and after.
+//! Gates are GELU, and embeddings scaled by `sqrt(d_model)`.
 
 use super::block::{self, attention, feed_forward, norm};
 use super::{Family, gemma2};

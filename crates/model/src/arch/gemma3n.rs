@@ -1,6 +1,6 @@
-//! Gemma 3n, text part. It has several residual streams, of which a block computes one and corrects all (AltUp), a
-//! low-rank residual beside attention (Laurel), and embeddings of each layer. Only the largest elements of gates
-//! count. The last layers read keys and values of earlier ones.
+//! Gemma 3n, text part. It has several residual streams, of which a block computes one and corrects all (AltUp).
+//! Beside attention is a low-rank residual (Laurel), and each layer has embeddings. Only the largest elements of
+//! gates count. The last layers read keys and values of earlier ones.
 
 mod config;
 

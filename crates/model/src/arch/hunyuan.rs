@@ -1,4 +1,4 @@
-//! Hunyuan v1, dense: Llama with a norm on each head of queries and keys behind their rotation, and a base of RoPE that a
+//! Hunyuan v1, dense: Llama with a norm on each head of queries and keys behind their rotation. RoPE's base is one that a
 //! number `alpha` stretches.
 
 use super::Family;

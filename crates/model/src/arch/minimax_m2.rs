@@ -1,4 +1,4 @@
-//! MiniMax M2: experts by sigmoid with a bias for the choice, norms over all heads of queries and of keys together; a part
+//! MiniMax M2: experts by sigmoid with a bias for the choice, norms over all heads of queries and of keys together. A part
 //! of each head rotates.
 
 use super::{ExpertDefaults, Family, olmoe};

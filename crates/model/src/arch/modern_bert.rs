@@ -1,5 +1,5 @@
-//! ModernBERT: rotated heads, windows to both sides in two layers of three with a different base, gated networks, a
-//! norm before each half of a block but the first.
+//! ModernBERT: rotated heads, windows to both sides in two layers of three with a different base. Networks are
+//! gated, and a norm is before each half of a block but the first.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};

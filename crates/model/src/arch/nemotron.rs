@@ -1,5 +1,5 @@
 //! Nemotron 3 8B, 4 15B and 4 340B, Minitron, Nemotron Mini: LayerNorms whose folders hold the difference to 1, a
-//! squared ReLU without a gate; a part of each head rotates.
+//! squared ReLU without a gate. A part of each head rotates.
 
 use super::{Family, starcoder2};
 use crate::config::hf::{HfDefaults, shortest};

@@ -1,5 +1,5 @@
-//! Nemotron H, Nemotron Nano 2 and Nemotron 3: each layer is one thing, a selective scan, attention without
-//! rotation, or a network with squared ReLU and no gate.
+//! Nemotron H, Nemotron Nano 2 and Nemotron 3: each layer is one thing. It is a selective scan, attention
+//! without rotation, or a network with squared ReLU and no gate.
 
 use super::Family;
 use super::block::feed_forward::{self, Inner};

@@ -1,4 +1,4 @@
-//! Phi 1, 1.5 and 2: attention and a network without a gate side by side behind one LayerNorm, biases everywhere; a part of a
+//! Phi 1, 1.5 and 2: attention and a network without a gate side by side behind one LayerNorm, biases everywhere. A part of a
 //! head rotates.
 
 use super::Family;

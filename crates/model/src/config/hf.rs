@@ -1,6 +1,6 @@
 //! `config.json` of Hugging Face folders, as transformers 4 and 5 write it.
 //!
-//! The two versions differ in RoPE only: version 4 has `rope_theta`, `rope_local_base_freq` and
+//! The two versions differ in RoPE only. Version 4 has `rope_theta`, `rope_local_base_freq` and
 //! `rope_scaling` beside each other, version 5 has one `rope_parameters`, flat or by layer type.
 //! Absent keys take the defaults of the family's transformers class (`HfDefaults`), because
 //! `save_pretrained` leaves out values of nested configurations that equal them.

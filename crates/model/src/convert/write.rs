@@ -54,12 +54,11 @@ impl Conversion<'_> {
     ///
     /// `n_threads` encode. `progress` is called after every few megabytes and may stop the work.
     ///
-    /// # Errors
-    /// [`Error::Output`] for a path that the result cannot be written to, [`Error::NotFinite`] and
-    /// [`Error::F16Range`] for numbers that the result cannot hold, [`Error::Cancelled`],
-    /// [`Error::Format`] and [`Error::Io`] for refusals of the file system. Nothing new is left
-    /// behind then, and files that were there are as they were: everything is on the disk before
-    /// the first file gets its name.
+    /// # Errors [`Error::Output`] for a path that the result cannot be written to,
+    /// [`Error::NotFinite`] and [`Error::F16Range`] for numbers that the result cannot hold,
+    /// [`Error::Cancelled`], [`Error::Format`] and [`Error::Io`] for refusals of the file system.
+    /// Nothing new is left behind then, and files that were there are as they were. Everything is
+    /// on the disk before the first file gets its name.
     pub fn write(
         &self,
         out: &Path,

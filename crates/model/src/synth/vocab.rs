@@ -115,7 +115,7 @@ fn tokens(n: usize, control: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// GPT-2's printable characters for the 256 bytes, in the order of the bytes: a printable byte of
+/// GPT-2's printable characters for the 256 bytes, in the order of the bytes. A printable byte of
 /// Latin-1 has its own character, the others have the characters from U+0100 on.
 fn byte_symbols() -> impl Iterator<Item = char> {
     let mut spare = 0x100..;

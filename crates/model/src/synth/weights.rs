@@ -63,8 +63,8 @@ impl Fill<'_> {
         }
         let n_threads = self.n_threads.min(chunks.len()).max(1);
         std::thread::scope(|scope| {
-            // Thread t draws chunks t, t + n, t + 2n…, so that taking one from each in turn keeps
-            // the order and bounds the number of waiting chunks.
+            // Thread t draws chunks t, t + n, t + 2n… Taking one from each in turn keeps the order,
+            // and bounds the number of waiting chunks.
             let receivers: Vec<Receiver<Vec<u8>>> = (0..n_threads)
                 .map(|t| {
                     let (sender, receiver) = sync_channel(CHUNKS_AHEAD);

@@ -1,7 +1,7 @@
 //! Rotation of rows that have positions on three axes: time, row and column of an image.
 //!
 //! Each pair of a head rotates by the position on its own axis. A table of one axis leaves the pairs of the others unchanged, to the
-//! bit: such a pair is multiplied by one and has zero added. Three rotations in turn therefore make one.
+//! bit. Such a pair is multiplied by one and has zero added. Three rotations in turn therefore make one.
 
 use millrace_graph::{Rope, RopeStyle, RotateHeads};
 use millrace_kernels::{Cpu, RopeTable, rope_from};

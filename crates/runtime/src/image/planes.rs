@@ -2,7 +2,7 @@
 //!
 //! A token of text has the same position on all three. On the first axis, a row of an image on a grid has the position at which the
 //! image begins. On the others it is as far from that position as its row and column are from the corner. The text after an image
-//! goes on beyond all rows and columns. So the positions of a sequence follow from its tokens: the ids of images identify their
+//! goes on beyond all rows and columns. So the positions of a sequence follow from its tokens. The ids of images identify their
 //! grids, which live as long as the process, as ids do.
 
 use std::ops::Range;

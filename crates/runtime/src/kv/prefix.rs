@@ -1,6 +1,6 @@
 //! The prefix index: which pages hold the keys and values of which beginnings of texts.
 //!
-//! A node represents one full page of tokens after the pages of its parent, so the path from the root
+//! A node represents one full page of tokens after the pages of its parent. So the path from the root
 //! to a node is a beginning of some sequence, token by token. A node has at most one page in each
 //! group. A layer without a window needs the pages of all nodes on the path. A layer with one needs
 //! only the pages within its window, so a node on the path may have lost its page there.

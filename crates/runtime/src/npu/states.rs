@@ -1,5 +1,6 @@
-//! A pass of one token and the states that a device replaces: the token's rows for their ops, the state before it, and the state
-//! after it. The host's pages keep them, as for ops that the host computes: a fork, a cut and a page's end see no difference.
+//! A pass of one token and the states that a device replaces. It has the token's rows for their ops, the state before it, and
+//! the state after it. The host's pages keep them, as for ops that the host computes: a fork, a cut and a page's end see no
+//! difference.
 
 use super::NpuError;
 use super::pass::Pass;

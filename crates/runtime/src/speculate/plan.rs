@@ -3,7 +3,7 @@
 //! A step over `1 + k` rows takes `c(1 + k)` and each draft takes `d`. If `S_j` is the probability that the first `j`
 //! drafts are all drawn, the step gives `1 + S_1 + … + S_k` tokens on average. The best number in the long run
 //! maximises `tokens - rate · time`, where `rate` is the tokens a unit of time that the best policy reaches: the
-//! stopping rule of renewal theory. `c` need not be smooth for that: on a device that pads passes to 64 rows, the
+//! stopping rule of renewal theory. `c` need not be smooth for that. On a device that pads passes to 64 rows, the
 //! second row is expensive and the next are free.
 
 /// Known quantities when a number is chosen.

@@ -6,7 +6,7 @@ use millrace_text::TokenKind;
 
 /// Refuses a draft model whose tokens differ from the target's, or that is larger than the target.
 ///
-/// Ids are compared, so every id must have the same spelling in both vocabularies; after the end of the
+/// Ids are compared, so every id must have the same spelling in both vocabularies. After the end of the
 /// shorter one there may be ids without meaning.
 ///
 /// # Errors

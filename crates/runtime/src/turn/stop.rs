@@ -22,8 +22,8 @@ impl StopScanner {
         }
     }
 
-    /// Adds a piece. Returns the text that is safe to show, and the complete stop text, if there is one: the first,
-    /// and the longest of those that begin there.
+    /// Adds a piece. Returns the text that is safe to show, and the complete stop text, if there is one. Of several
+    /// it is the first, and the longest of those that begin there.
     pub(super) fn push(&mut self, piece: &str) -> (String, Option<String>) {
         self.held.push_str(piece);
         let found = self

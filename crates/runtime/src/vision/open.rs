@@ -22,8 +22,8 @@ use super::{
 use crate::{Error, LoadedModel};
 
 impl VisionEncoder {
-    /// The vision encoder of a model: in the file `mmproj` if one is named, otherwise in the model's own files,
-    /// otherwise in the one file called `mmproj….gguf` beside a GGUF model.
+    /// The vision encoder of a model: in the file `mmproj` if one is named, otherwise in the model's own files.
+    /// If these have none, it is in the one file called `mmproj….gguf` beside a GGUF model.
     ///
     /// # Errors
     /// [`Error::NoVision`]; a vision encoder that is not supported, not complete, or another model's;

@@ -1,6 +1,6 @@
 //! A first trial of a grammar, where it can do no harm.
 //!
-//! The grammar compiler counts its work, but not within a step, and a single step can take very long: the
+//! The grammar compiler counts its work, but not within a step, and a single step can take very long. The
 //! intersection of twenty expressions has a million parts. A program that serves untrusted clients therefore has each
 //! grammar tried first in another process, whose memory and time the system limits ([`try_grammars_with`]). There it
 //! is compiled for a small vocabulary. Its lexer is explored in all directions up to a limit, and some texts of it

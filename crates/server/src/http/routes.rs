@@ -17,7 +17,7 @@ use crate::api::{anthropic, llama_cpp, lora, ollama, openai, rank, tokens};
 use crate::app::{App, Dialect};
 use crate::{ops, page};
 
-/// All routes of the server, with tolerance for slashes: a client's base address with a slash at its end leads to
+/// All routes of the server, with tolerance for slashes. A client's base address with a slash at its end leads to
 /// double slashes, or to one at the end.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let routes = routes(app);

@@ -261,8 +261,8 @@ impl Scheduler {
         Ok(receiver)
     }
 
-    /// When a queue of this length may have moved: estimated from the mean time of a job and the number that run
-    /// together, 1 to 60 s.
+    /// When a queue of this length may have moved. It is estimated from the mean time of a job and the number
+    /// that run together, 1 to 60 s.
     fn retry_after(&self, n_waiting: usize) -> Duration {
         let (_, n_jobs, sum_s) = self.metrics.total.read();
         let mean_s = if n_jobs > 0 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 const LEAST: usize = 16;
 
 /// The fewest while more answers await their first token than are being written. A pass costs about as much as five
-/// tokens before its first (Llama-3.2-1B, Q4_K_M, two cores of a Zen 4): small passes waste a machine that many wait
+/// tokens before its first (Llama-3.2-1B, Q4_K_M, two cores of a Zen 4). Small passes waste a machine that many wait
 /// for.
 const LEAST_URGENT: usize = 48;
 

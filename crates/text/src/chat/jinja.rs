@@ -1,10 +1,10 @@
 //! Jinja2, as transformers sets it up for chat templates, with the values of Python.
 //!
 //! A template has the meaning that Jinja2 3.1.6 gives it. That covers its syntax, its control of white
-//! space, its scopes, its filters and tests, and the operators and methods of Python's `str`, `int`,
-//! `float`, `list`, `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox there. A
-//! source passes through `lexer` → `parser`, `expression` → `check` → `interp`, `eval`. Everything
-//! that takes time or memory asks `fault` first.
+//! space, its scopes, its filters and tests. It covers the operators and methods of Python's `str`,
+//! `int`, `float`, `list`, `tuple` and `dict`. Nothing can be loaded or changed, as in the sandbox
+//! there. A source passes through `lexer` → `parser`, `expression` → `check` → `interp`, `eval`.
+//! Everything that takes time or memory asks `fault` first.
 
 mod access;
 mod args;

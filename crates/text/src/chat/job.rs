@@ -1,9 +1,9 @@
 //! Work with templates as a value: a request to compile or render, and its result.
 //!
 //! A template from a file is a program by a stranger. Its source is of bounded length. It runs on a separate thread,
-//! whose stack suffices for the deepest nesting that so much source can hold, for a bounded number of steps and to a
-//! bounded output. Each of its values is bounded, too, but their sum is not. A program that reads files of strangers
-//! therefore has jobs done in another process, whose memory and time the system limits ([`render_templates_with`]).
+//! whose stack suffices for the deepest nesting that so much source can hold. Its steps and its output are bounded.
+//! Each of its values is bounded, too, but their sum is not. A program that reads files of strangers therefore has
+//! jobs done in another process, whose memory and time the system limits ([`render_templates_with`]).
 
 use super::adapt::{Adapt, Habits};
 use super::strftime::Moment;
@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 /// Bytes of source that a template may have. The longest ones in use have about 20,000.
 pub const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// Characters that one tag of a template may have, texts in quotes and blanks left out: an expression
+/// Characters that one tag of a template may have, texts in quotes and blanks left out. An expression
 /// nests by a level a character at most. Long ones in use have some hundreds.
 const MAX_TAG_CHARS: usize = 4096;
 

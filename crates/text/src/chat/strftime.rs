@@ -45,8 +45,8 @@ struct Time {
 
 /// The date of a number of days since 1970-01-01 in the Gregorian calendar.
 ///
-/// Years are counted from March, so that the leap day is the last of its year, in eras of 400
-/// years, which all have the same number of days.
+/// Years are counted from March, so that the leap day is the last of its year. Eras of 400 years
+/// all have the same number of days.
 fn date(days: i64) -> (i64, usize, usize) {
     const DAYS_OF_ERA: i64 = 146_097;
     // From 0000-03-01.

@@ -1,5 +1,5 @@
 //! WordPiece (`bert`). GGUF files write a mark in front of tokens that begin a word, and nothing in front of
-//! those that go on, which `tokenizer.json` writes with `##`.
+//! those that go on. These `tokenizer.json` writes with `##`.
 
 use super::{Defaults, GgufVocab, splitter};
 use crate::detokenize::clean_up;

@@ -1,8 +1,9 @@
 //! Tokens that `tokenizer_config.json` declares beside those of `tokenizer.json`.
 //!
-//! transformers adds them when it opens a folder: those of `added_tokens_decoder` in the order of its
-//! keys, then every special token that has a name (`eos_token` and the like) or is listed. A token that is
-//! known keeps its number; a new one gets the next (transformers 5.24, `TokenizersBackend.__init__`).
+//! transformers adds them when it opens a folder. First come those of `added_tokens_decoder` in the order
+//! of its keys, then every special token that has a name (`eos_token` and the like) or is listed. A token
+//! that is known keeps its number; a new one gets the next (transformers 5.24,
+//! `TokenizersBackend.__init__`).
 
 use super::json::{AddedToken, TokenizerJson};
 use super::parts::FILE;

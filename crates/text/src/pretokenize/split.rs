@@ -77,7 +77,7 @@ impl Pattern {
                 text.match_indices(literal)
                     .for_each(|(at, m)| found(at, at + m.len()));
             }
-            // A search that exceeds the engine's limit on backtracking ends the matches: the rest
+            // A search that exceeds the engine's limit on backtracking ends the matches. The rest
             // of the text is one part, so that no text is ever lost.
             Pattern::Regex(regex) => regex
                 .find_iter(text)

@@ -1,7 +1,7 @@
 //! BF16 and F16 weights in tiles of bf16, and the same arithmetic in vectors for a few tokens.
 //!
-//! Activations are rounded to bf16. An F16 weight is the sum of two bf16 numbers, exactly: the upper bits of its significand and the lower
-//! ones, each a plane of the panel. (For an infinite weight the lower part is NaN.)
+//! Activations are rounded to bf16. An F16 weight is the sum of two bf16 numbers, exactly. They are the upper bits of its significand and
+//! the lower ones, each a plane of the panel. (For an infinite weight the lower part is NaN.)
 
 use super::unit::{
     SUMS_00, SUMS_01, SUMS_10, SUMS_11, Shapes, TILE_ROW_BYTES, TILE_ROWS, TOKENS_0, TOKENS_1,
@@ -73,7 +73,7 @@ fn upper(v: __m512i) -> __m512i {
     _mm512_and_si512(v, _mm512_set1_epi32(0xFFFF_0000_u32.cast_signed()))
 }
 
-/// Even and odd columns of a vector of pairs, each in as many parts as there are planes; a part is an f32 whose lower half is zero.
+/// Even and odd columns of a vector of pairs, each in as many parts as there are planes. A part is an f32 whose lower half is zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn parts<const FORMAT: u8, const PLANES: usize>(v: __m512i) -> [[__m512i; 2]; PLANES] {

@@ -77,9 +77,8 @@ impl Shapes {
 
 /// A unit that multiplies tiles. Registers are numbered by const parameters, because instructions name them.
 ///
-/// # Safety
-/// Every function needs the unit's instructions, and all but the first two shapes that were set and not released; registers that take part
-/// in a product have the shapes that [`Shapes::new`] gives them.
+/// # Safety Every function needs the unit's instructions, and all but the first two shapes that were set and not released. Registers that
+/// take part in a product have the shapes that [`Shapes::new`] gives them.
 pub(crate) trait TileUnit {
     /// A unit without shapes.
     fn new() -> Self;

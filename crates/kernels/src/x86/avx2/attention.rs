@@ -1,6 +1,6 @@
 //! Attention with 256-bit vectors: eight positions of K or eight dimensions of V at a time.
 //!
-//! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
+//! Cache elements are widened to f32 as they are loaded (every widening is exact). So the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
 use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};

@@ -1,7 +1,7 @@
 //! Plain numbers with a lane for each column: f32, f16 and bf16 as f32.
 //!
 //! A row of such weights is already a run of vectors, so one token reads it once, in order, and transposes nothing. Eight sums of a
-//! row are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
+//! row are added up at the end of each chunk, always in the same tree. So one token and a thousand get the same bits.
 
 #![expect(
     clippy::needless_range_loop,

@@ -1,8 +1,8 @@
 //! The k-quants times one token, row by row: lanes are columns.
 //!
 //! Unpacking a superblock for eight rows at a time costs more than one token's products. Here four rows are read side by side, each in
-//! order, and only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their
-//! order does not matter, and the sums of a row receive the same bits as from the tile.
+//! order. Only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their order
+//! does not matter, and the sums of a row receive the same bits as from the tile.
 
 use super::lines::widen_f16;
 use super::reduce::{add_elements, add_halves, first_elements};

@@ -1,6 +1,6 @@
 //! Attention with 512-bit vectors: sixteen positions of K or sixteen dimensions of V at a time.
 //!
-//! Cache elements are widened to f32 as they are loaded (every widening is exact), so the types
+//! Cache elements are widened to f32 as they are loaded (every widening is exact). So the types
 //! share one loop each for scores and sums, chosen by the constant `T`.
 
 use crate::attention::{NO_SCORE, PvTask, QkTask, SPAN_TOKENS, TileShape, TileStrip};
@@ -180,7 +180,7 @@ unsafe fn qk<const T: usize>(task: QkTask<'_>) {
 }
 
 /// Where to prefetch from while tile `i` of `strip` is used: tile `i` of `ahead`, or, if there is
-/// none, the tile itself, which costs less than an address without a page.
+/// none, the tile itself. That costs less than an address without a page.
 fn tiles_ahead(strip: &TileStrip<'_>, ahead: &TileStrip<'_>) -> [*const u8; 4] {
     std::array::from_fn(|i| {
         ahead

@@ -1,7 +1,7 @@
 //! Formats of 32-column blocks as lines and scales.
 //!
 //! Symmetric formats become bytes with an offset of 128: nibbles and five-bit elements go to the top of
-//! the byte and the scale is divided by that power of two, so that one tile serves them all.
+//! the byte. The scale is divided by that power of two, so that one tile serves them all.
 
 use super::q4nx;
 use super::transpose::{load_f16, load_rows};

@@ -1,7 +1,7 @@
 //! Plain numbers with a lane for each column: f32, f16 and bf16 as f32, and bf16 in pairs.
 //!
 //! A row of such weights is already a run of vectors, so one token reads it once, in order, and transposes nothing. Sixteen sums of
-//! a row are added up at the end of each chunk, always in the same tree, so one token and a thousand get the same bits.
+//! a row are added up at the end of each chunk, always in the same tree. So one token and a thousand get the same bits.
 
 use crate::matmul::PanelLayout;
 use crate::matmul::ahead::Ahead;

@@ -1,7 +1,7 @@
 //! The k-quants times one token, row by row: lanes are columns.
 //!
 //! Unpacking a superblock for sixteen rows at a time costs more than one token's products. Here four rows are read side by side, each
-//! in order, and only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their
+//! in order. Only the whole-number sums of a superblock are transposed so that an element is a row. These sums are exact, so their
 //! order does not matter, and the sums of a row receive the same bits as from the tile.
 
 #![allow(

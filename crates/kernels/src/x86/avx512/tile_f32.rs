@@ -1,7 +1,7 @@
 //! Tiles over f32 and bf16 panels.
 //!
 //! A register tile is up to 8 tokens × 2 panels: sixteen sums cover the latency of two fused
-//! multiply-adds a cycle, and each weight line is loaded once for all tokens.
+//! multiply-adds a cycle. Each weight line is loaded once for all tokens.
 
 #![expect(
     clippy::needless_range_loop,

@@ -24,7 +24,7 @@ pub(super) unsafe fn load_rows(first: *const u8, stride: usize) -> [__m512i; 4] 
 /// Loads 64 bytes of each of 16 rows, `stride` bytes apart, and transposes them so that lane `r` of vector `i` holds
 /// bytes `4i..4i + 4` of row `r`.
 ///
-/// Whole lines at a time: rows of plain numbers are often a power of two bytes apart, and sixteen of their lines do not stay in
+/// Whole lines at a time. Rows of plain numbers are often a power of two bytes apart, and sixteen of their lines do not stay in
 /// one cache set until a second visit.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
 //! Attention over a latent (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values of all heads are one row
-//! a token, its latent beside the rotated part of its key.
+//! a token. It is the latent, with the rotated part of the key beside it.
 //!
 //! Queries are brought to the latent's space and results out of it, for prompts as for single tokens. The order of
 //! sums is always the same, so bits do not depend on how a prompt is cut. Attention itself is then that of one key

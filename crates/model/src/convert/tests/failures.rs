@@ -41,7 +41,7 @@ fn formats_of_two_bits_ask_for_an_importance_matrix() {
     }
 }
 
-/// With the importance of every matrix the same formats are written, and the bytes follow it; a matrix of another width,
+/// With the importance of every matrix the same formats are written, and the bytes follow it. A matrix of another width,
 /// or without an entry that is needed, is refused.
 #[test]
 fn importance_matrices_are_used_and_checked() {
