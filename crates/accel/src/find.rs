@@ -41,7 +41,7 @@ pub enum Absence {
     },
 }
 
-/// Paths of nodes that belong to a kernel module of that name (`rocket`, `amdxdna`), or to an unknown module: sysfs is
+/// Paths of nodes that belong to a kernel module of that name (`rocket`, `amdxdna`), or to an unknown module. Sysfs is
 /// open to all, the node may not be.
 pub fn node_paths(module: &str) -> Vec<String> {
     let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();

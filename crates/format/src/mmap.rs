@@ -41,8 +41,8 @@ impl FileMapping {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         // SAFETY: the mapping is read-only and never handed out as anything but `&[u8]`, for which
         // every byte value is valid. The compiler cannot check that no other process shortens or
-        // rewrites the file meanwhile: that is the documented contract above, the same one every
-        // program that maps model files relies on.
+        // rewrites the file meanwhile. That is the documented contract above; every program that
+        // maps model files relies on the same one.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path, "map"))?;
         Ok(FileMapping { map })
     }

@@ -169,8 +169,8 @@ impl TensorInfo {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor can be read with this shape: it is its own, or it is nominal and `expected` is a matrix
-    /// of the same number of whole blocks. A number without dimensions counts as a vector of one.
+    /// Whether the tensor can be read with this shape. It can if the shape is its own, or if its own is nominal
+    /// and `expected` is a matrix of the same number of whole blocks. A number without dimensions counts as a vector of one.
     pub fn has_shape(&self, expected: &[usize]) -> bool {
         if self.nominal_shape {
             expected.len() == 2 && self.tensor_type.size_bytes(expected) == Some(self.size_bytes)

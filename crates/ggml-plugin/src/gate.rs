@@ -1,6 +1,6 @@
 //! Gated activations, the ops between two products of a feed-forward network.
 //!
-//! llama.cpp cuts a graph wherever the device changes, and begins each part anew. With its gate a feed-forward network is one part; norms
+//! llama.cpp cuts a graph wherever the device changes, and begins each part anew. With its gate a feed-forward network is one part. Norms
 //! and sums would save no cut, since llama.cpp binds the norms of few tokens to the device of their layer, which is the CPU.
 
 use crate::device::{OpError, OpRefusal};

@@ -6,7 +6,7 @@
 //! (0.81 to 0.98), but left to llama.cpp they would be slower yet (0.89). It then computes them from weights that are
 //! not in its own arrangement. With AVX2, measured on a Zen 4 against a llama.cpp built for no more, two tokens are as
 //! fast or faster. Single ones of Q4_K are not (0.63; left to llama.cpp 0.91). Cases that were not measured keep larger
-//! numbers: other levels, whose kernels for single tokens are others, and formats of plain numbers, in which
+//! numbers. They are other levels, whose kernels for single tokens are others, and formats of plain numbers, in which
 //! attention's own products are too.
 
 use millrace_kernels::Level;

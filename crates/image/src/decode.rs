@@ -80,7 +80,7 @@ impl RgbImage {
 
     /// Decodes a file by its first bytes, under any name. An orientation that the camera noted (EXIF)
     /// is applied, and transparency laid on white, as transformers' processor does with an image that
-    /// is open (given a path it drops transparency).
+    /// is open. Given a path it drops transparency.
     ///
     /// # Errors
     /// [`Error`], which calls the file `name`.

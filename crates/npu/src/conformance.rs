@@ -1,7 +1,7 @@
 //! Requirements on every [`Device`], as checks that any device can be put through. A target calls [`run`] in its tests
 //! with its own devices and a few programs whose results it knows. For virtual devices it calls [`run_virtual`], which
-//! asks for more: memory that nobody else takes from, a host whose caches never send a byte by themselves, failures on
-//! request.
+//! asks for more. That is memory that nobody else takes from, a host whose caches never send a byte by themselves,
+//! failures on request.
 
 mod buffers;
 mod injected;

@@ -1,7 +1,7 @@
 //! The device contract: `info · alloc · map/sync · load · bind · submit → fence · wait`. Mapping and syncing belong to
 //! the [`Buffer`].
 //!
-//! A program is loaded once, bound once for each set of buffers it runs on, and submitted as often as it runs: streams
+//! A program is loaded once, bound once for each set of buffers it runs on, and submitted as often as it runs. Streams
 //! of commands hold addresses, and a driver writes them when it knows the buffers.
 
 mod error;

@@ -19,8 +19,8 @@ pub enum Injection {
     /// A load is refused.
     RefuseLoad,
     /// One slot's content is wrong in every run of the program, until it is [cleared](Inject::clear). A slot that the
-    /// program writes is wrong after each launch that writes it, so that later launches read it so; one that it reads,
-    /// from the start of the run. Static content is restored after the run.
+    /// program writes is wrong after each launch that writes it, so that later launches read it so. One that it reads
+    /// is wrong from the start of the run. Static content is restored after the run.
     Corrupt {
         /// The program's name.
         program: String,

@@ -1,4 +1,4 @@
-//! Common parts of every NPU. A target (AMD XDNA2 and others) builds its own kind of programs; this
+//! Common parts of every NPU. A target (AMD XDNA2 and others) builds its own kind of programs. This
 //! crate carries them, caches them, runs them through a [`Device`] and counts every byte that
 //! crosses.
 //!

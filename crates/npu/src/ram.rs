@@ -28,8 +28,8 @@ struct Sides {
     host: Option<Vec<u8>>,
     /// The host's view where `host` is `None`.
     shows: Shows,
-    /// Bytes that the host wrote, with their offset, where it otherwise sees the device's content: a row on its way
-    /// into a cache costs no copy of the cache. Only where `host` is `None`.
+    /// Bytes that the host wrote, with their offset, where it otherwise sees the device's content. So a row on its
+    /// way into a cache costs no copy of the cache. Only where `host` is `None`.
     patch: Option<(usize, Vec<u8>)>,
     /// `None` is zeros.
     device: Option<Vec<u8>>,

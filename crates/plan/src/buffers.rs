@@ -3,7 +3,7 @@
 //! Without [`Plan::alias`] every call has separate buffers; inputs are written before it and outputs read after it (the
 //! buffer objects of MLIR-AIR's Llama-3.2-1B example). With it a value stays in one buffer from the program that writes
 //! it to the last that reads it. The host writes its own results, once, and reads the operands of its steps. Values and
-//! scratch whose lives do not overlap share memory: buffers of a size are registers, given out call by call and free
+//! scratch whose lives do not overlap share memory. Buffers of a size are registers, given out call by call and free
 //! again after the last call that needs them. Lives are intervals of the sequence of calls, so first come, first served
 //! needs the fewest registers of each size. Two slots of a call are never one buffer.
 //!

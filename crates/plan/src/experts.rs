@@ -1,6 +1,6 @@
 //! Calls that multiply with the experts that tokens chose.
 //!
-//! Such a call is one step of a plan and as many dispatches as the choice asks for: every expert that a row chose gets one
+//! Such a call is one step of a plan and as many dispatches as the choice asks for. Every expert that a row chose gets one
 //! dispatch for each [`rows`](ExpertCall::rows) of its rows. The host gathers these rows, with zeros behind the last, and
 //! binds that expert's matrix. It puts the results in the place of each row's choice. So one program serves all experts of
 //! a shape, and a token asks for its own experts' matrices and no others.

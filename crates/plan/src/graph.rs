@@ -46,7 +46,7 @@ struct BlockRotations {
 /// Decides which projections are put in half-split order, and which rotations stay interleaved.
 ///
 /// A block's queries and keys are permuted alike or not at all. They are permuted where each rotation of the block
-/// takes whole heads directly from its own projection, and only attention reads the result, perhaps scaled: scores are
+/// takes whole heads directly from its own projection, and only attention reads the result, perhaps scaled. Scores are
 /// then the same in any order of a head's elements.
 pub fn head_orders(graph: &Graph) -> HeadOrders {
     let mut orders = HeadOrders::default();

@@ -198,8 +198,8 @@ pub fn position_slot(position: u32, n_elems: usize) -> Vec<bf16> {
     slot
 }
 
-/// The same with an image among the pass's tokens. Four numbers follow each other, in four digits each: the position, the
-/// first key that counts (0), the position of the image's first row, and the position behind its last row.
+/// The same with an image among the pass's tokens. Four numbers follow each other, in four digits each. They are the
+/// position, the first key that counts (0), the position of the image's first row, and the position behind its last row.
 pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> Vec<bf16> {
     let numbers = [position, 0, image.start, image.end];
     let mut slot: Vec<bf16> = numbers.iter().flat_map(|n| position_slot(*n, 4)).collect();
@@ -207,8 +207,8 @@ pub fn position_and_image(position: u32, image: Range<u32>, n_elems: usize) -> V
     slot
 }
 
-/// The rows of a cache that a pass reaches where its layer has a window: from the first key that its first token
-/// sees, or some before it, so that they begin at a whole number of `unit` positions.
+/// The rows of a cache that a pass reaches where its layer has a window. They begin with the first key that
+/// its first token sees, or some before it, at a whole number of `unit` positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyRange {
     /// Keys that a token sees, its own the last; at least 1.

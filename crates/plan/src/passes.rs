@@ -33,7 +33,7 @@ impl Lengths {
     }
 
     /// Tokens of the plan for the next pass of a prompt that has `n_left` left: the least length that holds them, or
-    /// else the largest; the rest then takes further passes.
+    /// else the largest. The rest then takes further passes.
     pub fn padded(&self, n_left: u64) -> u64 {
         let fits = self.0.iter().find(|&&length| length >= n_left);
         fits.or(self.0.last()).copied().unwrap_or(n_left)

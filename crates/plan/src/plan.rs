@@ -35,7 +35,7 @@ pub struct Plan {
     pub phase: Phase,
     /// Tokens it takes; 1 in decode.
     pub n_tokens: u64,
-    /// Whether a value stays in one buffer from the program that writes it to the last that reads it; otherwise each
+    /// Whether a value stays in one buffer from the program that writes it to the last that reads it. Otherwise each
     /// call has separate buffers, and the host carries values between them.
     pub alias: bool,
     /// Which rows of logits the caller takes.

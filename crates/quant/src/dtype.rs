@@ -64,7 +64,7 @@ impl DType {
     }
 
     /// The format for a matrix whose rows do not divide into this one's blocks, if they divide into those
-    /// of the narrower one (llama.cpp, `tensor_type_fallback`); where they do not, F16 is used.
+    /// of the narrower one (llama.cpp, `tensor_type_fallback`). Where they do not, F16 is used.
     pub fn narrower(self) -> DType {
         self.format().narrower
     }

@@ -35,7 +35,7 @@ macro_rules! formats {
 
         /// The formats, in the order of the enum.
         ///
-        /// A constant and not a static: kernels of other crates compute with a format's shape, and only a value that
+        /// A constant and not a static. Kernels of other crates compute with a format's shape, and only a value that
         /// is known where they are compiled becomes part of their instructions.
         pub(crate) const TABLE: &[Format; DType::ALL.len()] = &[$($($file::$format,)+)+];
     };

@@ -1,5 +1,5 @@
-//! Quantisation step by step, with a measure of its noise: rows of numbers through formats, integers with one scale
-//! a row or a group, and rotations before and after.
+//! Quantisation step by step, with a measure of its noise. Rows of numbers go through formats, integers with one
+//! scale a row or a group, and rotations before and after.
 
 use crate::{DType, Error, decode_blocks, encode_blocks};
 

@@ -10,7 +10,7 @@ pub(crate) mod points;
 pub(crate) mod symmetric;
 pub(crate) mod ternary;
 
-/// Groups whose largest magnitude is below this are stored as zeros: in f16 their scales would
+/// Groups whose largest magnitude is below this are stored as zeros. In f16 their scales would
 /// round to zero, and squares of smaller numbers leave the range of f32.
 pub(crate) const TINY: f32 = 1e-10;
 

@@ -2,7 +2,7 @@
 //!
 //! The driver hides failures: SUBMIT answers success for jobs it ignores, and waiting for a job that was reset
 //! succeeds. So before every run the last bytes of each task's output are overwritten with a pattern that no result
-//! has, and checked afterwards; a pattern that is still there is an error that names job and task.
+//! has, and checked afterwards. A pattern that is still there is an error that names job and task.
 
 mod buffer;
 mod inject;

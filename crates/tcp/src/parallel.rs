@@ -1,6 +1,6 @@
 //! A model on one chip or several: memory, and times of a prompt and a token.
 //!
-//! *Pipeline* gives each chip a run of layers; *tensor* gives each chip a share of every layer, by heads of keys and
+//! *Pipeline* gives each chip a run of layers. *Tensor* gives each chip a share of every layer, by heads of keys and
 //! values and by columns of the feed-forward. It adds up after each half of a layer: a shuffle over the link to each
 //! other chip, then a vector addition. Times are of one pass of one batch, from its tokens to its logits; of the host
 //! they contain only the constants of the profile.

@@ -1,6 +1,6 @@
 //! The values that a program computes.
 //!
-//! A verified program's layouts hold each value exactly once, so values are kept by index and not by byte: every tensor
+//! A verified program's layouts hold each value exactly once, so values are kept by index and not by byte. Every tensor
 //! on the chip is a dense array over its axes; only HBM is bytes in the order of its mapping. Beside time, a layout
 //! decides the *order of additions*, which is followed here:
 //!

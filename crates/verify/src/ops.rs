@@ -1,10 +1,10 @@
 //! The numerics bisect: every op of a pass in isolation, on the device's own operands.
 //!
 //! End results show that a device is wrong, not where: an error in one op is in everything after it. So after every
-//! dispatch each of its ops is computed again on the host in f64, from the very bytes the device had in the op's slots
-//! (intermediate ones too). The device's result must be within the tolerance that the op's rounding points allow
-//! (`ops/rule.rs` states the formulas). An op that passes is right for any operands; the first that fails is
-//! the defect. Bytes that are only moved must not change at all. Weights and tables move from the checkpoint into their
+//! dispatch each of its ops is computed again on the host in f64. The operands are the very bytes the device had in the
+//! op's slots (intermediate ones too). The device's result must be within the tolerance that the op's rounding points
+//! allow (`ops/rule.rs` states the formulas). An op that passes is right for any operands; the first that fails is the
+//! defect. Bytes that are only moved must not change at all. Weights and tables move from the checkpoint into their
 //! slots. Values move from the call or host step that made them to the call that takes them. Rows of the cache move
 //! from the sequence's pages. The expected content of weights and tables comes from `ops/statics.rs`, not from the code
 //! that fills the slots.

@@ -76,7 +76,7 @@ impl<'r> TriedOrders<'r> {
         Ok(Some(report))
     }
 
-    /// Whether a run and the first leave the same where memories begin as zeros: then they differ by what was in memory
+    /// Whether a run and the first leave the same where memories begin as zeros. Then they differ by what was in memory
     /// that nothing has set, and not by the order.
     fn is_of_unset_memory(&mut self, run: SeededRun<'_>) -> Result<bool, SyntaxError> {
         if run.options.unset != UnsetMemory::Noise {

@@ -300,7 +300,7 @@ fn receiving_program(n: u32) -> String {
     )
 }
 
-/// The routes of `routed.mlir` with one arbiter at the core, where channel 0 receives out of order: so many words of a
+/// The routes of `routed.mlir` with one arbiter at the core, where channel 0 receives out of order. So many words of a
 /// packet wait there for the other stream, behind a header that the channel has taken.
 fn behind_a_header(n: u32) -> String {
     let routed = text("routed");

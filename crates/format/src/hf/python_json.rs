@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Words that Python writes for numbers that JSON cannot express.
 const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Parses a file. A number that JSON cannot write becomes a string of its name: a reader that needs a
+/// Parses a file. A number that JSON cannot write becomes a string of its name. A reader that needs a
 /// number there finds none, and can name the word in its place.
 ///
 /// # Errors

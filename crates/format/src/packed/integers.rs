@@ -9,9 +9,9 @@
 //! | 8 | all 128 | Q8_0 | `code − 128` |
 //!
 //! F16 holds all scales of type F16, and those of type BF16 from 2⁻¹⁴ on; those of type F32 are rounded to 11 bits.
-//! Everything else becomes F16, each weight rounded to 11 bits: 8 bits with other zero points, columns whose groups are
-//! not neighbours (`desc_act`), groups that are not a multiple of 32. Scales that F16 cannot hold turn the matrix into
-//! BF16.
+//! Everything else becomes F16, each weight rounded to 11 bits. That is 8 bits with other zero points, columns whose
+//! groups are not neighbours (`desc_act`), groups that are not a multiple of 32. Scales that F16 cannot hold turn the
+//! matrix into BF16.
 
 use millrace_quant::{DType, encode_matrix};
 

@@ -86,10 +86,9 @@ impl ShardedWriter {
     /// Checks that every tensor is complete and gives the files their names. Returns them, the
     /// index last.
     ///
-    /// # Errors
-    /// [`Error::WrongLength`], [`Error::Io`]. All bytes are on the disk before the first file gets
-    /// its name, so that want of space leaves nothing; should a renaming fail nevertheless, files
-    /// that got their names are removed.
+    /// # Errors [`Error::WrongLength`], [`Error::Io`]. All bytes are on the disk before the first
+    /// file gets its name, so that want of space leaves nothing. Should a renaming fail
+    /// nevertheless, files that got their names are removed.
     pub fn commit(self) -> Result<Vec<PathBuf>, Error> {
         let mut files = Vec::with_capacity(self.shards.len());
         let mut paths = Vec::with_capacity(self.shards.len() + 1);

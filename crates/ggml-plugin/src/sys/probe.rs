@@ -157,7 +157,7 @@ fn layout_of_buffers(host: &Functions) -> Result<AbiLayout, LoadError> {
     let mut page = Box::new(Page([0; PROBE_BYTES]));
     let base: *mut c_void = page.0.as_mut_ptr().cast();
     // SAFETY: functions of the host, called as its header has them; the memory outlives the buffer, which does not own it. A host with the
-    // functions of the newer layout has a table at least as long, and every table is as long as the older; three words follow it.
+    // functions of the newer layout has a table at least as long, and every table is as long as the older. Three words follow it.
     let is_known = unsafe {
         let buffer = (host.cpu_buffer_from_ptr)(base, PROBE_BYTES);
         if buffer.is_null() {

@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// Two layers of one op a call, on paper: the residual stream stays in one register while a norm and a projection of the
+/// Two layers of one op a call, on paper. The residual stream stays in one register while a norm and a projection of the
 /// same size come and go.
 #[test]
 fn a_value_stays_in_its_buffer_until_its_last_reader() {

@@ -37,8 +37,8 @@ struct Sub<'a, const SUB: usize> {
 
 /// Fits a block. `levels(x, w, inverse)` gives the levels nearest to `x · inverse`.
 ///
-/// As in [`super::symmetric::fit`]: free scales of the sub-blocks first, then the shared factor, then stored scales next
-/// to the free ones, and the factor again as long as that helps.
+/// As in [`super::symmetric::fit`]: free scales of the sub-blocks first, then the shared factor. Then come stored scales
+/// next to the free ones, and the factor again as long as that helps.
 #[inline(always)]
 pub(crate) fn fit<const SUB: usize, const SUBS: usize>(
     x: &[f32; 256],

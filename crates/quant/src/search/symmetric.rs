@@ -45,8 +45,8 @@ struct SymmetricBlock {
     error: f32,
 }
 
-/// Fits a block: free scales of the sub-blocks first, then the shared factor, then stored scales
-/// next to the free ones, and the factor again as long as that helps.
+/// Fits a block: free scales of the sub-blocks first, then the shared factor. Then come stored
+/// scales next to the free ones, and the factor again as long as that helps.
 pub(crate) fn fit(x: &[f32; 256], importance: Option<&[f32; 256]>, levels: Levels) -> Symmetric {
     let (subs, _) = x.as_chunks::<SUB>();
     let subs: [&[f32; SUB]; SUBS] = std::array::from_fn(|j| &subs[j]);

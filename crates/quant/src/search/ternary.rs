@@ -4,7 +4,7 @@ use super::f16_nearest;
 
 /// The scale of least squared error, as f16 stores it, and the levels.
 ///
-/// The n largest magnitudes get a level other than zero, for the n that lowers the error most: with their mean magnitude
+/// The n largest magnitudes get a level other than zero, for the n that lowers the error most. With their mean magnitude
 /// as scale they lower it by `(Σ w·|x|)² / Σ w`. Numbers that are ternary already are kept exactly.
 pub(crate) fn fit<const N: usize>(x: &[f32; N], importance: Option<&[f32; N]>) -> (f32, [i8; N]) {
     let mut order: [usize; N] = std::array::from_fn(|i| i);

@@ -1,6 +1,6 @@
 //! The computation of a core, from packed operands to a packed result.
 //!
-//! Integers are exact. Sums of floats are taken in binary32 in eight interleaved chains; the silicon's order is not
+//! Integers are exact. Sums of floats are taken in binary32 in eight interleaved chains. The silicon's order is not
 //! known, so only data whose sums are exact can be compared bit for bit.
 
 use crate::matmul::{Precision, Task};

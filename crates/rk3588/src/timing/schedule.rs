@@ -1,6 +1,6 @@
 //! Jobs on cores in time, with memory shared.
 //!
-//! A worker (an open descriptor) is one entity of the kernel's scheduler: while a job of it is
+//! A worker (an open descriptor) is one entity of the kernel's scheduler. While a job of it is
 //! unfinished its next ones go to the same core, in order (Linux drm_sched: `drm_sched_entity_select_rq`
 //! keeps the queue of a busy entity). Otherwise the core with the least waiting is taken.
 

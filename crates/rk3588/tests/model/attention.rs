@@ -1,5 +1,5 @@
-//! Attention's products on the NPU: their numbers equal those of the host's attention, for any sequence and any way to
-//! cut it, and every mistake in them is found.
+//! Attention's products on the NPU. Their numbers equal those of the host's attention, for any sequence and any way to
+//! cut it. Every mistake in them is found.
 
 use crate::model::biases::{Changed, on_board, tokens, verified};
 use crate::model::planner;

@@ -142,7 +142,7 @@ impl Walker<'_> {
         }
     }
 
-    /// The stream adapter repeats packets and does not reorder them: the parts of the stream in the products' time and
+    /// The stream adapter repeats packets and does not reorder them. The parts of the stream in the products' time and
     /// packet come in the stream's order, repeats of a packet innermost in time. An outer repeat must be fetched as
     /// often.
     fn streamed_in_order(

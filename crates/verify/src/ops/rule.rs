@@ -19,7 +19,7 @@
 //! | attention | see [`AttentionRule`] | scores, probabilities, maxima, sums and output in bf16 |
 //!
 //! Where matrix units convert operands to blocks of eight values with one exponent, y and A are those of
-//! the converted operands, which are bf16 numbers; attention's probabilities are not known exactly, so its
+//! the converted operands, which are bf16 numbers. Attention's probabilities are not known exactly, so its
 //! second product has the most that converting changes.
 //!
 //! √k with λ = 8 instead of k is the probabilistic bound of Higham and Mary (SIAM J. Sci. Comput.

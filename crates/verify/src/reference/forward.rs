@@ -1,6 +1,6 @@
 //! The graph by its definition, node by node: the reference that a device is judged by.
 //!
-//! The graph's executor computes a whole sequence at once, every token at its position, so one pass gives the
+//! The graph's executor computes a whole sequence at once, every token at its position. So one pass gives the
 //! logits of every step of a continuation that is known. Nothing of the engine's plan, of the lowering or of the
 //! array is used. This module has a device's numerics of products and of attention; matrices are multiplied by
 //! the CPU's kernels in f32.

@@ -37,8 +37,8 @@ impl<'a> Verification<'a> {
 
     /// The model's logits along a continuation, and the effect of rounding on them. It takes two passes over the
     /// continuation's tokens on the CPU, and a third with the checkpoint's matrices if the device has others. Only the
-    /// device's number format is used: the numbers that its layouts can hold of a matrix, whether a prompt's sums are
-    /// truncated on their way, and its operands converted to blocks with one exponent.
+    /// device's number format is used. These are the numbers that its layouts can hold of a matrix, whether a prompt's
+    /// sums are truncated on their way, and its operands converted to blocks with one exponent.
     ///
     /// # Errors
     /// As [`crate::reference::logits`]; a plan that cannot be made.

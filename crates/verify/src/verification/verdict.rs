@@ -15,13 +15,13 @@
 //!
 //! No bound of a KL is below the square of f32's rounding: nothing smaller can be resolved for a model that is sure of every token.
 //!
-//! F = 1.5 is the factor that an array may add to the format's own rounding: it rounds at more points inside an op
-//! than x does (flash attention its running sums at every tile). Two honest devices have two draws of
-//! the same errors, so their means differ by √2 standard errors; one mean in 700 exceeds 3 of those. From few
-//! steps c is known badly, so t is Student's for one in 700 and twice the rows less two: 3.01 for 256 rows,
-//! 3.4 for 12. Counts of independent events are Poisson's: two draws M and N of one rate have (M − N)² ≤ 9·(M + N)
-//! but for one in 700 (the score test of two Poisson rates), which is M ≤ N + 4.5 + 3·√(2N + 2.25). The variance is of both
-//! draws: where N alone gave it, a rate of 5 that happened to show 2 would be held to less than it often shows.
+//! F = 1.5 is the factor that an array may add to the format's own rounding: it rounds at more points inside an op than x
+//! does (flash attention its running sums at every tile). Two honest devices have two draws of the same errors, so their
+//! means differ by √2 standard errors; one mean in 700 exceeds 3 of those. From few steps c is known badly, so t is
+//! Student's for one in 700 and twice the rows less two: 3.01 for 256 rows, 3.4 for 12. Counts of independent events are
+//! Poisson's: two draws M and N of one rate have (M − N)² ≤ 9·(M + N) but for one in 700 (the score test of two Poisson
+//! rates), which is M ≤ N + 4.5 + 3·√(2N + 2.25). The variance is of both draws. Where N alone gave it, a rate of 5 that
+//! happened to show 2 would be held to less than it often shows.
 
 use super::deviation::{Deviation, TOP};
 use millrace_plan::Phase;

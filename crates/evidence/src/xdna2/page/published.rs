@@ -115,8 +115,8 @@ pub(super) fn totals(out: &mut String, modes: &Modes<'_>) {
     );
 }
 
-/// A part of a pass that published rows give, and that constants were fitted on: its name, the rows with how often they
-/// count, and its prediction in milliseconds.
+/// A part of a pass that published rows give, and that constants were fitted on. It has a name, the rows with how often
+/// they count, and its prediction in milliseconds.
 type FittedPart = (
     &'static str,
     &'static [(&'static str, f64)],

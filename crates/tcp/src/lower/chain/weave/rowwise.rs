@@ -18,7 +18,8 @@ const OVER_CACHE: usize = 4;
 
 /// Bytes of keys up to which a token brings them beside its weights. Keys wait for the token's own row, and in the
 /// weights' queue the weights behind them would wait, too. The two engines that move activations carry them at half of
-/// the rate, so more keys are faster with the weights: for Llama 3.1 8B from 8,192 on in fp8, as modelled.
+/// the rate, so more keys are faster with the weights. For Llama 3.1 8B these are 8,192 and
+/// more in fp8, as modelled.
 const APART_BYTES: u64 = 8 << 20;
 
 impl Weaver<'_> {
