@@ -6,7 +6,7 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::catalog::Catalog;
 use crate::config::gguf::Keys as GgufKeys;
-use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfObject, HfWindows};
 use crate::config::{Biases, ExpertConfig, ImageSight, ModelConfig};
 use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::Checkpoint;
@@ -57,6 +57,9 @@ pub(crate) enum GateOrder {
     GateFirst,
     /// The same, in matrices that are transposed in the files of every writer.
     GateFirstTurned,
+    /// They are matrices apart. Those of all experts lie below each other in one matrix, and down projections are transposed
+    /// (DBRX).
+    Stacked,
 }
 
 /// Takes a key of GGUF metadata, under the architecture's name, and its value.
@@ -141,7 +144,7 @@ pub struct Family {
     pub(crate) logit_divisor: bool,
     /// Whether its norms take mean and variance.
     pub(crate) layer_norms: bool,
-    /// Whether the layer norms have neither weight nor bias.
+    /// Whether norms of the stream have neither weight nor bias.
     pub(crate) bare_norms: bool,
     /// Norms whose folders hold the weight itself, in families whose others hold the difference to 1.
     pub(crate) plain_norms: &'static [WeightRole],
@@ -165,10 +168,17 @@ pub struct Family {
     pub(crate) distance_biases: bool,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
+    /// Whether heads of values may be smaller than heads of keys.
+    pub(crate) small_values: bool,
+    /// Whether heads rotate against the usual direction, in every layout.
+    pub(crate) rotates_back: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
     /// Reads keys that only its GGUF files have, and fills in values that they leave out.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
+    /// The object of a `config.json` under the keys of its transformers class, where published files have others or leave
+    /// out values that the class computes from others; `None` for one that needs no change.
+    pub(crate) hf_spelling: fn(&ConfigObject<'_>) -> Result<Option<HfObject>, Error>,
     /// Reads keys that only its `config.json` has.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
@@ -263,11 +273,14 @@ impl Family {
         hf_scales: &[],
         distance_biases: false,
         sizes_by_layer: false,
+        small_values: false,
+        rotates_back: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
         image_sight: ImageSight::Before,
         attention_free: false,
         gguf: |_, _| Ok(()),
+        hf_spelling: |_| Ok(None),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
@@ -379,6 +392,7 @@ impl Family {
             every: 1,
             dense_layers: Vec::new(),
             biases: self.hf_experts.is_some_and(|keys| keys.biases),
+            softcap: None,
             latent_dim: 0,
         }
     }

@@ -13,10 +13,28 @@ pub(crate) fn stream(
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
-    match b.family().layer_norms {
-        true => layer(b, label, (role, d_model), x),
-        false => rms(b, label, (role, d_model), x),
+    match (b.family().layer_norms, b.family().bare_norms) {
+        (true, _) => layer(b, label, (role, d_model), x),
+        (false, false) => rms(b, label, (role, d_model), x),
+        (false, true) => Ok(bare(b, label, d_model, x)),
     }
+}
+
+/// RMSNorm without a weight of x over groups of the given size.
+pub(crate) fn bare(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    group: usize,
+    x: ValueId,
+) -> ValueId {
+    let norm = RmsNorm {
+        weight: b.ones(group),
+        eps: b.config().norm_eps,
+        offset: 0.0,
+        group,
+    };
+    let width = b.width(x);
+    b.push(label, norm.into(), vec![x], width)
 }
 
 /// LayerNorm of x over groups of the given size, with a bias where the files have one.
