@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, recurrent, relatives, renamed
+from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, newer, recurrent, relatives, renamed
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. They are large enough that logits spread over
 # several units and attention is far from uniform, so that a wrong mask, scale or rotation shows.
@@ -46,11 +46,11 @@ CHOICE_STD = 0.1
 DECAY_MEAN = -2.0
 
 # Families whose norm weights are added to 1, except those of a gated delta net.
-UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next", "vaultgemma")
+UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5", "qwen3_5_moe", "qwen3_next", "step35", "vaultgemma")
 
 
 # Types for whose configurations transformers has no class, or one with other keys.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "xverse")
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "mimo_v2_flash", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "step3p5", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
@@ -259,7 +259,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further, relatives):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further, relatives, newer):
     FIXTURES.update(more.FIXTURES)
 
 

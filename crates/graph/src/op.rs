@@ -25,6 +25,7 @@ mod linear;
 mod match_magnitude;
 mod mix_streams;
 mod multiply;
+mod pad_heads;
 mod rms_norm;
 mod role;
 mod rope;
@@ -74,6 +75,7 @@ pub use linear::Linear;
 pub use match_magnitude::MatchMagnitude;
 pub use mix_streams::MixStreams;
 pub use multiply::Multiply;
+pub use pad_heads::PadHeads;
 pub use rms_norm::RmsNorm;
 pub use role::{MatrixProduct, OpRole};
 pub use rope::RotateHeads;
@@ -84,7 +86,7 @@ pub use route::{
 pub use rwkv7::Rwkv7;
 pub use rwkv7_output::Rwkv7Output;
 pub use scale::Scale;
-pub use scale_by_gate::ScaleByGate;
+pub use scale_by_gate::{GateFunction, ScaleByGate};
 pub use scale_by_weight::ScaleByWeight;
 pub use shared_attention::SharedAttention;
 pub use slice_heads::SliceHeads;
@@ -297,7 +299,7 @@ ops! {
     Clamp(Clamp),
     /// A factor that grows with the position.
     Temperature(Temperature),
-    /// A product with the sigmoid of one number a token.
+    /// A product with gates, each for a group of neighbouring elements.
     ScaleByGate(ScaleByGate),
     /// A product with one number of the checkpoint.
     ScaleByWeight(ScaleByWeight),
@@ -317,6 +319,8 @@ ops! {
     ConcatHeads(ConcatHeads),
     /// A part of each head; of one head, neighbouring elements.
     SliceHeads(SliceHeads),
+    /// Heads with zeros behind.
+    PadHeads(PadHeads),
     /// A product element by element.
     Multiply(Multiply),
     /// A convolution over the last tokens.

@@ -18,6 +18,7 @@ mod codeshell;
 mod cohere;
 mod cohere2;
 mod cohere2moe;
+mod dbrx;
 mod deci;
 mod deepseek;
 mod deepseek2;
@@ -64,14 +65,17 @@ mod jamba;
 mod jina_bert_v2;
 mod jina_bert_v3;
 mod kimi_linear;
+mod laguna;
 mod lfm2;
 mod lfm2moe;
+mod lfm3;
 mod llama;
 mod llama4;
 mod maincoder;
 mod mamba;
 mod mamba2;
 mod mellum;
+mod mimo2;
 mod minicpm;
 mod minicpm3;
 mod minimax_m2;
@@ -83,6 +87,7 @@ mod mixtral;
 mod modern_bert;
 mod mpt;
 mod muse_glimmer;
+mod nanochat;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -120,6 +125,7 @@ mod solar_open;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
+mod step35;
 #[cfg(test)]
 mod tests;
 mod vaultgemma;
@@ -248,6 +254,12 @@ static FAMILIES: &[&Family] = &[
     &sarvam_mla::FAMILY,
     &granite_moe_swa::FAMILY,
     &codeshell::FAMILY,
+    &mimo2::FAMILY,
+    &step35::FAMILY,
+    &laguna::FAMILY,
+    &lfm3::FAMILY,
+    &nanochat::FAMILY,
+    &dbrx::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

@@ -19,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
 use crate::names::{ParameterKind, TensorName, WeightRole};
 use millrace_graph::{
-    Derivation, Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource, distance_slopes,
+    Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource, distance_slopes,
 };
 use millrace_quant::DType;
 
@@ -124,24 +124,6 @@ impl<'a> GraphBuilder<'a> {
     pub(crate) fn unread(&mut self, role: WeightRole) {
         let name = self.spell(self.name(role));
         self.unread.insert(name);
-    }
-
-    /// A vector of ones, for a norm without a weight. It is in no file.
-    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
-        let source = WeightSource::Derived(Derivation::Ones);
-        let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
-        let known = self.graph.weights.iter().position(is_it);
-        WeightId(known.unwrap_or_else(|| {
-            self.graph.weights.push(Weight {
-                name: format!("{n_elems} ones"),
-                source: source.clone(),
-                n_experts: 1,
-                n: 1,
-                k: n_elems,
-                dtype: DType::F32,
-            });
-            self.graph.weights.len() - 1
-        }))
     }
 
     /// Slopes by which scores of heads fall with the distance of the key.
@@ -306,7 +288,11 @@ impl<'a> GraphBuilder<'a> {
             WeightConvention::Gguf => family.gguf_roles,
             WeightConvention::HuggingFace | WeightConvention::Q4nx => family.hf_roles,
         };
-        family.own_roles.contains(&role) || of_layout.contains(&role)
+        let is_left_out = role == WeightRole::AttnSinks
+            && self
+                .layer
+                .is_some_and(|layer| self.config.layers.without_sinks.contains(&layer));
+        !is_left_out && (family.own_roles.contains(&role) || of_layout.contains(&role))
     }
 
     /// Whether the checkpoint has a tensor whose name is that of this role plus these letters.

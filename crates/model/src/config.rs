@@ -16,7 +16,9 @@ mod streams;
 pub use encoder::{ClassifierConfig, EncoderConfig, EncoderPooling};
 pub use experts::ExpertConfig;
 pub use latent::LatentConfig;
-pub use layers::{Biases, BlockForm, HeadSizes, ImageSight, LayerConfig, XieluParameters};
+pub use layers::{
+    Biases, BlockForm, GluBounds, HeadGates, HeadSizes, ImageSight, LayerConfig, XieluParameters,
+};
 pub use recurrent::{
     BranchScales, ChannelScanConfig, DeltaConfig, KimiDeltaConfig, MambaConfig, MambaNorm,
     RecurrentConfig, RecurrentMixer, Rwkv7Config, ScanNorms,

@@ -12,7 +12,10 @@ impl ModelConfig {
     /// If the family has no weight of that role.
     pub fn shape_of(&self, name: TensorName) -> Vec<usize> {
         if name.role.is_rope_table() {
-            return vec![self.n_rot / 2];
+            let tables = self.rope_tables().into_iter();
+            let mut own = tables.filter(|(role, _)| *role == name.role);
+            let n_pairs = own.next().map_or(self.n_rot / 2, |(_, table)| table.len());
+            return vec![n_pairs];
         }
         let layers = name.layer.map_or(0..0, |layer| layer..layer + 1);
         let layouts = [WeightConvention::Gguf, WeightConvention::HuggingFace];
@@ -68,7 +71,13 @@ impl ModelConfig {
             ];
         }
         let factors = self.rope.gguf_factors(self.n_rot);
-        let table = |factors| (WeightRole::RopeFactors, factors);
+        // One table is for all layers, as long as the heads of any need; those of layers with a window do not read it.
+        let heads = self.layers.sliding_heads;
+        let n_pairs = heads.map_or(0, |heads| heads.n_rot / 2);
+        let table = |mut factors: Vec<f32>| {
+            factors.resize(factors.len().max(n_pairs), 1.0);
+            (WeightRole::RopeFactors, factors)
+        };
         factors.map(table).into_iter().collect()
     }
 }

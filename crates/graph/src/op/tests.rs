@@ -1,6 +1,9 @@
 //! Ops over streams and sparse gates against their formulas, at odd sizes, in both element types.
 
-use super::{AddToStreams, EmbedKnown, GaussianTopK, MatchMagnitude, MixStreams, Op, Operation};
+use super::{
+    AddToStreams, EmbedKnown, GateFunction, GaussianTopK, MatchMagnitude, MixStreams, Op,
+    Operation, PadHeads, ScaleByGate,
+};
 use crate::{
     Graph, Keys, Node, TokenContext, Value, ValueId, Weight, WeightId, WeightSource, WeightValues,
     check, exact,
@@ -248,4 +251,36 @@ fn operands_of_other_sizes_are_refused() {
     };
     assert!(checked(embed.into(), &[3]).is_ok());
     assert!(checked(embed.into(), &[4]).is_err());
+}
+
+#[test]
+fn gates_scale_their_groups_and_padding_is_zero() {
+    for (n, width) in SHAPES {
+        let (x, gates) = (numbers(n * width, 6), numbers(n, 7));
+        for function in [GateFunction::Sigmoid, GateFunction::Softplus] {
+            let found = row(&ScaleByGate { function }, 0, &[&x, &gates], n * width);
+            let factor = |gate: f64| match function {
+                GateFunction::Sigmoid => 1.0 / (1.0 + (-gate).exp()),
+                GateFunction::Softplus => (1.0 + gate.exp()).ln(),
+            };
+            let scaled = x.iter().enumerate();
+            let expected: Vec<f64> = scaled
+                .map(|(at, x)| x * factor(gates[at / width]))
+                .collect();
+            assert_close(
+                &found,
+                &expected,
+                &format!("{n} gates of {width}, {function:?}"),
+            );
+        }
+        let op = PadHeads {
+            from: width,
+            to: width + 3,
+        };
+        let found = row(&op, 0, &[&x], n * (width + 3));
+        for (head, (found, x)) in found.chunks(width + 3).zip(x.chunks(width)).enumerate() {
+            assert_eq!(found[..width], *x, "head {head}");
+            assert_eq!(found[width..], [0.0; 3], "head {head}");
+        }
+    }
 }

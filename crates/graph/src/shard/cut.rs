@@ -137,9 +137,14 @@ impl Units {
         let (inputs, output) = match &node.op {
             Op::Add(_) | Op::Multiply(_) | Op::Glu(_) | Op::Activate(_) => same(1),
             Op::Scale(_) | Op::ScaleByWeight(_) | Op::Temperature(_) | Op::Softcap(_) => same(1),
-            Op::ScaleByGate(_) => (vec![Some(1), None], 1),
+            Op::ScaleByGate(_) if width(1) == 1 => (vec![Some(1), None], 1),
+            Op::ScaleByGate(_) => {
+                let group = width(0) / width(1);
+                (vec![Some(group), Some(1)], group)
+            }
             Op::Rope(op) => same(op.head_dim),
             Op::RmsNorm(op) if op.group < width(0) => same(op.group),
+            Op::PadHeads(op) => (vec![Some(op.from)], op.to),
             Op::SliceHeads(op) => (vec![Some(width(0) / op.n_heads)], op.range.len()),
             Op::ConcatHeads(op) => {
                 let heads = [0, 1].map(|input| Some(width(input) / op.n_heads));

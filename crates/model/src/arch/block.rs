@@ -8,6 +8,7 @@ pub(super) mod experts;
 pub(super) mod feed_forward;
 pub(super) mod gated_attention;
 pub(super) mod kimi_delta;
+pub(super) mod kinds;
 pub(super) mod latent;
 pub(super) mod layer_embedding;
 pub(super) mod mamba;

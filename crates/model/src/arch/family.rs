@@ -6,13 +6,12 @@ use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::catalog::Catalog;
 use crate::config::gguf::Keys as GgufKeys;
-use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfWindows};
+use crate::config::hf::{ConfigObject, HfDefaults, HfExperts, HfObject, HfWindows};
 use crate::config::{Biases, ExpertConfig, ModelConfig};
 use crate::names::{HF_PREFIXES, HfNames, HfNorms, TensorName, WeightRole};
 use millrace_format::Checkpoint;
 use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, Gating, RopeStyle, ValueHeadOrder};
-use serde_json::{Map, Value};
 
 /// Whose conventions a checkpoint's weights follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +57,9 @@ pub(crate) enum GateOrder {
     GateFirst,
     /// The same, in matrices that are transposed in the files of every writer.
     GateFirstTurned,
+    /// They are matrices apart. Those of all experts lie below each other in one matrix, and down projections are transposed
+    /// (DBRX).
+    Stacked,
 }
 
 /// The form in which files of a layout hold a tensor, beyond the family's [`Conventions`].
@@ -168,14 +170,19 @@ pub struct Family {
     pub(crate) hf_layers: &'static str,
     /// Whether sizes of heads and networks may differ by layer.
     pub(crate) sizes_by_layer: bool,
+    /// Whether heads of values may be smaller than heads of keys.
+    pub(crate) small_values: bool,
+    /// Whether heads rotate against the usual direction, in every layout.
+    pub(crate) rotates_back: bool,
     /// Whether its blocks are a recurrent layer and nothing else.
     pub(crate) attention_free: bool,
     /// Sets values that no file of it gives, whichever its layout. The hooks below come after it.
     pub(crate) fixed: fn(&mut ModelConfig),
     /// Reads keys that only its GGUF files have, and fills in values that they leave out.
     pub(crate) gguf: fn(&GgufKeys<'_>, &mut ModelConfig) -> Result<(), Error>,
-    /// Puts today's keys and values in place of older ones in a `config.json`, before anything reads it.
-    pub(crate) hf_spelling: fn(&mut Map<String, Value>),
+    /// The object of a `config.json` under the keys of its transformers class, where published files have others or leave
+    /// out values that the class computes from others; `None` for one that needs no change.
+    pub(crate) hf_spelling: fn(&ConfigObject<'_>) -> Result<Option<HfObject>, Error>,
     /// Reads keys that only its `config.json` has.
     pub(crate) hf: fn(&ConfigObject<'_>, &mut ModelConfig) -> Result<(), Error>,
     /// The family of a `config.json` that is written for its GGUF files, where that is another one.
@@ -261,12 +268,14 @@ impl Family {
         gguf_roles: &[],
         hf_roles: &[],
         sizes_by_layer: false,
+        small_values: false,
+        rotates_back: false,
         hf_prefix: HF_PREFIXES[0],
         hf_layers: "layers",
         attention_free: false,
         fixed: |_| {},
         gguf: |_, _| Ok(()),
-        hf_spelling: |_| {},
+        hf_spelling: |_| Ok(None),
         hf: |_, _| Ok(()),
         hf_family: |_| None,
         gguf_family: |_| None,
@@ -373,6 +382,7 @@ impl Family {
             every: 1,
             dense_layers: Vec::new(),
             biases: self.hf_experts.is_some_and(|keys| keys.biases),
+            softcap: None,
             latent_dim: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! gpt-oss: attention with sinks and windows on every second layer, experts with biases behind a bounded gate.
 
-use super::block::feed_forward::{self, Inner};
+use super::block::feed_forward::{self, GluBound, Inner};
 use super::block::{self, attention, norm};
 use super::{Family, GateOrder};
 use crate::Error;
@@ -133,7 +133,12 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         let out = attention::attend(b, layer, heads)?;
         let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::AttnPostNorm, x)?;
-        let out = feed_forward::network_of(b, Inner::Gated(Some(CLAMP)), layer, normed)?;
+        let out = feed_forward::network_of(
+            b,
+            Inner::Gated(Some(GluBound::Inputs(CLAMP))),
+            layer,
+            normed,
+        )?;
         Ok(b.residual("ffn_residual", x, out))
     })
 }

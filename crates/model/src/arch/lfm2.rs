@@ -1,10 +1,10 @@
 //! LFM2: short convolutions, and attention with norms of heads in some layers.
 
 use super::Family;
-use super::block::{attention, feed_forward, norm, recurrent};
+use super::block::{Block, attention, feed_forward, norm, recurrent};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::hf::{ConfigObject, HfDefaults, HfWindows, shortest};
+use crate::config::hf::{ConfigObject, FULL, HfDefaults, HfWindows, SLIDING, shortest};
 use crate::config::{Biases, ModelConfig, RecurrentConfig, RecurrentMixer};
 use crate::names::WeightRole;
 use millrace_graph::{Activation, ValueId};
@@ -110,9 +110,37 @@ pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<()
         config.tied_head = tied;
     }
     let layers = recurrent::hf_layers(text, CONV_TYPE)?;
+    let layers = layers.unwrap_or_else(|| vec![false; config.n_layers]);
+    set_mixer(text, config, layers)
+}
+
+/// Sets convolutions in layers of their type; other layers attend, with a window or without.
+pub(super) fn set_convolutions(
+    text: &ConfigObject<'_>,
+    config: &mut ModelConfig,
+) -> Result<(), Error> {
+    let types = text.array("layer_types")?.map_or(&[][..], Vec::as_slice);
+    let recurs = |kind: &Value| match kind.as_str() {
+        Some(CONV_TYPE) => Ok(true),
+        Some(FULL | SLIDING) => Ok(false),
+        _ => {
+            let feature = format!("layer type {kind} (`layer_types`)");
+            let known = format!("{FULL}, {SLIDING}, {CONV_TYPE}");
+            Err(text.unsupported(feature, &known))
+        }
+    };
+    let layers = types.iter().map(recurs).collect::<Result<_, _>>()?;
+    set_mixer(text, config, layers)
+}
+
+fn set_mixer(
+    text: &ConfigObject<'_>,
+    config: &mut ModelConfig,
+    layers: Vec<bool>,
+) -> Result<(), Error> {
     config.recurrent = Some(RecurrentConfig {
         beside_attention: None,
-        layers: layers.unwrap_or_else(|| vec![false; config.n_layers]),
+        layers,
         mixer: RecurrentMixer::ShortConv {
             n_taps: text.usize("conv_L_cache")?.unwrap_or(3),
             biased: text.bool("conv_bias")?.unwrap_or(false),
@@ -138,6 +166,11 @@ pub(super) fn write_hf(config: &ModelConfig, out: &mut Value) {
 }
 
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+    build_of(b, block)
+}
+
+/// A decoder of these blocks, whose last norm has the name of one of embeddings.
+pub(super) fn build_of(b: &mut GraphBuilder<'_>, block: Block) -> Result<(), Error> {
     let mut x = b.embed()?;
     for layer in b.layers() {
         b.hidden(x);

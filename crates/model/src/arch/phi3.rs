@@ -6,9 +6,9 @@ use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::Biases;
-use crate::config::hf::{HfDefaults, HfWindows};
+use crate::config::hf::{ConfigObject, HfDefaults, HfObject, HfWindows};
 use crate::names::WeightRole;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
@@ -43,7 +43,8 @@ pub(super) static FAMILY: Family = Family {
 const ORIGINAL_CONTEXT: usize = 4096;
 
 /// Takes the class's original context where there is none, and LongRoPE's name for its older ones.
-fn hf_spelling(map: &mut Map<String, Value>) {
+fn hf_spelling(text: &ConfigObject<'_>) -> Result<Option<HfObject>, Error> {
+    let mut map = text.map.clone();
     let original = map.entry("original_max_position_embeddings");
     let original = original.or_insert(Value::Null);
     if original.is_null() {
@@ -62,6 +63,7 @@ fn hf_spelling(map: &mut Map<String, Value>) {
             }
         }
     }
+    Ok(Some(map))
 }
 
 /// Llama's blocks with gate and up projection in one.

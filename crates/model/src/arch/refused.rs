@@ -104,11 +104,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has biases by distance (ALiBi) in blocks of before 2024 that are not computed here",
     },
     RefusedFamilies {
-        names: &["dbrx"],
-        models: "DBRX",
-        why: "clamps queries, keys and values",
-    },
-    RefusedFamilies {
         names: &["arctic", "grok"],
         models: "Snowflake Arctic, Grok",
         why: "has experts and a dense network side by side",
@@ -124,14 +119,9 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "bounds the gates of its experts",
     },
     RefusedFamilies {
-        names: &["laguna", "spark2_5", "step35", "step3p5"],
-        models: "Laguna, Step 3.5, Spark 2.5",
+        names: &["spark2_5"],
+        models: "Spark 2.5",
         why: "has heads or widths that differ by layer",
-    },
-    RefusedFamilies {
-        names: &["mimo2", "mimo_v2_flash"],
-        models: "MiMo 2",
-        why: "has values of another size than keys",
     },
     RefusedFamilies {
         names: &["graniteswitch"],

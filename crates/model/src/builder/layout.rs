@@ -96,8 +96,12 @@ pub(crate) fn weights_of(
 /// Shape of the whole tensor that a weight of this shape is read from.
 pub(super) fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize> {
     let mut stored = shape.to_vec();
-    match source {
-        WeightSource::Rows { n_rows, .. } => {
+    match (source, shape) {
+        // All rows of each matrix: the matrices lie below each other in one.
+        (WeightSource::Rows { first: 0, n_rows }, &[n_matrices, n, k]) if *n_rows == n => {
+            vec![n_matrices * n, k]
+        }
+        (WeightSource::Rows { n_rows, .. }, _) => {
             // Rows of vectors may have dimensions of one between them.
             let rows = match stored.len() {
                 4 => 0,
@@ -106,8 +110,8 @@ pub(super) fn stored_shape(shape: &[usize], source: &WeightSource) -> Vec<usize>
             stored[rows] = *n_rows;
             stored
         }
-        WeightSource::Derived(derivation) => derive::stored_shape(derivation, shape),
-        WeightSource::Whole | WeightSource::Experts(_) => stored,
+        (WeightSource::Derived(derivation), _) => derive::stored_shape(derivation, shape),
+        (WeightSource::Whole | WeightSource::Experts(_), _) => stored,
     }
 }
 

@@ -6,8 +6,9 @@ use crate::arch::{StoredForm, norm};
 use crate::names::{TensorName, WeightRole};
 use millrace_graph::{
     Add, Derivation, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
-    TableRow, ValueId, WeightId, WeightSource,
+    TableRow, ValueId, Weight, WeightId, WeightSource,
 };
+use millrace_quant::DType;
 
 impl GraphBuilder<'_> {
     /// The form in which files of this layout hold a tensor.
@@ -19,6 +20,34 @@ impl GraphBuilder<'_> {
     pub(crate) fn norm_offset(&self, role: WeightRole) -> f32 {
         let name = self.name_of(role);
         self.family.norm_offset(self.config, (name, self.layout))
+    }
+
+    /// A vector of ones, for a norm without a weight. It is in no file.
+    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
+        let source = WeightSource::Derived(Derivation::Ones);
+        let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
+        let known = self.graph.weights.iter().position(is_it);
+        WeightId(known.unwrap_or_else(|| {
+            self.graph.weights.push(Weight {
+                name: format!("{n_elems} ones"),
+                source: source.clone(),
+                n_experts: 1,
+                n: 1,
+                k: n_elems,
+                dtype: DType::F32,
+            });
+            self.graph.weights.len() - 1
+        }))
+    }
+
+    /// A matrix of this role for each expert, `[n_experts, n, k]`, which lie below each other in one.
+    pub(crate) fn stacked_experts(
+        &mut self,
+        role: WeightRole,
+        shape: [usize; 3],
+    ) -> Result<WeightId, Error> {
+        let name = self.name(role);
+        self.rows_of((name, &shape), (name, shape[1]), 0)
     }
 
     /// The embeddings as they enter the first block.
@@ -136,10 +165,15 @@ impl GraphBuilder<'_> {
     ) -> ValueId {
         let n_rot = self.config.heads_of(layer).n_rot;
         let config = self.config.rope_of(layer);
+        let direction = match self.family.rotates_back {
+            true => -1.0,
+            false => 1.0,
+        };
+        let frequencies = config.inv_freq(n_rot).into_iter();
         let rope = Rope {
             style: self.conventions.rope_style,
             n_rot,
-            inv_freq: config.inv_freq(n_rot),
+            inv_freq: frequencies.map(|freq| direction * freq).collect(),
             attention_factor: config.attention_factor(),
         };
         let known = self.graph.ropes.iter().position(|other| *other == rope);

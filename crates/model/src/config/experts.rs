@@ -35,6 +35,8 @@ pub struct ExpertConfig {
     pub dense_layers: Vec<usize>,
     /// Whether routers, experts' gates, up and down projections have biases.
     pub biases: bool,
+    /// Soft bound of scores, before their function.
+    pub softcap: Option<f32>,
     /// Elements that a token is projected to before experts, and back from after them; 0 for the stream's width.
     pub latent_dim: usize,
 }
@@ -89,18 +91,8 @@ impl ExpertConfig {
         if let Some((key, found)) = optional.into_iter().find(|(_, n)| *n > MAX_WIDTH) {
             return Err(bad(key, found.to_string(), format!("at most {MAX_WIDTH}")));
         }
-        let factors = [self.scale, 1.0 + self.normalized.unwrap_or(0.0)];
-        if !factors
-            .iter()
-            .all(|factor| factor.is_finite() && *factor > 0.0)
-        {
-            let found = format!("{} and {:?}", self.scale, self.normalized);
-            return Err(bad(
-                "factor on experts' weights",
-                found,
-                "positive numbers".into(),
-            ));
-        }
+        self.check_factors()
+            .map_err(|(key, found)| bad(key, found, "positive numbers".into()))?;
         if let Some(groups) = self.groups {
             let divides = groups.n_groups > 0 && self.n_experts.is_multiple_of(groups.n_groups);
             let enough = |size: usize| groups.n_used * size >= self.n_used;
@@ -115,5 +107,22 @@ impl ExpertConfig {
             }
         }
         Ok(())
+    }
+
+    /// Refuses factors that are no positive numbers.
+    fn check_factors(&self) -> Result<(), (&'static str, String)> {
+        let factors = [
+            ("factor on experts' weights", self.scale),
+            (
+                "addend of the sum of experts' weights",
+                1.0 + self.normalized.unwrap_or(0.0),
+            ),
+            ("soft bound of experts' scores", self.softcap.unwrap_or(1.0)),
+        ];
+        let is_sane = |factor: f32| factor.is_finite() && factor > 0.0;
+        match factors.into_iter().find(|(_, factor)| !is_sane(*factor)) {
+            Some((key, found)) => Err((key, found.to_string())),
+            None => Ok(()),
+        }
     }
 }

@@ -63,6 +63,7 @@ pub(crate) fn read(
     if let Some(encoder) = &mut config.encoder {
         read_encoder(&keys, catalog, encoder)?;
     }
+    read_values_of_heads(family, &keys, &mut config)?;
     config.layers.keys_as_values = family.sizes_by_layer && has_keys_as_values(&config, catalog);
     config.validate(file)?;
     Ok(config)
@@ -183,6 +184,27 @@ fn logit_scale(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
         factor => factor.unwrap_or(1.0),
     })
 }
+
+/// Reads the size of value heads and the factor on them.
+fn read_values_of_heads(
+    family: &Family,
+    keys: &Keys<'_>,
+    config: &mut ModelConfig,
+) -> Result<(), Error> {
+    if family.small_values {
+        let v_dim = keys.usize("attention.value_length")?;
+        config.layers.v_dim = v_dim.filter(|v_dim| *v_dim != config.head_dim);
+        let scale = factor(keys, VALUE_SCALE)?;
+        config.layers.value_scale = scale.filter(|scale| *scale != 1.0);
+    } else if let Some(scale) = factor(keys, VALUE_SCALE)?.filter(|scale| *scale != 1.0) {
+        let feature = format!("a factor on values (`{}` = {scale})", keys.key(VALUE_SCALE));
+        return Err(keys.unsupported(feature, "models without it"));
+    }
+    Ok(())
+}
+
+/// Factor on values.
+const VALUE_SCALE: &str = "attention.value_scale";
 
 /// Reads tensors and keys of an encoder of any family.
 fn read_encoder(

@@ -9,6 +9,7 @@ mod experts;
 mod family;
 mod object;
 mod rope;
+mod spelling;
 mod windows;
 mod write;
 
@@ -22,10 +23,11 @@ use millrace_graph::Activation;
 
 pub(crate) use experts::{HfExperts, HfShared};
 pub(crate) use object::ConfigObject;
-pub(crate) use rope::{rope_of_kind, unrotated_layers, write_unrotated_layers};
+pub(crate) use rope::{n_rot_of_kind, rope_of_kind, unrotated_layers, write_unrotated_layers};
+pub(crate) use spelling::{FULL, HfObject, SLIDING, Spelling, words_of};
 pub(crate) use windows::HfWindows;
 pub use write::write;
-pub(crate) use write::{activation_name, shortest};
+pub(crate) use write::{activation_name, share, shortest};
 
 /// The defaults of a family's transformers configuration class.
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +63,12 @@ pub fn read(file: &str, config: &Value) -> Result<ModelConfig, Error> {
     let inner = outer.object("text_config")?;
     let family = family::of(&outer, inner.as_ref())?;
     let has_head = !family::is_headless(family, &outer)?;
-    let mut text = inner.unwrap_or(outer);
-    let mut map = text.map.clone();
-    (family.hf_spelling)(&mut map);
-    text.map = &map;
+    let text = inner.unwrap_or(outer);
+    let spelled = (family.hf_spelling)(&text)?;
+    let text = ConfigObject {
+        map: spelled.as_ref().unwrap_or(text.map),
+        ..text
+    };
     for object in [&outer, &text] {
         refuse_features(family, object)?;
     }

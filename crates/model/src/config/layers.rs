@@ -44,6 +44,30 @@ impl Biases {
     };
 }
 
+/// Gates of the attention's output, computed from the input of its projections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadGates {
+    /// None.
+    #[default]
+    Absent,
+    /// One for each query head.
+    Heads,
+    /// One for each element of each query head.
+    Elements,
+}
+
+/// Bounds of the factors of a layer's gated networks: the activated gate and the up projection (Step 3.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GluBounds {
+    /// Of experts that a token chooses; 0 for none.
+    pub experts: f32,
+    /// Of the dense network, or of the expert that every token uses; 0 for none.
+    pub network: f32,
+}
+
+/// The least bound of an activated gate: SiLU never goes below -0.2785, so a bound of magnitude leaves negative gates alone.
+const GLU_BOUND_MIN: f32 = 0.28;
+
 /// Order of attention and feed-forward in a block, in families whose models differ in this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockForm {
@@ -150,6 +174,18 @@ pub struct LayerConfig {
     pub qkv_bound: Option<f32>,
     /// xIELU of each layer; empty in models without it, and where files do not give it.
     pub xielu: Vec<XieluParameters>,
+    /// Elements of a head of values, where it is smaller than a head of keys (MiMo 2).
+    pub v_dim: Option<usize>,
+    /// Factor on values (MiMo 2).
+    pub value_scale: Option<f32>,
+    /// Layers without sinks, by number, in families whose heads have some.
+    pub without_sinks: Vec<usize>,
+    /// Gates of the attention's output, in families whose models differ in them.
+    pub head_gates: HeadGates,
+    /// Whether both halves of a block have a norm behind them, in families whose models differ in this (LFM 3).
+    pub post_norms: bool,
+    /// Bounds in the gated networks of each layer; empty where none has any.
+    pub glu_bounds: Vec<GluBounds>,
 }
 
 /// Visibility of an image among its own rows.
@@ -180,6 +216,17 @@ impl ModelConfig {
                 n_rot: self.n_rot,
             },
         }
+    }
+
+    /// Elements of a head of values of `layer`.
+    pub fn v_dim_of(&self, layer: usize) -> usize {
+        self.layers.v_dim.unwrap_or(self.heads_of(layer).head_dim)
+    }
+
+    /// Bounds in the gated networks of `layer`; zeros where it has none.
+    pub fn glu_bounds_of(&self, layer: usize) -> GluBounds {
+        let own = self.layers.glu_bounds.get(layer).copied();
+        own.unwrap_or_default()
     }
 
     /// Query heads of `layer`, 0 if it has no attention.
@@ -282,6 +329,8 @@ impl ModelConfig {
         }
         self.check_heads_by_layer()
             .map_err(|(key, found, expected)| bad(&key, found, expected))?;
+        self.check_values_and_bounds()
+            .map_err(|(key, found, expected)| bad(key, found, expected))?;
         let networks = &self.layers.networks;
         if !networks.is_empty() && networks.len() != self.n_layers {
             let expected = format!("one for each of the {} layers", self.n_layers);
@@ -323,6 +372,40 @@ impl ModelConfig {
         }
         match &self.layers.streams {
             Some(streams) => streams.validate(file, self),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses heads of values that are no part of a head of keys, and bounds that are absurd.
+    fn check_values_and_bounds(&self) -> Result<(), (&'static str, String, String)> {
+        let largest = (0..self.n_layers)
+            .map(|layer| self.heads_of(layer).head_dim)
+            .min();
+        let largest = largest.unwrap_or(self.head_dim);
+        if let Some(v_dim) = self.layers.v_dim
+            && !(1..=largest).contains(&v_dim)
+        {
+            let expected = format!("between 1 and the head size {largest}");
+            return Err(("size of value heads", v_dim.to_string(), expected));
+        }
+        if let Some(scale) = self.layers.value_scale
+            && !(scale.is_finite() && scale != 0.0)
+        {
+            let expected = "a number other than 0".into();
+            return Err(("factor on values", scale.to_string(), expected));
+        }
+        let bounds = &self.layers.glu_bounds;
+        if !bounds.is_empty() && bounds.len() != self.n_layers {
+            let expected = format!("one for each of the {} layers", self.n_layers);
+            let found = bounds.len().to_string();
+            return Err(("number of bounds of gated networks", found, expected));
+        }
+        let mut all = bounds.iter().flat_map(|of| [of.experts, of.network]);
+        match all.find(|bound| *bound != 0.0 && !(GLU_BOUND_MIN..f32::INFINITY).contains(bound)) {
+            Some(found) => {
+                let expected = format!("0 for none, or at least {GLU_BOUND_MIN}");
+                Err(("bound of a gated network", found.to_string(), expected))
+            }
             None => Ok(()),
         }
     }

@@ -13,6 +13,7 @@ use rope::scaled_configs;
 mod encoders;
 mod hostile;
 mod kimi;
+mod kinds;
 mod layers;
 mod mamba;
 mod mixtures;

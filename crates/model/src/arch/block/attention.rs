@@ -6,8 +6,8 @@ use crate::builder::GraphBuilder;
 use crate::config::HeadSizes;
 use crate::names::WeightRole;
 use millrace_graph::{
-    Attention, Clamp, Derivation, EncoderAttention, HeadRows, RmsNorm, SharedAttention, ValueId,
-    WeightSource,
+    Attention, Clamp, Derivation, EncoderAttention, HeadRows, PadHeads, SharedAttention,
+    SliceHeads, ValueId, WeightSource,
 };
 
 /// Queries, keys and values of a token, heads side by side.
@@ -32,6 +32,11 @@ fn widths(b: &GraphBuilder<'_>) -> (usize, usize) {
     (n_heads * head_dim, heads.n_kv_heads * head_dim)
 }
 
+/// Elements of a head of values of the layer.
+fn v_dim(b: &GraphBuilder<'_>) -> usize {
+    b.config().layers.v_dim.unwrap_or(b.heads().head_dim)
+}
+
 /// The three projections of a normed stream, of three matrices or of one.
 pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let (q_width, kv_width) = widths(b);
@@ -39,12 +44,21 @@ pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<H
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
     }
+    let v_width = b.heads().n_kv_heads * v_dim(b);
     let heads = Heads {
         q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
         k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
-        v: b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?,
+        v: b.linear("attn_v", WeightRole::AttnV, (v_width, biased), x)?,
     };
-    Ok(clamp(b, heads))
+    let heads = clamp(b, heads);
+    Ok(scale_values(b, heads))
+}
+
+/// Values times the model's factor, if it has one.
+fn scale_values(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+    let factor = b.config().layers.value_scale.unwrap_or(1.0);
+    let v = b.scale("attn_v_scale", factor, heads.v);
+    Heads { v, ..heads }
 }
 
 /// Queries, keys and values within the bound of the model, if it has one.
@@ -67,12 +81,13 @@ fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
 fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let config = b.config();
     let (q_width, kv_width) = widths(b);
-    let n_rows = q_width + 2 * kv_width;
+    let v_width = b.heads().n_kv_heads * v_dim(b);
+    let n_rows = q_width + kv_width + v_width;
     let fused = b.name_of(WeightRole::AttnQkv);
     let parts = [
         ("attn_q", WeightRole::AttnQ, q_width, 0),
         ("attn_k", WeightRole::AttnK, kv_width, q_width),
-        ("attn_v", WeightRole::AttnV, kv_width, q_width + kv_width),
+        ("attn_v", WeightRole::AttnV, v_width, q_width + kv_width),
     ];
     let mut values = [x; 3];
     for (value, (label, role, n, first)) in values.iter_mut().zip(parts) {
@@ -88,7 +103,8 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
         *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
-    Ok(clamp(b, Heads { q, k, v }))
+    let heads = clamp(b, Heads { q, k, v });
+    Ok(scale_values(b, heads))
 }
 
 /// The three projections of one matrix in which each key head follows its query heads and precedes its value head.
@@ -222,14 +238,7 @@ pub(in crate::arch) fn norm_bare(
     x: ValueId,
 ) -> ValueId {
     let head_dim = b.heads().head_dim;
-    let norm = RmsNorm {
-        weight: b.ones(head_dim),
-        eps: b.config().norm_eps,
-        offset: 0.0,
-        group: head_dim,
-    };
-    let width = b.width(x);
-    b.push(label, norm.into(), vec![x], width)
+    norm::bare(b, label, head_dim, x)
 }
 
 /// Rotates queries and keys as the layer does, attends within its window, and projects the heads back.
@@ -259,12 +268,30 @@ pub(in crate::arch) fn attend_rotated(
     heads: Heads,
 ) -> Result<ValueId, Error> {
     let (op, q) = attention(b, layer, heads.q)?;
-    let width = b.width(q);
+    let (width, n_heads, head_dim) = (b.width(q), op.n_heads, op.head_dim);
+    let v_dim = v_dim(b);
+    let mut v = heads.v;
+    if v_dim < head_dim {
+        // A cache keeps keys and values in heads of one size.
+        let pad = PadHeads {
+            from: v_dim,
+            to: head_dim,
+        };
+        v = b.push("attn_v_pad", pad.into(), vec![v], b.width(heads.k));
+    }
     let op = match b.config().encoder.is_some() {
         true => both_ways(&op).into(),
         false => op.into(),
     };
-    Ok(b.push("attn", op, vec![q, heads.k, heads.v], width))
+    let out = b.push("attn", op, vec![q, heads.k, v], width);
+    if v_dim == head_dim {
+        return Ok(out);
+    }
+    let own = SliceHeads {
+        n_heads,
+        range: 0..v_dim,
+    };
+    Ok(b.push("attn_v_own", own.into(), vec![out], n_heads * v_dim))
 }
 
 /// Attends to keys and values of an earlier layer, within the layer's window.
@@ -308,7 +335,10 @@ fn attention(
     if let Some(temperature) = config.temperature_of(layer) {
         q = b.push("attn_temperature", temperature.into(), vec![q], width);
     }
-    let sinks = match b.has_own(b.name_of(WeightRole::AttnSinks)) {
+    let role = WeightRole::AttnSinks;
+    let is_left_out = config.layers.without_sinks.contains(&layer);
+    let has_sinks = b.has_role(role) || b.has_own(b.name_of(role));
+    let sinks = match has_sinks && !is_left_out {
         true => Some(b.vector(WeightRole::AttnSinks, n_heads)?),
         false => None,
     };

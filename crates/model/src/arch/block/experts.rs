@@ -7,8 +7,8 @@ use crate::builder::GraphBuilder;
 use crate::config::ExpertConfig;
 use crate::names::WeightRole;
 use millrace_graph::{
-    CombineExperts, Derivation, ExpertLinear, Route, ScaleByGate, ValueId, WeighExperts, WeightId,
-    WeightSource,
+    CombineExperts, Derivation, ExpertLinear, GateFunction, Route, ScaleByGate, Softcap, ValueId,
+    WeighExperts, WeightId, WeightSource,
 };
 
 /// The whole mixture.
@@ -18,11 +18,21 @@ pub(in crate::arch) fn mixture(
     inner: Inner,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let routed = routed(b, experts, inner, x)?;
+    mixture_of(b, experts, [inner; 2], x)
+}
+
+/// The whole mixture, where the chosen experts and the shared one differ between their projections.
+pub(in crate::arch) fn mixture_of(
+    b: &mut GraphBuilder<'_>,
+    experts: &ExpertConfig,
+    [of_chosen, of_shared]: [Inner; 2],
+    x: ValueId,
+) -> Result<ValueId, Error> {
+    let routed = routed(b, experts, of_chosen, x)?;
     if experts.shared_d_ff == 0 {
         return Ok(routed);
     }
-    let shared = shared(b, experts, inner, x)?;
+    let shared = shared(b, experts, of_shared, x)?;
     Ok(b.add("ffn_shexp_add", routed, shared))
 }
 
@@ -105,6 +115,14 @@ fn routed_of(
     let shape = [experts.n_experts, width, experts.d_ff];
     let down = match turned_order(b, WeightRole::ExpertsDown, shape) {
         Some(_) => turned(b, [WeightRole::ExpertsDown; 2], shape, (0, 1), shape[1])?,
+        None if are_stacked(b) => {
+            let name = b.name_of(WeightRole::ExpertsDown);
+            let turned = Derivation::TransposedHeads {
+                first: 0,
+                n_rows: experts.d_ff,
+            };
+            b.weight_from(name, name, &shape, WeightSource::Derived(turned))?
+        }
         None => b.experts(WeightRole::ExpertsDown, shape)?,
     };
     let bias = bias(b, experts, WeightRole::ExpertsDown, width)?;
@@ -134,7 +152,7 @@ fn hidden(
         Entering::Weighed(rows) => (rows, true),
     };
     let up_label = ("ffn_up_exps", n_used, own_rows);
-    let Inner::Gated(clamp) = inner else {
+    let Inner::Gated(bound) = inner else {
         let n_terms = if own_rows {
             b.width(x) / n_used
         } else {
@@ -149,7 +167,7 @@ fn hidden(
     let gate = product(b, gate_label, gate, [x, choice], width);
     let up = product(b, up_label, up, [x, choice], width);
     let label = "ffn_glu_exps";
-    Ok(feed_forward::glu_within(b, label, clamp, [gate, up]))
+    Ok(feed_forward::glu_within(b, label, bound, [gate, up]))
 }
 
 /// The matrices of this role, stored as a separate tensor.
@@ -160,7 +178,11 @@ fn projection(
     width: usize,
 ) -> Result<Projection, Error> {
     let d_ff = experts.d_ff;
-    let weight = b.experts(role, [experts.n_experts, d_ff, width])?;
+    let shape = [experts.n_experts, d_ff, width];
+    let weight = match are_stacked(b) {
+        true => b.stacked_experts(role, shape)?,
+        false => b.experts(role, shape)?,
+    };
     let bias = bias(b, experts, role, d_ff)?;
     Ok((weight, bias, scale(b, experts, role)?))
 }
@@ -173,7 +195,11 @@ pub(in crate::arch) fn route(
 ) -> Result<ValueId, Error> {
     let n_experts = experts.n_experts;
     let size = (n_experts, experts.biases);
-    let scores = b.linear("ffn_router", WeightRole::Router, size, x)?;
+    let mut scores = b.linear("ffn_router", WeightRole::Router, size, x)?;
+    if let Some(cap) = experts.softcap {
+        let bound = Softcap { cap };
+        scores = b.push("ffn_router_softcap", bound.into(), vec![scores], n_experts);
+    }
     choose(b, experts, scores)
 }
 
@@ -251,10 +277,16 @@ fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Op
     let order = b.family().hf_turned_experts.filter(|_| !b.is_gguf())?;
     let is_turned = match order {
         GateOrder::Alternating | GateOrder::GateFirstTurned => true,
+        GateOrder::Stacked => false,
         // Published files have them transposed; transformers 5 transposes them back, and writes them so.
         GateOrder::GateFirst => !b.has_shape(b.name_of(role), &shape),
     };
     is_turned.then_some(order)
+}
+
+/// Whether the matrices of all experts lie below each other in one.
+fn are_stacked(b: &GraphBuilder<'_>) -> bool {
+    !b.is_gguf() && b.family().hf_turned_experts == Some(GateOrder::Stacked)
 }
 
 /// The gate or the up projection of the two in one, or of blocks and scales that are two tensors, and its bias.
@@ -268,7 +300,7 @@ fn turned_gate(
     let shape = [n_experts, d_ff, b.config().d_model];
     let (first, step) = match order {
         GateOrder::Alternating => (index, 2),
-        GateOrder::GateFirst | GateOrder::GateFirstTurned => (index * d_ff, 1),
+        _ => (index * d_ff, 1),
     };
     let roles = [role, WeightRole::ExpertsGateUp];
     let weight = turned(b, roles, shape, (first, step), 2 * d_ff)?;
@@ -379,9 +411,9 @@ fn shared(
     let out = match (inner, b.has_role(WeightRole::SharedGateUp)) {
         (Inner::Plain, _) => feed_forward::plain_of(b, SHARED, (d_ff, biased), x)?,
         (_, true) => feed_forward::shared_in_one(b, d_ff, x)?,
-        (Inner::Gated(clamp), false) => {
+        (Inner::Gated(bound), false) => {
             let biased = biased && keys.is_some_and(|keys| keys.shared_biases);
-            feed_forward::gated_of(b, (SHARED, clamp), (d_ff, biased), x)?
+            feed_forward::gated_of(b, (SHARED, bound), (d_ff, biased), x)?
         }
     };
     if !experts.shared_gate {
@@ -398,7 +430,10 @@ fn shared(
     let gate = b.product("ffn_shexp_gate", (weight, None), x);
     Ok(b.push(
         "ffn_shexp_gated",
-        ScaleByGate.into(),
+        ScaleByGate {
+            function: GateFunction::Sigmoid,
+        }
+        .into(),
         vec![out, gate],
         d_model,
     ))

@@ -4,7 +4,7 @@ use super::experts;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::names::WeightRole;
-use millrace_graph::{Activate, Glu, GluClamp, ValueId, WeightSource};
+use millrace_graph::{Activate, Clamp, Glu, GluClamp, Multiply, ValueId, WeightSource};
 
 /// The weights of a network, and the labels of their products, of its gate and of an activation in its place.
 #[derive(Clone, Copy)]
@@ -34,11 +34,27 @@ pub(in crate::arch) const SHARED: GatedRoles = GatedRoles {
     act: "ffn_act_shexp",
 };
 
+/// Bounds in a gated network.
+#[derive(Clone, Copy)]
+pub(in crate::arch) enum GluBound {
+    /// Of the gate and of the up projection, with a different activation (gpt-oss).
+    Inputs(GluClamp),
+    /// Of the activated gate and of the up projection (Step 3.5).
+    Factors(f32),
+}
+
+impl GluBound {
+    /// A bound of factors by its number in files, where 0 is none.
+    pub(in crate::arch) fn of_factors(bound: f32) -> Option<GluBound> {
+        (bound != 0.0).then_some(GluBound::Factors(bound))
+    }
+}
+
 /// The part of a network between its projections.
 #[derive(Clone, Copy)]
 pub(in crate::arch) enum Inner {
     /// The activation of a gate times the up projection, within bounds where there are some.
-    Gated(Option<GluClamp>),
+    Gated(Option<GluBound>),
     /// The activation of the up projection, without a gate.
     Plain,
 }
@@ -63,7 +79,7 @@ pub(in crate::arch) fn network_of(
     match (b.config().experts_of(layer), inner) {
         (Some(config), _) => experts::mixture(b, config, inner, x),
         (None, Inner::Plain) => plain(b, x),
-        (None, Inner::Gated(clamp)) => gated_of(b, (DENSE, clamp), size, x),
+        (None, Inner::Gated(bound)) => gated_of(b, (DENSE, bound), size, x),
     }
 }
 
@@ -76,14 +92,14 @@ pub(in crate::arch) fn gated(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Val
 /// A gated network of these weights.
 pub(in crate::arch) fn gated_of(
     b: &mut GraphBuilder<'_>,
-    (roles, clamp): (GatedRoles, Option<GluClamp>),
+    (roles, bound): (GatedRoles, Option<GluBound>),
     (d_ff, biased): (usize, bool),
     x: ValueId,
 ) -> Result<ValueId, Error> {
     let d_model = b.config().d_model;
     let gate = b.linear(roles.gate.0, roles.gate.1, (d_ff, biased), x)?;
     let up = b.linear(roles.up.0, roles.up.1, (d_ff, biased), x)?;
-    let out = glu_within(b, roles.glu, clamp, [gate, up]);
+    let out = glu_within(b, roles.glu, bound, [gate, up]);
     b.linear(roles.down.0, roles.down.1, (d_model, biased), out)
 }
 
@@ -188,13 +204,23 @@ pub(in crate::arch) fn glu(
 pub(in crate::arch) fn glu_within(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
-    clamp: Option<GluClamp>,
+    bound: Option<GluBound>,
     [gate, up]: [ValueId; 2],
 ) -> ValueId {
+    let width = b.width(gate);
+    let clamp = match bound {
+        None => None,
+        Some(GluBound::Inputs(clamp)) => Some(clamp),
+        Some(GluBound::Factors(bound)) => {
+            let activated = activated(b, label, gate);
+            let factors =
+                [activated, up].map(|x| b.push(label, Clamp { bound }.into(), vec![x], width));
+            return b.push(label, Multiply.into(), factors.to_vec(), width);
+        }
+    };
     let glu = Glu {
         activation: b.config().activation,
         clamp,
     };
-    let width = b.width(gate);
     b.push(label, glu.into(), vec![gate, up], width)
 }

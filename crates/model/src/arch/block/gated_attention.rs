@@ -3,8 +3,9 @@
 use super::attention::{self, Heads};
 use crate::Error;
 use crate::builder::GraphBuilder;
+use crate::config::HeadGates;
 use crate::names::WeightRole;
-use millrace_graph::{Activation, Glu, SliceHeads, ValueId};
+use millrace_graph::{Activation, GateFunction, Glu, ScaleByGate, SliceHeads, ValueId};
 
 /// The same for heads whose gates are a separate projection of the stream `x`, from which the heads are projected.
 pub(in crate::arch) fn attend_gated(
@@ -19,6 +20,29 @@ pub(in crate::arch) fn attend_gated(
     let out = attention::attend_rotated(b, layer, heads)?;
     let gated = Glu::new(Activation::Sigmoid);
     let out = b.push("attn_gated", gated.into(), vec![gate, out], q_width);
+    attention::project_back(b, out)
+}
+
+/// The same for a factor on each head of the attention's output, or on each of its elements, as the configuration has them.
+/// Factors are a function of a projection of the stream `x`.
+pub(in crate::arch) fn attend_scaled(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    function: GateFunction,
+    (x, heads): (ValueId, Heads),
+) -> Result<ValueId, Error> {
+    let n_heads = b.n_heads();
+    let n_gates = match b.config().layers.head_gates {
+        HeadGates::Absent => return attention::attend(b, layer, heads),
+        HeadGates::Heads => n_heads,
+        HeadGates::Elements => n_heads * b.config().v_dim_of(layer),
+    };
+    let gate = b.linear("attn_gate", WeightRole::AttnGate, (n_gates, false), x)?;
+    let heads = attention::rotate(b, layer, heads);
+    let out = attention::attend_rotated(b, layer, heads)?;
+    let width = b.width(out);
+    let scaled = ScaleByGate { function };
+    let out = b.push("attn_gated", scaled.into(), vec![out, gate], width);
     attention::project_back(b, out)
 }
 

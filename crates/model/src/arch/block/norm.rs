@@ -19,6 +19,23 @@ pub(crate) fn stream(
     }
 }
 
+/// RMSNorm without a weight of x over groups of the given size.
+pub(crate) fn bare(
+    b: &mut GraphBuilder<'_>,
+    label: &'static str,
+    group: usize,
+    x: ValueId,
+) -> ValueId {
+    let norm = RmsNorm {
+        weight: b.ones(group),
+        eps: b.config().norm_eps,
+        offset: 0.0,
+        group,
+    };
+    let width = b.width(x);
+    b.push(label, norm.into(), vec![x], width)
+}
+
 /// LayerNorm of x over groups of the given size, with a bias where the files have one.
 pub(crate) fn layer(
     b: &mut GraphBuilder<'_>,

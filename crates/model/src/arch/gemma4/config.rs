@@ -1,33 +1,13 @@
 //! Keys that only files of Gemma 4 have.
 
 use crate::Error;
+use crate::arch::block::kinds::{cut_factors, of_kind, set_sliding};
 use crate::arch::{self, SetKey};
 use crate::config::gguf::Keys;
 use crate::config::hf::{self, ConfigObject, shortest};
 use crate::config::{HeadSizes, ImageSight, ModelConfig, RopeConfig, RopeScaling};
 use millrace_format::gguf::{GgufArray, GgufValue};
 use serde_json::{Map, Value, json};
-
-/// Sizes that GGUF files give by layer must be one in all layers of a kind.
-fn of_kind(
-    keys: &Keys<'_>,
-    key: &str,
-    (sizes, config): (&[usize], &ModelConfig),
-    slides: bool,
-) -> Result<Option<usize>, Error> {
-    let mut found = None;
-    for (layer, size) in sizes.iter().enumerate().take(config.n_layers) {
-        if config.window_of(layer).is_some() != slides {
-            continue;
-        }
-        if found.is_some_and(|found| found != *size) {
-            let feature = format!("`{key}` that differs among layers of one kind");
-            return Err(keys.unsupported(feature, "one value for all sliding or global layers"));
-        }
-        found = Some(*size);
-    }
-    Ok(found)
-}
 
 /// Scores have no factor and no bound, and no key gives one.
 pub(super) fn fixed(config: &mut ModelConfig) {
@@ -70,6 +50,7 @@ pub(super) fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Erro
         n_rot: n_rot.unwrap_or(config.n_rot),
     };
     set_sliding(config, sliding);
+    cut_factors(config);
     // Divisors that are all equal could also belong to other scalings.
     config.rope = config.rope.as_proportional().unwrap_or(config.rope.clone());
     name_full_rotation(config);
@@ -94,15 +75,6 @@ fn drop_equal_widths(config: &mut ModelConfig) {
             widths.clear();
         }
     }
-}
-
-fn set_sliding(config: &mut ModelConfig, sliding: HeadSizes) {
-    let global = HeadSizes {
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        n_rot: config.n_rot,
-    };
-    config.layers.sliding_heads = Some(sliding).filter(|heads| *heads != global);
 }
 
 pub(super) fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {

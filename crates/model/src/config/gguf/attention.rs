@@ -87,7 +87,8 @@ pub(super) fn head_dim(
         ),
     ];
     let n_same = if family.sizes_by_layer { 1 } else { 3 };
-    for (key, what) in same.into_iter().take(n_same) {
+    let n_other = usize::from(family.small_values);
+    for (key, what) in same.into_iter().take(n_same).skip(n_other) {
         if let Some(found) = keys.usize(key)?.filter(|found| *found != head_dim) {
             let feature = format!("{what} (`{}` = {found})", keys.key(key));
             return Err(keys.unsupported(feature, &format!("the head size {head_dim}")));
@@ -151,7 +152,11 @@ pub(super) fn windows(
     };
     let pattern = "attention.sliding_window_pattern";
     let layers = match keys.flags(pattern)? {
-        Some(layers) => layers,
+        Some(mut layers) => {
+            // Blocks behind the last predict further tokens.
+            layers.truncate(n_layers);
+            layers
+        }
         None => {
             let given = keys.usize(pattern)?.or(family.gguf_window_pattern);
             // A family that no program windows by default: the window's key alone has no meaning.

@@ -25,7 +25,6 @@ pub(super) fn experts(
         .clone()
         .find(|layer| has(TensorName::block(*layer, WeightRole::Router)));
     let first = first.unwrap_or(0);
-    let defaults = &family.experts;
     let d_ff = match keys
         .uniform("expert_feed_forward_length")?
         .filter(|n| *n > 0)
@@ -36,9 +35,9 @@ pub(super) fn experts(
             .ok_or_else(|| keys.missing("feed_forward_length"))?,
     };
     let normalized = match keys.bool("expert_weights_norm")? {
-        Some(true) => Some(defaults.normalized.unwrap_or(0.0)),
+        Some(true) => Some(family.experts.normalized.unwrap_or(0.0)),
         Some(false) => None,
-        None => defaults.normalized,
+        None => family.experts.normalized,
     };
     let leading = keys.usize("leading_dense_block_count")?.unwrap_or(0);
     let is_dense = |layer: &usize| !has(TensorName::block(*layer, WeightRole::Router));
@@ -48,10 +47,10 @@ pub(super) fn experts(
         n_experts,
         n_used: keys.required("expert_used_count")?,
         d_ff,
-        gating: gating(keys, defaults)?,
+        gating: gating(keys, &family.experts)?,
         normalized,
         scale: factor(keys, "expert_weights_scale")?.unwrap_or(1.0),
-        groups: groups(keys, defaults)?,
+        groups: groups(keys, &family.experts)?,
         // Without a layer of experts, any choice does: take the family's.
         choice_bias: has(TensorName::router_bias(first))
             || has(TensorName::block(first, WeightRole::ChoiceBias))
@@ -66,6 +65,7 @@ pub(super) fn experts(
             .filter(|l| *l >= leading && is_dense(l) && (has_some || has_network(*l)))
             .collect(),
         biases: has(TensorName::block(first, WeightRole::ExpertsDown).bias()),
+        softcap: factor(keys, "router_logit_softcapping")?,
         latent_dim: keys.usize("moe_latent_size")?.unwrap_or(0),
     }))
 }

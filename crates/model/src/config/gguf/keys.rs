@@ -107,7 +107,10 @@ impl<'a> Keys<'a> {
     /// A size of all layers. In families whose layers may differ, that of the first layer that has it. In families with recurrent
     /// layers, that of the layers that have it; their hooks sort these out.
     pub(super) fn leading(&self, family: &Family, key: &str) -> Result<Option<usize>, Error> {
-        if matches!(family.hf_windows, HfWindows::Recurrent) {
+        if matches!(
+            family.hf_windows,
+            HfWindows::Recurrent | HfWindows::BesideRecurrent(_)
+        ) {
             return self.uniform_but_zeros(key);
         }
         match self.by_layer(key)? {

@@ -39,7 +39,8 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     set("attention.head_count", size(config.n_heads));
     set("attention.head_count_kv", size(config.n_kv_heads));
     set("attention.key_length", size(config.head_dim));
-    set("attention.value_length", size(config.head_dim));
+    let v_dim = config.layers.v_dim.unwrap_or(config.head_dim);
+    set("attention.value_length", size(v_dim));
     let eps = match family.layer_norms {
         true => "attention.layer_norm_epsilon",
         false => "attention.layer_norm_rms_epsilon",
@@ -118,6 +119,9 @@ fn write_factors(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str
             set(key, GgufValue::F32(factor));
         }
     }
+    if let Some(scale) = config.layers.value_scale {
+        set("attention.value_scale", GgufValue::F32(scale));
+    }
     if let Some(temperature) = config.temperature {
         set(
             "attention.temperature_scale",
@@ -182,6 +186,9 @@ fn write_experts(experts: &ExpertConfig, set: &mut dyn FnMut(&str, GgufValue)) {
     );
     if experts.scale != 1.0 {
         set("expert_weights_scale", GgufValue::F32(experts.scale));
+    }
+    if let Some(cap) = experts.softcap {
+        set("router_logit_softcapping", GgufValue::F32(cap));
     }
     if let Some(groups) = experts.groups {
         set("expert_group_count", size(groups.n_groups));

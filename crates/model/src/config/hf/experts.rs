@@ -30,6 +30,8 @@ pub(crate) struct HfExperts {
     pub(crate) scale: Option<(&'static str, f32)>,
     /// Groups, and groups that are chosen from.
     pub(crate) groups: Option<[(&'static str, usize); 2]>,
+    /// Soft bound of scores; 0 for none.
+    pub(crate) softcap: Option<&'static str>,
     /// Whether scores have a bias for the choice.
     pub(crate) choice_bias: bool,
     /// How the shared feed-forward's width is given.
@@ -70,6 +72,7 @@ impl HfExperts {
         normalized: None,
         scale: None,
         groups: None,
+        softcap: None,
         choice_bias: false,
         shared: HfShared::Absent,
         shared_gate: false,
@@ -122,6 +125,10 @@ impl HfExperts {
                 .dense_layers
                 .map_or(Ok(Vec::new()), |key| layers(text, key))?,
             biases: self.biases,
+            softcap: match self.softcap {
+                Some(key) => text.f32(key)?.filter(|cap| *cap != 0.0),
+                None => None,
+            },
             latent_dim: 0,
         };
         if let Some(key) = self.layer_kinds
@@ -173,6 +180,9 @@ impl HfExperts {
         }
         if let Some((key, _)) = self.scale {
             set(key, experts.scale.into());
+        }
+        if let Some(key) = self.softcap {
+            set(key, experts.softcap.unwrap_or(0.0).into());
         }
         if let Some([n_groups, n_used]) = self.groups {
             let groups = experts.groups.map_or((1, 1), |g| (g.n_groups, g.n_used));

@@ -161,6 +161,25 @@ pub(super) fn n_rot(
     Ok((head_dim as f64 * factor) as usize)
 }
 
+/// Elements that rotate in heads of `head_dim` elements, in layers of a kind that `rope_parameters` name.
+pub(crate) fn n_rot_of_kind(
+    family: &Family,
+    text: &ConfigObject<'_>,
+    (kind, head_dim): (&str, usize),
+) -> Result<usize, Error> {
+    let parameters = text.object("rope_parameters")?;
+    let of_kind = match &parameters {
+        Some(parameters) => parameters.object(kind)?,
+        None => None,
+    };
+    let own = match &of_kind {
+        Some(of_kind) => of_kind.f64(PARTIAL)?,
+        None => None,
+    };
+    let share = own.unwrap_or(family.hf_partial_rotary);
+    Ok((head_dim as f64 * share) as usize)
+}
+
 struct RopeReader {
     family: &'static Family,
     context_length: usize,

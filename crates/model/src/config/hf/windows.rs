@@ -13,6 +13,9 @@ pub(crate) enum HfWindows {
     Never,
     /// The same; types of layers include recurrent ones, which the family's hooks read.
     Recurrent,
+    /// `sliding_window` (default given) on layers of the type `sliding_attention`, in a family with recurrent layers. Its
+    /// hooks read the other types.
+    BesideRecurrent(usize),
     /// `sliding_window` (default given) on every layer; `null` for none.
     All(usize),
     /// `sliding_window` on every layer; none where the key is absent or `null`.
@@ -71,6 +74,7 @@ impl HfWindows {
         }
         let types = match self {
             HfWindows::Recurrent => None,
+            HfWindows::BesideRecurrent(_) => sliding_of_any(text)?,
             HfWindows::Chunks(_) => layer_types(text, "chunked_attention")?,
             _ => layer_types(text, "sliding_attention")?,
         };
@@ -109,6 +113,7 @@ impl HfWindows {
                 (None, Box::new(|_| false))
             }
             HfWindows::Recurrent => (None, Box::new(|_| false)),
+            HfWindows::BesideRecurrent(default) => (window(default)?, Box::new(|_| false)),
             HfWindows::All(default) => (window(default)?, Box::new(|_| true)),
             HfWindows::Chunks(default) => (chunk(text, default)?, Box::new(|_| true)),
             HfWindows::Given => (text.usize("sliding_window")?, Box::new(|_| true)),
@@ -192,6 +197,13 @@ fn period(text: &ConfigObject<'_>, default: usize) -> Result<Vec<bool>, Error> {
     // Of a period longer than any model only the beginning is read.
     let length = length.min(MAX_LAYERS + 1);
     Ok((1..=length).map(|n| n < length).collect())
+}
+
+/// Which layers have a window, of types that a family's hook checks.
+fn sliding_of_any(text: &ConfigObject<'_>) -> Result<Option<Vec<bool>>, Error> {
+    let types = text.array("layer_types")?;
+    let slides = |value: &Value| value.as_str() == Some("sliding_attention");
+    Ok(types.map(|types| types.iter().map(slides).collect()))
 }
 
 /// Which layers are of the type `windowed`.

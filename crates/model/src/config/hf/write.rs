@@ -90,6 +90,8 @@ fn write_attention(
 fn write_windows(config: &ModelConfig, family: &Family, set: &mut dyn FnMut(&str, Value)) {
     match family.hf_windows {
         HfWindows::Never | HfWindows::Recurrent => {}
+        // The family's hook writes types of layers.
+        HfWindows::BesideRecurrent(_) => set("sliding_window", json!(config.window)),
         HfWindows::Chunks(_) => {
             set("attention_chunk_size", json!(config.window));
             let name = |&windowed: &bool| match windowed {
@@ -146,7 +148,7 @@ pub(crate) fn activation_name(activation: Activation) -> &'static str {
 }
 
 /// The share of a head that reads back as `n` elements: readers truncate the product to a whole number.
-fn share(n: usize, head_dim: usize) -> f64 {
+pub(crate) fn share(n: usize, head_dim: usize) -> f64 {
     let share = n as f64 / head_dim as f64;
     match ((head_dim as f64 * share) as usize) < n {
         true => share.next_up(),
