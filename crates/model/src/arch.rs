@@ -11,6 +11,7 @@ mod bailingmoe;
 mod bailingmoe2;
 mod bamba;
 mod bert;
+mod biogpt;
 mod bitnet;
 mod block;
 mod bloom;
@@ -32,6 +33,7 @@ mod exaone_moe;
 mod falcon;
 mod falcon_h1;
 mod family;
+mod flex_olmo;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -94,6 +96,7 @@ mod openelm;
 mod opt;
 mod orion;
 mod pangu;
+mod persimmon;
 mod phi2;
 mod phi3;
 mod phimoe;
@@ -123,6 +126,7 @@ mod starcoder2;
 #[cfg(test)]
 mod tests;
 mod vaultgemma;
+mod xglm;
 mod xverse;
 mod youtu;
 
@@ -248,6 +252,11 @@ static FAMILIES: &[&Family] = &[
     &sarvam_mla::FAMILY,
     &granite_moe_swa::FAMILY,
     &codeshell::FAMILY,
+    &falcon::RW,
+    &flex_olmo::FAMILY,
+    &persimmon::FAMILY,
+    &biogpt::FAMILY,
+    &xglm::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

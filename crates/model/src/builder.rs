@@ -18,9 +18,7 @@ use crate::arch::{Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
 use crate::names::{ParameterKind, TensorName, WeightRole};
-use millrace_graph::{
-    Derivation, Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource, distance_slopes,
-};
+use millrace_graph::{Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource};
 use millrace_quant::DType;
 
 /// A graph under construction.
@@ -89,9 +87,7 @@ impl<'a> GraphBuilder<'a> {
             weights: HashMap::new(),
             layer: None,
             n_states: 0,
-            slopes: config
-                .max_distance_bias
-                .map(|max_bias| distance_slopes(max_bias, config.n_heads)),
+            slopes: config.distance_slopes(),
             unread: HashSet::new(),
             draft: None,
         }
@@ -124,24 +120,6 @@ impl<'a> GraphBuilder<'a> {
     pub(crate) fn unread(&mut self, role: WeightRole) {
         let name = self.spell(self.name(role));
         self.unread.insert(name);
-    }
-
-    /// A vector of ones, for a norm without a weight. It is in no file.
-    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
-        let source = WeightSource::Derived(Derivation::Ones);
-        let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
-        let known = self.graph.weights.iter().position(is_it);
-        WeightId(known.unwrap_or_else(|| {
-            self.graph.weights.push(Weight {
-                name: format!("{n_elems} ones"),
-                source: source.clone(),
-                n_experts: 1,
-                n: 1,
-                k: n_elems,
-                dtype: DType::F32,
-            });
-            self.graph.weights.len() - 1
-        }))
     }
 
     /// Slopes by which scores of heads fall with the distance of the key.

@@ -78,7 +78,7 @@ impl HfNames {
 /// Prefixes that Hugging Face files put before the text model's modules: plain causal models, those of Mamba's
 /// classes, the multimodal wrappers of transformers 4 and of 5, encoders with a head, decoders with a name of their own, and
 /// the bare text model.
-pub const HF_PREFIXES: [&str; 12] = [
+pub const HF_PREFIXES: [&str; 13] = [
     "model.",
     "backbone.",
     "language_model.model.",
@@ -90,6 +90,7 @@ pub const HF_PREFIXES: [&str; 12] = [
     "transformer.",
     "model.decoder.",
     "decoder.",
+    "biogpt.",
     "",
 ];
 

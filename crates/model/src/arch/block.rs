@@ -111,7 +111,12 @@ pub(super) fn sum_normed(
     Ok(())
 }
 
-fn blocks(b: &mut GraphBuilder<'_>, block: Block, mut x: ValueId) -> Result<ValueId, Error> {
+/// Blocks alone, from a given input of the first.
+pub(super) fn blocks(
+    b: &mut GraphBuilder<'_>,
+    block: Block,
+    mut x: ValueId,
+) -> Result<ValueId, Error> {
     for layer in b.layers() {
         b.hidden(x);
         b.enter_layer(layer);

@@ -6,10 +6,38 @@ use crate::arch::norm;
 use crate::names::{TensorName, WeightRole};
 use millrace_graph::{
     Add, Derivation, Embed, Linear, Op, Rope, RopeId, RotateHeads, Scale, ScaleByWeight, Softcap,
-    TableRow, ValueId, WeightId, WeightSource,
+    TableRow, ValueId, Weight, WeightId, WeightSource,
 };
+use millrace_quant::DType;
 
 impl GraphBuilder<'_> {
+    /// A vector of ones, for a norm without a weight. It is in no file.
+    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
+        self.without_tensor(format!("{n_elems} ones"), (1, n_elems), Derivation::Ones)
+    }
+
+    /// A weight of `n` rows of `k` numbers that is in no file.
+    pub(crate) fn without_tensor(
+        &mut self,
+        name: String,
+        (n, k): (usize, usize),
+        derivation: Derivation,
+    ) -> WeightId {
+        let weights = &self.graph.weights;
+        let known = weights.iter().position(|weight| weight.name == name);
+        WeightId(known.unwrap_or_else(|| {
+            self.graph.weights.push(Weight {
+                name,
+                source: WeightSource::Derived(derivation),
+                n_experts: 1,
+                n,
+                k,
+                dtype: DType::F32,
+            });
+            self.graph.weights.len() - 1
+        }))
+    }
+
     /// The embeddings as they enter the first block.
     pub(crate) fn embed(&mut self) -> Result<ValueId, Error> {
         let prescaled = self.conventions.embed_prescaled;
@@ -33,10 +61,10 @@ impl GraphBuilder<'_> {
     }
 
     fn embed_scaled(&mut self, table: WeightRole, scale: f32) -> Result<ValueId, Error> {
-        let d_model = self.config.d_model;
-        let table = self.weight(self.name(table), &[self.config.vocab_size, d_model])?;
+        let width = self.config.layers.table_dim.unwrap_or(self.config.d_model);
+        let table = self.weight(self.name(table), &[self.config.vocab_size, width])?;
         let op = Op::Embed(Embed { table, scale });
-        Ok(self.push("embed", op, vec![], d_model))
+        Ok(self.push("embed", op, vec![], width))
     }
 
     /// `weight · x (+ bias)`, of `n` elements.

@@ -32,23 +32,31 @@ fn widths(b: &GraphBuilder<'_>) -> (usize, usize) {
     (n_heads * head_dim, heads.n_kv_heads * head_dim)
 }
 
-/// The three projections of a normed stream, of three matrices or of one.
+/// The three projections of a normed stream, of three matrices or of one, within the bound of the model.
 pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
+    let heads = project_unbounded(b, x)?;
+    Ok(clamp(b, heads))
+}
+
+/// The same without the bound, for families that have norms before it.
+pub(in crate::arch) fn project_unbounded(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<Heads, Error> {
     let (q_width, kv_width) = widths(b);
     let biased = b.config().biases.qkv;
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
     }
-    let heads = Heads {
+    Ok(Heads {
         q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
         k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
         v: b.linear("attn_v", WeightRole::AttnV, (kv_width, biased), x)?,
-    };
-    Ok(clamp(b, heads))
+    })
 }
 
 /// Queries, keys and values within the bound of the model, if it has one.
-fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+pub(in crate::arch) fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
     let Some(bound) = b.config().layers.qkv_bound else {
         return heads;
     };
@@ -88,7 +96,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
         *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
-    Ok(clamp(b, Heads { q, k, v }))
+    Ok(Heads { q, k, v })
 }
 
 /// The three projections of one matrix in which each key head follows its query heads and precedes its value head.
