@@ -8,7 +8,7 @@ some texts, by the expressions that `tokenizer.ggml.pre` names. The Rust tests n
 
     python tools/make_tokenizer_fixtures.py [OUT_DIR [NAME ...]]
 
-With names, only those fixtures are made. Needs the packages `tokenizers` and `sentencepiece`. Training breaks some ties at random, so a
+With names, only those fixtures are made. Needs the packages `tokenizers`, `transformers` and `sentencepiece`. Training breaks some ties at random, so a
 new run may train other tokenizers; each comes with its own cases.
 """
 
@@ -528,6 +528,86 @@ def write_pretokenizers(path: Path) -> None:
     write(path, {"texts": PRETOKENIZED, "pieces": out})
 
 
+END = "<|endoftext|>"
+# What folders with vocab.json and merges.txt say in tokenizer_config.json: a class, tokens, what is put around a text.
+SEPARATE = [
+    {"tokenizer_class": "GPT2Tokenizer"},
+    {"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": True, "bos_token": None, "pad_token": "<pad>"},
+    # OPT: the end token is the first one too, and begins every text.
+    {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>",
+     "pad_token": {"__type": "AddedToken", "content": "<pad>", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}},
+    {"tokenizer_class": "GPT2Tokenizer", "add_eos_token": True, "added_tokens_decoder": {
+        "702": {"content": "<|new|>", "lstrip": True, "normalized": False, "rstrip": False, "single_word": False, "special": True},
+        "703": {"content": "mill wheel", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False, "special": False}}},
+    {"tokenizer_class": "CodeGenTokenizer", "add_prefix_space": False},
+    {"tokenizer_class": "RobertaTokenizer"},
+    {"tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]},
+]
+
+
+def write_separate(out: Path) -> None:
+    """Writes vocab.json and merges.txt of a tokenizer, and transformers' results for folders of them."""
+    from transformers import AutoTokenizer
+
+    trained = byte_level([], vocab_size=698)
+    special(trained, END, "</s>")
+    with tempfile.TemporaryDirectory() as folder:
+        trained.model.save(folder)
+        vocab = json.loads((Path(folder) / "vocab.json").read_text())
+        vocab.update({END: 698, "</s>": 699})
+        (Path(folder) / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
+        merges = (Path(folder) / "merges.txt").read_text(encoding="utf-8")
+        folders = []
+        for config in SEPARATE:
+            (Path(folder) / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            assert type(tokenizer).__name__ == config["tokenizer_class"].removesuffix("Fast"), type(tokenizer)
+            cases = []
+            for text in texts([END, "<|new|>", "mill wheel", "<|im_start|>"])[::2]:
+                ids = tokenizer.encode(text, add_special_tokens=False)
+                case = {"text": text, "ids": ids, "special": tokenizer.encode(text)}
+                cases.append(compact(case, {"special": "ids"}))
+            folders.append({"config": config, "cases": cases})
+    write(out / "separate.json", {"vocab": vocab, "merges": merges, "folders": folders})
+
+
+# The same for SentencePiece's pieces.
+SEPARATE_PIECES = [
+    {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False},
+    {"tokenizer_class": "LlamaTokenizerFast", "legacy": True, "bos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": False,
+     "normalized": True, "rstrip": False, "single_word": False}},
+    {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False, "add_eos_token": True, "pad_token": "[PAD]"},
+    {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "added_tokens_decoder": {
+        "600": {"content": "[INST]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": False}}},
+]
+
+
+def write_separate_pieces(out: Path) -> None:
+    """Writes a SentencePiece model, and transformers' results for folders of it. Needs the package `protobuf`."""
+    from transformers import AutoTokenizer
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(corpus(3, 1500)), model_writer=model, model_type="bpe", vocab_size=600, byte_fallback=True,
+        character_coverage=0.98, normalization_rule_name="identity", remove_extra_whitespaces=False, num_threads=1, minloglevel=2,
+        user_defined_symbols=["<|mark|>", "a  b"],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tokenizer.model").write_bytes(model.getvalue())
+        folders = []
+        for config in SEPARATE_PIECES:
+            (Path(folder) / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            assert type(tokenizer).__name__ == config["tokenizer_class"].removesuffix("Fast"), type(tokenizer)
+            cases = []
+            for text in texts(["<s>", "<|mark|>", "a  b", "[INST]"])[::2]:
+                ids = tokenizer.encode(text, add_special_tokens=False)
+                case = {"text": text, "ids": ids, "special": tokenizer.encode(text)}
+                cases.append(compact(case, {"special": "ids"}))
+            folders.append({"config": config, "cases": cases})
+    write(out / "separate_pieces.json", {"model": base64.b64encode(model.getvalue()).decode(), "folders": folders})
+
+
 BUILDERS = (
     llama3, qwen2, gpt2, smollm, tekken, deepseek, partial_alphabet, llama2, mistral, gemma, metaspace, bert_uncased, bert_cased, t5, xlm_roberta, albert,
 )
@@ -547,6 +627,10 @@ def main() -> None:
             write_tokenizer(out, build.__name__, build())
     if wanted("pretokenizers"):
         write_pretokenizers(out.parent / "pretokenizers.json")
+    if wanted("separate"):
+        write_separate(out)
+    if wanted("separate_pieces"):
+        write_separate_pieces(out)
     if wanted("spm_llama"):
         write_sentencepiece(out, "spm_llama", split_digits=True)
     if wanted("spm_gemma"):

@@ -92,6 +92,99 @@ FIXTURES = {
         opt(activation_function="gelu", enable_bias=False, tie_word_embeddings=False),
         config_class="OPTConfig",
     ),
+    # OPT 350M: norms behind the sums and none at the end, a table narrower than the stream.
+    "opt-350m": Fixture(
+        "opt",
+        31,
+        opt(word_embed_proj_dim=24, do_layer_norm_before=False),
+        config_class="OPTConfig",
+    ),
+    # Biases by distance, the network behind the attention.
+    "falcon-rw": Fixture(
+        "falcon",
+        37,
+        tiny(
+            num_attention_heads=4,
+            num_key_value_heads=None,
+            head_dim=None,
+            intermediate_size=None,
+            ffn_hidden_size=56,
+            alibi=True,
+            bias=True,
+            multi_query=False,
+            parallel_attn=False,
+            tie_word_embeddings=True,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="FalconConfig",
+    ),
+    # Queries, keys and values within a bound that a third of them reaches.
+    "olmoe-clip": Fixture(
+        "olmoe",
+        33,
+        tiny(
+            hidden_size=64,
+            head_dim=None,
+            num_experts=6,
+            num_experts_per_tok=3,
+            norm_topk_prob=True,
+            clip_qkv=1.0,
+            rope_parameters=rope(10000.0),
+        ),
+        config_class="OlmoeConfig",
+    ),
+    # OLMo 2's blocks with experts.
+    "flex-olmo": Fixture(
+        "flex_olmo",
+        33,
+        tiny(num_experts=5, num_experts_per_tok=3, rope_parameters=rope(500000.0)),
+        config_class="FlexOlmoConfig",
+    ),
+    # Norms of heads with biases, half of a head that rotates.
+    "persimmon": Fixture(
+        "persimmon",
+        35,
+        tiny(
+            hidden_size=64,
+            num_key_value_heads=None,
+            head_dim=None,
+            intermediate_size=56,
+            rope_parameters=rope(25000.0),
+        ),
+        config_class="PersimmonConfig",
+    ),
+    # OPT's positions and names, embeddings with a factor.
+    "biogpt": Fixture(
+        "biogpt",
+        33,
+        tiny(
+            hidden_size=48,
+            num_key_value_heads=None,
+            head_dim=None,
+            intermediate_size=56,
+            max_position_embeddings=128,
+            tie_word_embeddings=True,
+        ),
+        config_class="BioGptConfig",
+    ),
+    # Sines and cosines of positions from the third on.
+    "xglm": Fixture(
+        "xglm",
+        37,
+        dict(
+            vocab_size=263,
+            d_model=48,
+            ffn_dim=56,
+            num_layers=2,
+            attention_heads=4,
+            max_position_embeddings=128,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        ),
+        config_class="XGLMConfig",
+    ),
     # Scores without a factor, a window shorter than the prompt in every second layer.
     "gptneo": Fixture(
         "gptneo",

@@ -38,6 +38,10 @@ pub struct Files {
     pub dense: Vec<DenseModule>,
     /// `tokenizer.json`, unparsed: it is large, and only the tokenizer needs it.
     pub tokenizer_json: Option<Vec<u8>>,
+    /// `vocab.json` and `merges.txt`, which older folders have in place of `tokenizer.json`; `None` beside that file.
+    pub vocab_and_merges: Option<[Vec<u8>; 2]>,
+    /// `tokenizer.model`, a SentencePiece model or a list of another program; `None` beside `tokenizer.json`.
+    pub tokenizer_model: Option<Vec<u8>>,
     /// `tokenizer_config.json`, with the entries of `special_tokens_map.json` and
     /// `added_tokens.json` merged into it as transformers does. Where `tokenizer_config.json` has
     /// `added_tokens_decoder`, the other two do not count.
@@ -115,6 +119,7 @@ impl Files {
             read_json(&dir.join("added_tokens.json"))?,
         );
         let modules = sentence_modules(dir)?;
+        let tokenizer_json = read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?;
         Ok(Files {
             config: read_json(&dir.join("config.json"))?,
             generation_config: read_json(&dir.join("generation_config.json"))?,
@@ -123,11 +128,29 @@ impl Files {
             sentence_transformers: read_json(&dir.join("config_sentence_transformers.json"))?,
             dense: dense_modules(dir, modules.as_deref())?,
             modules,
-            tokenizer_json: read_if_present(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?,
+            vocab_and_merges: match tokenizer_json {
+                Some(_) => None,
+                None => read_vocab_and_merges(dir)?,
+            },
+            tokenizer_model: match tokenizer_json {
+                Some(_) => None,
+                None => read_if_present(&dir.join("tokenizer.model"), MAX_TOKENIZER_BYTES)?,
+            },
+            tokenizer_json,
             chat_template: read_chat_template(dir, tokenizer_config.as_ref())?,
             tokenizer_config,
         })
     }
+}
+
+fn read_vocab_and_merges(dir: &Path) -> Result<Option<[Vec<u8>; 2]>, Error> {
+    let read = |name: &str| read_if_present(&dir.join(name), MAX_TOKENIZER_BYTES);
+    let vocab = read("vocab.json")?;
+    let merges = match vocab {
+        Some(_) => read("merges.txt")?,
+        None => None,
+    };
+    Ok(vocab.zip(merges).map(<[Vec<u8>; 2]>::from))
 }
 
 /// A vision encoder's requirements on images: a separate file, or the image processor's part of the processor's

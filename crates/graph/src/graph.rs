@@ -115,6 +115,12 @@ pub enum Derivation {
     PlusOne,
     /// Ones in f32, without a tensor: for a norm that has no weight.
     Ones,
+    /// Row `i` holds the sines and then the cosines of the position `first + i`, at wavelengths from 2π to 20,000π, in f32
+    /// without a tensor (Vaswani et al. 2017, section 3.5, with halves in place of turns).
+    Sinusoids {
+        /// The position of the first row.
+        first: usize,
+    },
     /// Each row divided by its length, in the tensor's format; a block format becomes bf16. For a head that uses
     /// only directions.
     UnitRows,
@@ -146,7 +152,7 @@ impl Weight {
                 let part = |part: &str| Cow::Owned(format!("{}_{part}", self.name));
                 vec![part("blocks"), part("scales")]
             }
-            WeightSource::Derived(Derivation::Ones) => Vec::new(),
+            WeightSource::Derived(Derivation::Ones | Derivation::Sinusoids { .. }) => Vec::new(),
             _ => vec![self.name.as_str().into()],
         }
     }

@@ -30,7 +30,7 @@ const PREFERRED: [&str; 12] = [
 ];
 
 /// Files beside safetensors weights that belong to the model.
-const COMPANIONS: [&str; 10] = [
+const COMPANIONS: [&str; 12] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -38,6 +38,8 @@ const COMPANIONS: [&str; 10] = [
     "tokenizer.model",
     "special_tokens_map.json",
     "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
     "model.safetensors.index.json",

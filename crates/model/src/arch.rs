@@ -11,6 +11,7 @@ mod bailingmoe;
 mod bailingmoe2;
 mod bamba;
 mod bert;
+mod biogpt;
 mod bitnet;
 mod block;
 mod bloom;
@@ -33,6 +34,7 @@ mod exaone_moe;
 mod falcon;
 mod falcon_h1;
 mod family;
+mod flex_olmo;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -99,6 +101,7 @@ mod openelm;
 mod opt;
 mod orion;
 mod pangu;
+mod persimmon;
 mod phi2;
 mod phi3;
 mod phimoe;
@@ -129,6 +132,7 @@ mod step35;
 #[cfg(test)]
 mod tests;
 mod vaultgemma;
+mod xglm;
 mod xverse;
 mod youtu;
 
@@ -260,6 +264,11 @@ static FAMILIES: &[&Family] = &[
     &lfm3::FAMILY,
     &nanochat::FAMILY,
     &dbrx::FAMILY,
+    &falcon::RW,
+    &flex_olmo::FAMILY,
+    &persimmon::FAMILY,
+    &biogpt::FAMILY,
+    &xglm::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.

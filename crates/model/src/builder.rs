@@ -18,9 +18,7 @@ use crate::arch::{Conventions, Family, WeightConvention};
 use crate::catalog::Catalog;
 use crate::config::{HeadSizes, ModelConfig};
 use crate::names::{ParameterKind, TensorName, WeightRole};
-use millrace_graph::{
-    Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource, distance_slopes,
-};
+use millrace_graph::{Graph, Node, Op, Value, ValueId, Weight, WeightId, WeightSource};
 use millrace_quant::DType;
 
 /// A graph under construction.
@@ -89,9 +87,7 @@ impl<'a> GraphBuilder<'a> {
             weights: HashMap::new(),
             layer: None,
             n_states: 0,
-            slopes: config
-                .max_distance_bias
-                .map(|max_bias| distance_slopes(max_bias, config.n_heads)),
+            slopes: config.distance_slopes(),
             unread: HashSet::new(),
             draft: None,
         }

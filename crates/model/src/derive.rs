@@ -22,7 +22,7 @@ pub(crate) fn check(
     shape: &[usize],
 ) -> Result<DType, Error> {
     match derivation {
-        Derivation::Ones => return Ok(DType::F32),
+        Derivation::Ones | Derivation::Sinusoids { .. } => return Ok(DType::F32),
         Derivation::PlusOne => return catalog.check(name, shape).map(|_| DType::F32),
         _ => {}
     }
@@ -141,7 +141,25 @@ pub(crate) fn derive_matrix(
         }
         Derivation::UnitRows => job.unit_rows(),
         Derivation::Ones => job.encode(&vec![1.0; weight.n * weight.k]),
+        Derivation::Sinusoids { first } => job.encode(&sinusoids(first, weight.n, weight.k)),
     }
+}
+
+/// `n` rows of `k` numbers. Numbers are computed in f32, as transformers does: sines of large angles depend on it.
+fn sinusoids(first: usize, n: usize, k: usize) -> Vec<f32> {
+    let half = k / 2;
+    let step = (10_000f64.ln() / half.saturating_sub(1).max(1) as f64) as f32;
+    let frequencies: Vec<f32> = (0..half).map(|i| (i as f32 * -step).exp()).collect();
+    let mut rows = Vec::with_capacity(n * k);
+    for position in first..first + n {
+        let angles = frequencies
+            .iter()
+            .map(|frequency| position as f32 * frequency);
+        rows.extend(angles.clone().map(f32::sin));
+        rows.extend(angles.map(f32::cos));
+        rows.extend(std::iter::repeat_n(0.0, k % 2));
+    }
+    rows
 }
 
 struct DeriveJob<'a> {

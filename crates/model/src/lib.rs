@@ -25,6 +25,7 @@ pub mod sentence;
 mod shapes;
 pub mod synth;
 mod tail;
+mod tokenizer_files;
 pub mod vision;
 mod warnings;
 
@@ -39,6 +40,7 @@ pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};
 use millrace_graph::Graph;
 use names::{TensorName, WeightRole};
+pub use tokenizer_files::with_tokenizer_json;
 pub use vision::{VisionConfig, VisionModel};
 pub use warnings::warnings;
 

@@ -93,7 +93,7 @@ impl HfNames {
 /// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal models, of Mamba's
 /// classes, and of the multimodal wrappers of transformers 4 and 5. Those of encoders with a head, of decoders with a name
 /// of their own, and of the bare text model follow.
-pub const HF_PREFIXES: [&str; 12] = [
+pub const HF_PREFIXES: [&str; 13] = [
     "model.",
     "backbone.",
     "language_model.model.",
@@ -105,6 +105,7 @@ pub const HF_PREFIXES: [&str; 12] = [
     "transformer.",
     "model.decoder.",
     "decoder.",
+    "biogpt.",
     "",
 ];
 

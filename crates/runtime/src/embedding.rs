@@ -89,7 +89,7 @@ impl Pooling {
 #[derive(Clone, Debug)]
 pub struct Embedder {
     d_model: usize,
-    /// The final norm; an encoder may end without one.
+    /// The final norm; an encoder, and a decoder with norms behind its blocks, end without one.
     norm: Option<FinalNorm>,
     state: usize,
     /// Layers after the pooled row.
@@ -155,17 +155,17 @@ impl Embedder {
     /// Creates the embedder of this model.
     ///
     /// # Errors
-    /// [`Error::BadOption`] for a graph whose head does not read the norm of its last hidden state.
+    /// [`Error::BadOption`] for a graph whose head reads neither its last hidden state nor the norm of it.
     pub fn new(model: &LoadedModel) -> Result<Embedder, Error> {
         let graph = &model.model().graph;
         let unlike = || Error::BadOption {
             option: "the model's last step before its head",
             found: "another".to_owned(),
-            expected: "a norm of the last block's output",
+            expected: "a norm of the last block's output, or none",
         };
         let d_model = model.model().config.d_model;
         let last = graph.hidden.last().ok_or_else(unlike)?;
-        let has_no_norm = graph.logits.is_none() && graph.head_input == Some(*last);
+        let has_no_norm = graph.head_input == Some(*last);
         let norm = match has_no_norm {
             true => None,
             false => Some(FinalNorm::of(model, *last)?.ok_or_else(unlike)?),

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrace_format::hf::Files;
 use millrace_format::{Checkpoint, gguf};
 use millrace_graph::{Graph, Weight, WeightId, WeightPart, WeightSource};
-use millrace_model::Model;
 use millrace_model::derive::derive;
+use millrace_model::{Model, with_tokenizer_json};
 use millrace_text::{ChatTemplate, GgufVocab, Tokenizer};
 use serde_json::{Value, json};
 
@@ -323,11 +323,13 @@ pub fn tokenizer_of(checkpoint: &Checkpoint) -> Result<Tokenizer, Error> {
     tokenizer_of_files(files)?.ok_or_else(missing)
 }
 
-/// The tokenizer of a folder's files, which need not hold a model; `None` without tokenizer.json.
+/// The tokenizer of a folder's files, which need not hold a model; `None` without tokenizer.json, and without a vocabulary
+/// and merges of a class that is known.
 ///
 /// # Errors
 /// [`Error::Text`].
 pub fn tokenizer_of_files(files: &Files) -> Result<Option<Tokenizer>, Error> {
+    let files = with_tokenizer_json(files)?;
     let Some(json) = files.tokenizer_json.as_deref() else {
         return Ok(None);
     };

@@ -100,6 +100,13 @@ pub enum Error {
         reason: String,
     },
 
+    /// A `tokenizer.model` that is no SentencePiece model.
+    #[error("tokenizer.model: {reason}; expected a SentencePiece model")]
+    Pieces {
+        /// Description of the fault.
+        reason: String,
+    },
+
     /// A merge that does not make a token of the vocabulary from two others.
     #[error("merge {index} (\"{text}\"): {reason}")]
     Merge {

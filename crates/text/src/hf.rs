@@ -6,6 +6,7 @@ mod json;
 mod model;
 mod parts;
 mod post;
+mod separate;
 
 use crate::end_of_generation;
 use crate::model::byte_of_text;
@@ -24,6 +25,7 @@ use std::collections::{HashMap, HashSet};
 pub use added::added_tokens;
 pub use json::AddedToken;
 pub use parts::{charsmap_bytes, charsmap_text};
+pub use separate::{SeparateFiles, SeparateVocabulary, WholeFiles, tokenizer_class_of};
 
 impl Tokenizer {
     /// Builds a tokenizer from `tokenizer.json`, and from `tokenizer_config.json` if there is one.

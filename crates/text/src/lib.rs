@@ -51,7 +51,10 @@ pub use chat::{
 pub use detokenize::{DecodeOptions, Detokenizer};
 pub use error::Error;
 pub use gguf::GgufVocab;
-pub use hf::{AddedToken, added_tokens, charsmap_bytes, charsmap_text};
+pub use hf::{
+    AddedToken, SeparateFiles, SeparateVocabulary, WholeFiles, added_tokens, charsmap_bytes,
+    charsmap_text, tokenizer_class_of,
+};
 pub use tokenizer::{EncodeOptions, Tokenizer};
 pub use vocab::TokenKind;
 pub use warning::Warning;

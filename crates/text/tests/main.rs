@@ -5,5 +5,6 @@
 mod chat_goldens;
 mod llama_cpp_vocabularies;
 mod reference_tokenizers;
+mod separate_tokenizers;
 mod support;
 mod template_constructs;

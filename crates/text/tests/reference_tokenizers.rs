@@ -39,7 +39,7 @@ struct Pieces {
     precompiled_charsmap: String,
 }
 
-fn read<T: DeserializeOwned>(name: &str) -> T {
+pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
     serde_json::from_slice(&bytes(name)).expect("the fixture fits")
 }
 
@@ -61,15 +61,15 @@ fn streamed(tokenizer: &Arc<Tokenizer>, ids: &[u32], skip_special: bool) -> Stri
     text
 }
 
-const PLAIN: EncodeOptions = EncodeOptions {
+pub(crate) const PLAIN: EncodeOptions = EncodeOptions {
     add_special: false,
     parse_special: false,
 };
-const PARSED: EncodeOptions = EncodeOptions {
+pub(crate) const PARSED: EncodeOptions = EncodeOptions {
     add_special: false,
     parse_special: true,
 };
-const ADDED: EncodeOptions = EncodeOptions {
+pub(crate) const ADDED: EncodeOptions = EncodeOptions {
     add_special: true,
     parse_special: true,
 };

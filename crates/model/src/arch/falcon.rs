@@ -1,18 +1,44 @@
-//! Falcon (2023): attention and a network without a gate side by side, behind one LayerNorm or one each. There is one key
-//! head, or one for each group of query heads.
+//! Falcon (2023): attention and a network without a gate side by side, behind one LayerNorm or one each; one key head, or
+//! one for each group of query heads. In Falcon RW the network comes behind the attention, and biases by distance replace
+//! rotations.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
+use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::gguf::Keys;
+use crate::config::gguf::{DISTANCE_BIAS_KEY, Keys};
 use crate::config::hf::{ConfigObject, HfDefaults, activation_of, shortest};
 use crate::config::{Biases, BlockForm, MAX_LAYERS, ModelConfig};
 use crate::names::{TensorName, WeightRole};
+use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ValueId};
 use serde_json::{Value, json};
 
-pub(super) static FAMILY: Family = Family {
+pub(super) static FAMILY: Family = COMMON;
+
+/// Falcon RW's GGUF files. llama.cpp knows none, and would compute its files of Falcon with rotations.
+pub(super) static RW: Family = Family {
+    name: RW_NAME,
+    gguf_arch: RW_NAME,
+    golden: Some("falcon-rw"),
+    hf_model_types: &[],
+    hf_classes: &[],
+    models: "Falcon RW (from GGUF files)",
+    gguf_own_keys: &[DISTANCE_BIAS_KEY],
+    hf_family: |_| Some("falcon"),
+    gguf_family: |_| None,
+    write_gguf: |config, set| {
+        if let Some(max_bias) = config.max_distance_bias {
+            set(DISTANCE_BIAS_KEY, GgufValue::F32(max_bias));
+        }
+    },
+    ..COMMON
+};
+
+const RW_NAME: &str = "falcon-rw";
+
+const COMMON: Family = Family {
     name: "falcon",
     gguf_arch: "falcon",
     hf_model_types: &["falcon", "RefinedWeb", "RefinedWebModel"],
@@ -28,7 +54,7 @@ pub(super) static FAMILY: Family = Family {
         (WeightRole::OutputNorm, "ln_f"),
     ],
     activation: Activation::Gelu,
-    models: "Falcon 7B, 40B, 180B; Falcon 2 11B",
+    models: "Falcon 7B, 40B, 180B; Falcon 2 11B; Falcon RW 1B, 7B",
     hf_own_biases: true,
     layer_norms: true,
     hf_norm_eps: 1e-5,
@@ -48,39 +74,50 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::AttnNorm,
         WeightRole::AttnNorm2,
         WeightRole::FfnNormBeside,
+        WeightRole::FfnNorm,
         WeightRole::AttnQkv,
         WeightRole::OutputNorm,
     ],
     gguf,
+    gguf_family: |config| {
+        let is_usual =
+            config.max_distance_bias.is_none() && config.layers.form != BlockForm::Sequential;
+        (!is_usual).then_some(RW_NAME)
+    },
     hf,
     write_hf,
-    build: |b| block::decoder(b, beside),
+    hf_unsayable,
+    build: |b| block::decoder(b, block_of_form),
     ..Family::PLAIN
 };
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    let second = TensorName::block(0, WeightRole::AttnNorm2);
-    config.layers.form = match keys.has(second) {
-        true => BlockForm::ParallelNorms,
-        false => BlockForm::Parallel,
+    let has = |role| keys.has(TensorName::block(0, role));
+    config.layers.form = match (has(WeightRole::AttnNorm2), has(WeightRole::FfnNorm)) {
+        (true, _) => BlockForm::ParallelNorms,
+        (false, true) => BlockForm::Sequential,
+        (false, false) => BlockForm::Parallel,
     };
+    if let Some(max_bias) = keys.f32(DISTANCE_BIAS_KEY)?.filter(|bias| *bias > 0.0) {
+        set_scaled_distance_biases(config, max_bias);
+    }
     Ok(())
 }
 
+/// The class adds biases to scores before it divides by the root of the head size.
+fn set_scaled_distance_biases(config: &mut ModelConfig, max_bias: f32) {
+    set_distance_biases(config, max_bias);
+    config.layers.scaled_distance_biases = true;
+}
+
 fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    if text.bool("alibi")? == Some(true) {
-        let feature = "biases by distance (`alibi`)".into();
-        return Err(text.unsupported(feature, "models whose heads rotate"));
-    }
     let is_new = text.bool("new_decoder_architecture")?.unwrap_or(false);
-    if !is_new && text.bool("parallel_attn")? == Some(false) {
-        let feature = "`parallel_attn` = false".into();
-        return Err(text.unsupported(feature, "attention and network side by side"));
-    }
+    let is_parallel = is_new || text.bool("parallel_attn")?.unwrap_or(true);
     let n_norms = text.usize("num_ln_in_parallel_attn")?;
     config.layers.form = match (is_new, n_norms) {
         (true, None | Some(2)) => BlockForm::ParallelNorms,
-        _ => BlockForm::Parallel,
+        _ if is_parallel => BlockForm::Parallel,
+        _ => BlockForm::Sequential,
     };
     // Names of the first published files.
     if let Some(n_heads) = text.usize("n_head")? {
@@ -113,19 +150,45 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     if let Some(activation) = activation_of(text, "activation")? {
         config.activation = activation;
     }
+    if text.bool("alibi")?.unwrap_or(false) {
+        set_scaled_distance_biases(config, MAX_DISTANCE_BIAS);
+    }
     Ok(())
 }
 
+/// The class has one spread of biases by distance. A network behind the attention goes with one key head, or as many as
+/// query heads.
+fn hf_unsayable(config: &ModelConfig) -> Option<String> {
+    if let Some(bias) = config
+        .max_distance_bias
+        .filter(|bias| *bias != MAX_DISTANCE_BIAS)
+    {
+        return Some(format!("biases by distance of {bias} in Falcon"));
+    }
+    let is_old = config.layers.form == BlockForm::Sequential;
+    let has_groups = ![1, config.n_heads].contains(&config.n_kv_heads);
+    (is_old && has_groups).then(|| {
+        let n_kv_heads = config.n_kv_heads;
+        format!("{n_kv_heads} key heads with a network behind the attention in Falcon")
+    })
+}
+
 fn write_hf(config: &ModelConfig, out: &mut Value) {
-    // The new architecture allows any number of key heads.
-    let two_norms = config.layers.form == BlockForm::ParallelNorms;
-    out["new_decoder_architecture"] = json!(true);
-    out["num_ln_in_parallel_attn"] = json!(if two_norms { 2 } else { 1 });
+    // The new architecture allows any number of key heads, and always has both halves side by side.
+    let is_new = config.layers.form != BlockForm::Sequential;
+    out["new_decoder_architecture"] = json!(is_new);
+    match is_new {
+        true => {
+            let two_norms = config.layers.form == BlockForm::ParallelNorms;
+            out["num_ln_in_parallel_attn"] = json!(if two_norms { 2 } else { 1 });
+        }
+        false => out["multi_query"] = json!(config.n_kv_heads < config.n_heads),
+    }
     out["num_kv_heads"] = json!(config.n_kv_heads);
     out["ffn_hidden_size"] = json!(config.d_ff);
     out["bias"] = json!(config.biases.ffn);
-    out["alibi"] = json!(false);
-    out["parallel_attn"] = json!(true);
+    out["alibi"] = json!(config.max_distance_bias.is_some());
+    out["parallel_attn"] = json!(is_new);
     out["layer_norm_epsilon"] = shortest(config.norm_eps);
     out["activation"] = out["hidden_act"].take();
     if let Some(map) = out.as_object_mut() {
@@ -135,14 +198,17 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
     }
 }
 
-fn beside(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
+fn block_of_form(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
     let (for_heads, for_network) = match b.config().layers.form {
+        BlockForm::Sequential | BlockForm::PostNorms => {
+            return block::ungated(b, layer, attention::project_by_groups, x);
+        }
         BlockForm::ParallelNorms => {
             let of_network = norm::stream(b, "ffn_norm", WeightRole::FfnNormBeside, x)?;
             let of_heads = norm::stream(b, "attn_norm", WeightRole::AttnNorm2, x)?;
             (of_heads, of_network)
         }
-        BlockForm::Sequential | BlockForm::Parallel => {
+        BlockForm::Parallel => {
             let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
             (normed, normed)
         }

@@ -107,7 +107,7 @@ fn of_form(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId
     let attended = attention::attend(b, layer, heads)?;
     let summed = b.residual("attn_residual", x, attended);
     let from = match b.config().layers.form {
-        BlockForm::Sequential => summed,
+        BlockForm::Sequential | BlockForm::PostNorms => summed,
         BlockForm::Parallel | BlockForm::ParallelNorms => x,
     };
     let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, from)?;

@@ -1,10 +1,11 @@
-//! OLMoE: experts in every block, norms of all queries and of all keys together.
+//! OLMoE: experts in every block, norms of all queries and of all keys together, and a bound on both and on values.
 
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::hf::{HfDefaults, HfExperts};
+use crate::config::gguf::qkv_bound;
+use crate::config::hf::{HfDefaults, HfExperts, shortest};
 use crate::names::WeightRole;
 use millrace_graph::Gating;
 
@@ -38,12 +39,18 @@ pub(super) static FAMILY: Family = Family {
         tied_head: false,
         rope_theta: 10_000.0,
     },
-    hf: |text, _| match text.f32("clip_qkv")? {
-        Some(bound) => {
-            let feature = format!("clamped projections (`clip_qkv` = {bound})");
-            Err(text.unsupported(feature, "models without it"))
+    gguf: |keys, config| {
+        config.layers.qkv_bound = qkv_bound(keys)?;
+        Ok(())
+    },
+    hf: |text, config| {
+        config.layers.qkv_bound = text.f32("clip_qkv")?;
+        Ok(())
+    },
+    write_hf: |config, out| {
+        if let Some(bound) = config.layers.qkv_bound {
+            out["clip_qkv"] = shortest(bound);
         }
-        None => Ok(()),
     },
     build,
     ..Family::PLAIN
@@ -53,8 +60,9 @@ pub(super) static FAMILY: Family = Family {
 pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     block::decoder(b, |b, layer, x| {
         let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
-        let heads = attention::project(b, normed)?;
+        let heads = attention::project_unbounded(b, normed)?;
         let heads = attention::norm_projections(b, heads)?;
+        let heads = attention::clamp(b, heads);
         let out = attention::attend(b, layer, heads)?;
         let x = b.residual("attn_residual", x, out);
         let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;

@@ -22,24 +22,6 @@ impl GraphBuilder<'_> {
         self.family.norm_offset(self.config, (name, self.layout))
     }
 
-    /// A vector of ones, for a norm without a weight. It is in no file.
-    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
-        let source = WeightSource::Derived(Derivation::Ones);
-        let is_it = |weight: &Weight| weight.source == source && weight.k == n_elems;
-        let known = self.graph.weights.iter().position(is_it);
-        WeightId(known.unwrap_or_else(|| {
-            self.graph.weights.push(Weight {
-                name: format!("{n_elems} ones"),
-                source: source.clone(),
-                n_experts: 1,
-                n: 1,
-                k: n_elems,
-                dtype: DType::F32,
-            });
-            self.graph.weights.len() - 1
-        }))
-    }
-
     /// A matrix of this role for each expert, `[n_experts, n, k]`, which lie below each other in one.
     pub(crate) fn stacked_experts(
         &mut self,
@@ -48,6 +30,33 @@ impl GraphBuilder<'_> {
     ) -> Result<WeightId, Error> {
         let name = self.name(role);
         self.rows_of((name, &shape), (name, shape[1]), 0)
+    }
+
+    /// A vector of ones, for a norm without a weight. It is in no file.
+    pub(crate) fn ones(&mut self, n_elems: usize) -> WeightId {
+        self.without_tensor(format!("{n_elems} ones"), (1, n_elems), Derivation::Ones)
+    }
+
+    /// A weight of `n` rows of `k` numbers that is in no file.
+    pub(crate) fn without_tensor(
+        &mut self,
+        name: String,
+        (n, k): (usize, usize),
+        derivation: Derivation,
+    ) -> WeightId {
+        let weights = &self.graph.weights;
+        let known = weights.iter().position(|weight| weight.name == name);
+        WeightId(known.unwrap_or_else(|| {
+            self.graph.weights.push(Weight {
+                name,
+                source: WeightSource::Derived(derivation),
+                n_experts: 1,
+                n,
+                k,
+                dtype: DType::F32,
+            });
+            self.graph.weights.len() - 1
+        }))
     }
 
     /// The embeddings as they enter the first block.
@@ -73,10 +82,10 @@ impl GraphBuilder<'_> {
     }
 
     fn embed_scaled(&mut self, table: WeightRole, scale: f32) -> Result<ValueId, Error> {
-        let d_model = self.config.d_model;
-        let table = self.weight(self.name(table), &[self.config.vocab_size, d_model])?;
+        let width = self.config.layers.table_dim.unwrap_or(self.config.d_model);
+        let table = self.weight(self.name(table), &[self.config.vocab_size, width])?;
         let op = Op::Embed(Embed { table, scale });
-        Ok(self.push("embed", op, vec![], d_model))
+        Ok(self.push("embed", op, vec![], width))
     }
 
     /// `weight · x (+ bias)`, of `n` elements.

@@ -2,7 +2,8 @@
 
 use super::{MAX_HEAD_DIM, MAX_LAYERS, MAX_WIDTH, ModelConfig, StreamConfig};
 use crate::Error;
-use millrace_graph::{Temperature, Xielu};
+use millrace_graph::{Temperature, Xielu, distance_slopes};
+use std::sync::Arc;
 
 /// Largest parameter of xIELU that is accepted.
 const XIELU_MAX: f32 = 600.0;
@@ -78,6 +79,9 @@ pub enum BlockForm {
     Parallel,
     /// Both of the block's input, each behind its own norm.
     ParallelNorms,
+    /// The feed-forward behind the attention, each with a norm behind the sum of its input and its output; the model then
+    /// has no last norm (OPT 350M).
+    PostNorms,
 }
 
 /// Parameters from which a layer's factors of xIELU are computed, as files have them.
@@ -172,6 +176,11 @@ pub struct LayerConfig {
     pub temperature_without_rope: bool,
     /// Bound of queries, keys and values, in models that clamp them (OLMo, MPT).
     pub qkv_bound: Option<f32>,
+    /// Whether biases by distance have the factor on scores too (Falcon RW).
+    pub scaled_distance_biases: bool,
+    /// Elements of a row of the embedding table, where matrices lead from it to the stream and back; `None` where the
+    /// stream is as wide (OPT 350M).
+    pub table_dim: Option<usize>,
     /// xIELU of each layer; empty in models without it, and where files do not give it.
     pub xielu: Vec<XieluParameters>,
     /// Elements of a head of values, where it is smaller than a head of keys (MiMo 2).
@@ -227,6 +236,18 @@ impl ModelConfig {
     pub fn glu_bounds_of(&self, layer: usize) -> GluBounds {
         let own = self.layers.glu_bounds.get(layer).copied();
         own.unwrap_or_default()
+    }
+
+    /// Slopes by which scores fall with the distance of the key, one a head; `None` without such biases.
+    pub(crate) fn distance_slopes(&self) -> Option<Arc<[f32]>> {
+        let slopes = distance_slopes(self.max_distance_bias?, self.n_heads);
+        Some(match self.layers.scaled_distance_biases {
+            true => slopes
+                .iter()
+                .map(|slope| slope * self.attention_scale)
+                .collect(),
+            false => slopes,
+        })
     }
 
     /// Query heads of `layer`, 0 if it has no attention.
@@ -331,6 +352,8 @@ impl ModelConfig {
             .map_err(|(key, found, expected)| bad(&key, found, expected))?;
         self.check_values_and_bounds()
             .map_err(|(key, found, expected)| bad(key, found, expected))?;
+        self.check_table()
+            .map_err(|(key, found, expected)| bad(key, found, expected))?;
         let networks = &self.layers.networks;
         if !networks.is_empty() && networks.len() != self.n_layers {
             let expected = format!("one for each of the {} layers", self.n_layers);
@@ -407,6 +430,16 @@ impl ModelConfig {
                 Err(("bound of a gated network", found.to_string(), expected))
             }
             None => Ok(()),
+        }
+    }
+
+    fn check_table(&self) -> Result<(), (&'static str, String, String)> {
+        match self.layers.table_dim {
+            Some(width) if !(1..=MAX_WIDTH).contains(&width) => {
+                let expected = format!("between 1 and {MAX_WIDTH}");
+                Err(("width of the embedding table", width.to_string(), expected))
+            }
+            _ => Ok(()),
         }
     }
 

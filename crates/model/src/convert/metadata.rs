@@ -10,6 +10,7 @@ use super::tokenizer::from_hf as tokenizer;
 use super::{Error, Recipe};
 use crate::ModelConfig;
 use crate::config::gguf;
+use crate::with_tokenizer_json;
 
 /// Version of ggml's block formats; unchanged since 2023.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -74,12 +75,16 @@ pub(super) fn from_hf(
     if let Some(generation) = &files.generation_config {
         put_sampling(&mut out, generation);
     }
-    match &files.tokenizer_json {
+    let with_tokenizer = with_tokenizer_json(files).map_err(|error| Error::Tokenizer {
+        file: checkpoint.name().to_owned(),
+        reason: error.to_string(),
+    })?;
+    match &with_tokenizer.tokenizer_json {
         Some(json) => {
             let source = tokenizer::TokenizerFolder {
                 file: checkpoint.name(),
                 json,
-                files,
+                files: &with_tokenizer,
             };
             let (entries, lost) = source.to_gguf(config.vocab_size)?;
             for (key, value) in entries {

@@ -195,9 +195,10 @@ fn place(source: &WeightSource) -> PartPlace {
             Derivation::EveryRow { first, step, .. }
             | Derivation::Mxfp4Parts { first, step, .. } => PartPlace::Rows { first, step },
             // Of no tensor, or of a whole one.
-            Derivation::Ones | Derivation::PlusOne | Derivation::UnitRows => {
-                PartPlace::Rows { first: 0, step: 1 }
-            }
+            Derivation::Ones
+            | Derivation::Sinusoids { .. }
+            | Derivation::PlusOne
+            | Derivation::UnitRows => PartPlace::Rows { first: 0, step: 1 },
             Derivation::OfHeads(rows) => PartPlace::OfHeads(rows),
             Derivation::Transposed { first, step, .. } => PartPlace::Columns {
                 first_row: 0,

@@ -153,6 +153,10 @@ pub enum WeightRole {
     DensePostNorm,
     /// `[context, d_model]`: embeddings of positions.
     PositionEmbedding,
+    /// `[d_model, table_dim]`: projection of embeddings to the stream, where that has another width.
+    EmbeddingProj,
+    /// `[table_dim, d_model]`: projection of the stream to the width of the embeddings, before the head.
+    OutputProj,
     /// `[n_types, d_model]`: embeddings of the kinds of text that tokens belong to.
     TokenTypes,
     /// `[d_model]`: norm of the embeddings; in files of LFM2 the norm before the head.

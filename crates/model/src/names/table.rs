@@ -32,7 +32,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-pub(super) const TABLE: [NameRow; 152] = {
+pub(super) const TABLE: [NameRow; 154] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -109,6 +109,8 @@ pub(super) const TABLE: [NameRow; 152] = {
         row_of(R::ExpertsPostNorm, true, "post_ffw_norm_2", both("post_feedforward_layernorm_2")),
         row_of(R::DensePostNorm, true, "post_ffw_norm_1", both("post_feedforward_layernorm_1")),
         row_of(R::PositionEmbedding, false, "position_embd", [None, None]),
+        row_of(R::EmbeddingProj, false, "token_embd_proj", [None, None]),
+        row_of(R::OutputProj, false, "output_proj", [None, None]),
         row_of(R::TokenTypes, false, "token_types", [None, None]),
         row_of(R::EmbeddingNorm, false, "token_embd_norm", [None, None]),
         row_of(R::AttnOutNorm, true, "attn_output_norm", [None, None]),

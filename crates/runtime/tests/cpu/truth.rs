@@ -103,6 +103,13 @@ fn embeddings_are_what_the_head_reads() {
         let Op::Linear(Linear { weight, bias: None }) = head.unwrap().op else {
             continue;
         };
+        // A projection to the width of the table (OPT 350M) is none of an embedding's steps.
+        let mut nodes = graph.nodes.iter();
+        let before = nodes.find(|node| Some(node.output) == graph.head_input);
+        if matches!(before.unwrap().op, Op::Linear(_)) {
+            assert!(Embedder::new(&model).is_err(), "{}", golden.name);
+            continue;
+        }
         n_checked += 1;
         let head = &graph.weights[weight.0];
         // Not the tensor's, where rows are divided by their lengths.

@@ -37,21 +37,29 @@ fn v_dim(b: &GraphBuilder<'_>) -> usize {
     b.config().layers.v_dim.unwrap_or(b.heads().head_dim)
 }
 
-/// The three projections of a normed stream, of three matrices or of one.
+/// The three projections of a normed stream, of three matrices or of one, within the bound of the model.
 pub(in crate::arch) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
+    let heads = project_unbounded(b, x)?;
+    let heads = clamp(b, heads);
+    Ok(scale_values(b, heads))
+}
+
+/// The same without the bound, for families that have norms before it.
+pub(in crate::arch) fn project_unbounded(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<Heads, Error> {
     let (q_width, kv_width) = widths(b);
     let biased = b.config().biases.qkv;
     if b.has_own(b.name_of(WeightRole::AttnQkv)) {
         return project_of_one(b, x);
     }
     let v_width = b.heads().n_kv_heads * v_dim(b);
-    let heads = Heads {
+    Ok(Heads {
         q: b.linear("attn_q", WeightRole::AttnQ, (q_width, biased), x)?,
         k: b.linear("attn_k", WeightRole::AttnK, (kv_width, biased), x)?,
         v: b.linear("attn_v", WeightRole::AttnV, (v_width, biased), x)?,
-    };
-    let heads = clamp(b, heads);
-    Ok(scale_values(b, heads))
+    })
 }
 
 /// Values times the model's factor, if it has one.
@@ -62,7 +70,7 @@ fn scale_values(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
 }
 
 /// Queries, keys and values within the bound of the model, if it has one.
-fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
+pub(in crate::arch) fn clamp(b: &mut GraphBuilder<'_>, heads: Heads) -> Heads {
     let Some(bound) = b.config().layers.qkv_bound else {
         return heads;
     };
@@ -103,8 +111,7 @@ fn project_of_one(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> 
         *value = b.scaled_product(label, fused, (weight, bias), x)?;
     }
     let [q, k, v] = values;
-    let heads = clamp(b, Heads { q, k, v });
-    Ok(scale_values(b, heads))
+    Ok(Heads { q, k, v })
 }
 
 /// The three projections of one matrix in which each key head follows its query heads and precedes its value head.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigObject, shortest};
+use super::{ConfigObject, HfWindows, shortest};
 use crate::Error;
 use crate::arch::Family;
 use crate::config::{LongScaling, ModelConfig, RopeConfig, RopeScaling, YarnScaling};
@@ -30,19 +30,22 @@ pub(super) fn read(
         version4.or(parameters)
     };
     let original = text.usize("original_max_position_embeddings")?;
+    let local_default = match family.unscaled_local_rope {
+        true => Some(theta),
+        false => family.local_rope_theta,
+    };
+    // OLMo 2 has no windows in folders: its class has one RoPE.
+    let is_split = local_default.is_some() && !matches!(family.hf_windows, HfWindows::Never);
     let reader = RopeReader {
         family,
         context_length,
         head_dim,
         original,
         partial: text.f64(PARTIAL)?,
+        by_type: nested || is_split,
     };
     let rope = reader.read(global.as_ref(), theta)?;
-    let default = match family.unscaled_local_rope {
-        true => Some(theta),
-        false => family.local_rope_theta,
-    };
-    let Some(local_theta) = default else {
+    let Some(local_theta) = local_default else {
         // A family with one RoPE: that of sliding layers must be the same.
         if let Some(sliding) = &sliding
             && reader.read(Some(sliding), theta)? != rope
@@ -82,6 +85,7 @@ pub(crate) fn rope_of_kind(
         head_dim,
         original: None,
         partial: None,
+        by_type: true,
     };
     reader.read(Some(&of_kind), family.hf_defaults.rope_theta)
 }
@@ -188,6 +192,9 @@ struct RopeReader {
     original: Option<usize>,
     /// The share of a head beside the dictionary.
     partial: Option<f64>,
+    /// Whether the class has a dictionary for each type of layer. It then does not read `truncate` in them
+    /// (transformers, `_compute_yarn_parameters`).
+    by_type: bool,
 }
 
 impl RopeReader {
@@ -276,7 +283,7 @@ impl RopeReader {
             beta_slow: scale("beta_slow")?.unwrap_or(1.0),
             attention_factor,
             score_mscale: all_dim.filter(|_| self.family.yarn_scales_scores),
-            truncates: rope.bool("truncate")?.unwrap_or(true),
+            truncates: self.by_type || rope.bool("truncate")?.unwrap_or(true),
         }))
     }
 

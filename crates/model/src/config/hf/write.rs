@@ -203,6 +203,13 @@ fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
             supported: "GGUF files of it".into(),
         });
     }
+    if is_untruncated_by_type(config) {
+        return Err(Error::Unsupported {
+            file: "config.json".into(),
+            feature: "YaRN's `truncate` = false in a RoPE of one type of layer".into(),
+            supported: "GGUF files of it".into(),
+        });
+    }
     let in_all = matches!(
         family.hf_windows,
         HfWindows::All(_) | HfWindows::Given | HfWindows::AllIfUsed(_)
@@ -226,6 +233,14 @@ fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Whether YaRN mixes by fractions of pairs where `rope_parameters` are by type of layer: transformers rounds there.
+fn is_untruncated_by_type(config: &ModelConfig) -> bool {
+    let is_untruncated =
+        |rope: &RopeConfig| matches!(&rope.scaling, RopeScaling::Yarn(yarn) if !yarn.truncates);
+    let local = config.rope_local.as_ref();
+    local.is_some_and(|local| is_untruncated(local) || is_untruncated(&config.rope))
 }
 
 fn rope_json(config: &ModelConfig) -> Value {

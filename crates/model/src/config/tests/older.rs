@@ -113,8 +113,6 @@ fn what_these_families_do_not_compute_is_named() {
         "short_mscale": 1.0, "long_mscale": 1.5, "original_max_position_embeddings": 4096,
     }});
     for (base, change, word) in [
-        (falcon(), json!({"alibi": true}), "alibi"),
-        (falcon(), json!({"parallel_attn": false}), "parallel_attn"),
         (falcon(), json!({"activation": "mish"}), "mish"),
         (
             gpt2(),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{read_hf, with};
-use crate::config::{Biases, RopeScaling};
+use crate::config::{Biases, BlockForm, RopeScaling};
 
 fn opt() -> Value {
     json!({"model_type": "opt", "architectures": ["OPTForCausalLM"], "activation_function": "relu",
@@ -25,6 +25,13 @@ fn codeshell() -> Value {
         "position_embedding_type": "rope", "vocab_size": 70_144})
 }
 
+/// Published as `RefinedWebModel`, with the keys of its own code.
+fn falcon_rw() -> Value {
+    json!({"model_type": "falcon", "architectures": ["FalconForCausalLM"], "alibi": true, "bias": true,
+        "hidden_size": 2048, "layer_norm_epsilon": 1e-5, "multi_query": false, "new_decoder_architecture": false,
+        "num_attention_heads": 32, "num_hidden_layers": 24, "parallel_attn": false, "vocab_size": 50_304})
+}
+
 fn named(model_type: &str) -> Value {
     json!({"model_type": model_type})
 }
@@ -36,6 +43,17 @@ fn published_configurations_are_read_whole() {
     assert_eq!(config.position_limit(), Some(2048));
     let galactica = read_hf(&with(&opt(), json!({"enable_bias": false}))).unwrap();
     assert_eq!(galactica.biases, Biases::NONE);
+    let narrow = json!({"word_embed_proj_dim": 512, "do_layer_norm_before": false});
+    let config = read_hf(&with(&opt(), narrow)).unwrap();
+    assert_eq!(config.layers.table_dim, Some(512));
+    assert_eq!(config.layers.form, BlockForm::PostNorms);
+    let config = read_hf(&falcon_rw()).unwrap();
+    assert_eq!((config.n_kv_heads, config.biases), (32, Biases::ALL));
+    assert_eq!(config.layers.form, BlockForm::Sequential);
+    assert_eq!(config.max_distance_bias, Some(8.0));
+    // Slopes have the factor on scores: the first of 32 heads of 64 elements.
+    let slope = config.distance_slopes().unwrap()[0];
+    assert!((slope - 0.840_896_4 / 8.0).abs() < 1e-6, "{slope}");
     let config = read_hf(&gpt_neo()).unwrap();
     assert_eq!((config.d_ff, config.head_dim), (3072, 64));
     assert_eq!(config.attention_scale, 1.0);
@@ -62,6 +80,13 @@ fn what_is_left_unsaid_is_the_class() {
     assert!(solar.experts_of(0).is_some());
     let sarvam = read_hf(&named("sarvam_mla")).unwrap();
     assert!(sarvam.latent.unwrap().q_rank.is_none());
+    let persimmon = read_hf(&named("persimmon")).unwrap();
+    assert_eq!((persimmon.n_rot, persimmon.qk_norm), (32, true));
+    let xglm = read_hf(&named("xglm")).unwrap();
+    assert_eq!((xglm.n_heads, xglm.embed_scale), (16, 32.0));
+    // The class does not read the epsilon of its configuration.
+    let biogpt = json!({"model_type": "biogpt", "layer_norm_eps": 1e-12});
+    assert_eq!(read_hf(&biogpt).unwrap().norm_eps, 1e-5);
     let plain = json!({"model_type": "hyperclovax", "use_post_norm": false});
     assert_eq!(read_hf(&plain).unwrap().family, "granite");
 }
@@ -70,21 +95,25 @@ fn what_is_left_unsaid_is_the_class() {
 fn what_these_families_do_not_compute_is_named() {
     let types = "attention_types";
     for (base, change, word) in [
+        (opt(), json!({"word_embed_proj_dim": 0}), "embedding table"),
         (
             opt(),
-            json!({"word_embed_proj_dim": 512}),
-            "word_embed_proj_dim",
-        ),
-        (
-            opt(),
-            json!({"do_layer_norm_before": false}),
-            "do_layer_norm_before",
+            json!({"_remove_final_layer_norm": true}),
+            "_remove_final_layer_norm",
         ),
         (
             opt(),
             json!({"activation_function": "mish"}),
             "activation_function",
         ),
+        (named("xglm"), json!({"pad_token_id": 5}), "pad_token_id"),
+        (
+            named("xglm"),
+            json!({"add_cross_attention": true}),
+            "add_cross_attention",
+        ),
+        (named("xglm"), json!({"attention_heads": 7}), "divisor"),
+        (falcon_rw(), json!({"num_attention_heads": 0}), "heads"),
         (gpt_neo(), json!({types: [[["global"], 3]]}), types),
         (gpt_neo(), json!({types: [[["near"], 12]]}), types),
         (gpt_neo(), json!({types: [["global", 12]]}), types),

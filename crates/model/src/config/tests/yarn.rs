@@ -154,3 +154,33 @@ fn gguf_files_of_gpt_oss_mix_within_pairs() {
         Some(GgufValue::Bool(true))
     );
 }
+
+/// transformers reads `truncate` beside the types of layers, where no file has it, and not within.
+#[test]
+fn a_rope_by_type_of_layer_mixes_whole_pairs() {
+    let yarn = json!({"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "truncate": false,
+        "original_max_position_embeddings": 64});
+    let plain = json!({"rope_type": "default", "rope_theta": 1e4});
+    let base = json!({"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "num_hidden_layers": 4});
+    let by_type = json!({"full_attention": yarn, "sliding_attention": plain});
+    for rope in [
+        json!({"rope_parameters": by_type}),
+        json!({"rope_scaling": yarn}),
+    ] {
+        let config = read_hf(&with(&base, rope)).unwrap();
+        assert!(yarn_of(&config).truncates);
+        hf::write(&config).unwrap();
+        let mut fractions = config.clone();
+        if let RopeScaling::Yarn(yarn) = &mut fractions.rope.scaling {
+            yarn.truncates = false;
+        }
+        let error = hf::write(&fractions).unwrap_err().to_string();
+        assert!(error.contains("truncate"), "{error}");
+    }
+    // A class with one RoPE reads it.
+    for model_type in ["llama", "olmo2"] {
+        let rope = json!({"model_type": model_type, "architectures": [], "rope_parameters": yarn});
+        let config = read_hf(&with(&llama(), rope)).unwrap();
+        assert!(!yarn_of(&config).truncates, "{model_type}");
+    }
+}

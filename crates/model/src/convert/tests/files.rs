@@ -180,6 +180,100 @@ fn between_folders_everything_else_stays_as_it_is() {
     );
 }
 
+/// An older folder has the vocabulary and the merges alone; its class says how texts are split.
+#[test]
+fn a_vocabulary_and_its_merges_become_the_same_tokenizer() {
+    let model = ModelFolder::random("llama-tiny", "F32", "in");
+    let path = |name: &str| model.path.join(name);
+    let whole = std::fs::read(path("tokenizer.json")).unwrap();
+    let whole: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+    let expected = model.convert("whole.gguf", "F32");
+    std::fs::remove_file(path("tokenizer.json")).unwrap();
+    std::fs::write(path("vocab.json"), whole["model"]["vocab"].to_string()).unwrap();
+    let merges = whole["model"]["merges"].as_array().unwrap();
+    let line = |merge: &serde_json::Value| match merge.as_array() {
+        Some(pair) => format!(
+            "{} {}\n",
+            pair[0].as_str().unwrap(),
+            pair[1].as_str().unwrap()
+        ),
+        None => format!("{}\n", merge.as_str().unwrap()),
+    };
+    let lines: String = merges.iter().map(line).collect();
+    std::fs::write(path("merges.txt"), format!("#version: 0.2\n{lines}")).unwrap();
+    // The file's own name for the end token, and the class that it has.
+    let config = std::fs::read(path("tokenizer_config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+    config["tokenizer_class"] = json!("GPT2TokenizerFast");
+    (config["bos_token"], config["unk_token"]) = (json!(null), json!(null));
+    std::fs::write(path("tokenizer_config.json"), config.to_string()).unwrap();
+    let result = model.convert("separate.gguf", "F32");
+    let (found, expected) = (result.gguf().unwrap(), expected.gguf().unwrap());
+    for key in [
+        "model",
+        "pre",
+        "tokens",
+        "merges",
+        "eos_token_id",
+        "add_bos_token",
+    ] {
+        let key = format!("tokenizer.ggml.{key}");
+        assert_eq!(found.get(&key), expected.get(&key), "{key}");
+    }
+    // A class that is not known says nothing of how texts are split.
+    config["tokenizer_class"] = json!("BioGptTokenizer");
+    std::fs::write(path("tokenizer_config.json"), config.to_string()).unwrap();
+    let result = model.convert("unknown.gguf", "F32");
+    assert_eq!(text(&result, "tokenizer.ggml.model"), "no_vocab");
+}
+
+/// `ModelProto` of SentencePiece: pieces with their kinds.
+fn sentence_piece_model(pieces: &[(String, u8)]) -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        let head = [number << 3 | 2, u8::try_from(bytes.len()).unwrap()];
+        [&head, bytes].concat()
+    };
+    let piece = |(text, kind): &(String, u8)| {
+        let score = [0x15, 0, 0, 0, 0];
+        let body = [&field(1, text.as_bytes())[..], &score, &[0x18, *kind]].concat();
+        field(1, &body)
+    };
+    pieces.iter().flat_map(piece).collect()
+}
+
+#[test]
+fn pieces_of_a_sentencepiece_model_become_a_vocabulary() {
+    let model = ModelFolder::random("llama-tiny", "F32", "in");
+    let path = |name: &str| model.path.join(name);
+    std::fs::remove_file(path("tokenizer.json")).unwrap();
+    let named = |text: &str, kind: u8| (text.to_owned(), kind);
+    let mut pieces = vec![named("<unk>", 2), named("<s>", 3), named("</s>", 3)];
+    pieces.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 6)));
+    pieces.extend(["▁", "a", "b", "ab", "▁ab"].map(|text| named(text, 1)));
+    std::fs::write(path("tokenizer.model"), sentence_piece_model(&pieces)).unwrap();
+    let config = json!({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true});
+    std::fs::write(path("tokenizer_config.json"), config.to_string()).unwrap();
+    let result = model.convert("pieces.gguf", "F32");
+    assert_eq!(text(&result, "tokenizer.ggml.model"), "llama");
+    let found = result.gguf().unwrap();
+    let tokens = found
+        .get_str_array("tokenizer.ggml.tokens")
+        .unwrap()
+        .unwrap();
+    for ((text, _), token) in pieces.iter().zip(tokens) {
+        assert_eq!(text, token);
+    }
+    for (key, id) in [("bos", 1), ("eos", 2), ("unknown", 0)] {
+        let key = format!("tokenizer.ggml.{key}_token_id");
+        assert_eq!(found.get_u32(&key).unwrap(), Some(id), "{key}");
+    }
+    std::fs::write(path("tokenizer.model"), "no model").unwrap();
+    let source = model.open();
+    let error = Conversion::new(&source, target(Path::new("x.gguf"), "F32"));
+    let error = error.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.model"), "{error}");
+}
+
 #[test]
 fn rows_that_do_not_divide_are_reported() {
     let mut config = config_of("qwen-tiny");
