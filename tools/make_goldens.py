@@ -315,7 +315,7 @@ def make_model(fixture, config):
             config, attn_implementation="eager"
         )
     else:
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=fixture.attention)
         # The plain loop over experts: the other implementations do not support float64.
         model.config._experts_implementation = "eager"
     return model.to(torch.float32).eval()

@@ -62,6 +62,7 @@ class Fixture:
         head_norms=1.0,
         publish=None,
         compose=None,
+        attention="eager",
     ):
         self.family, self.n_tokens, self.config = family, n_tokens, config
         self.v4, self.gguf, self.multimodal = v4, gguf, multimodal
@@ -81,5 +82,7 @@ class Fixture:
         self.head_norms = head_norms
         # Converts the tensors, for families whose published files have another layout than transformers writes.
         self.publish = publish
+        # The implementation of attention; Falcon's eager one adds biases by distance twice.
+        self.attention = attention
         # Makes the model from the configuration, for families of which transformers has the parts but no class.
         self.compose = compose

@@ -117,6 +117,7 @@ FIXTURES = {
             rope_parameters=rope(10000.0),
         ),
         config_class="FalconConfig",
+        attention="sdpa",
     ),
     # Queries, keys and values within a bound that a third of them reaches.
     "olmoe-clip": Fixture(

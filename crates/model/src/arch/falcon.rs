@@ -5,9 +5,10 @@
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
+use super::opt;
 use crate::Error;
 use crate::builder::GraphBuilder;
-use crate::config::gguf::{DISTANCE_BIAS_KEY, Keys};
+use crate::config::gguf::{ACTIVATION_KEY, DISTANCE_BIAS_KEY, Keys};
 use crate::config::hf::{ConfigObject, HfDefaults, activation_of, shortest};
 use crate::config::{Biases, BlockForm, MAX_LAYERS, ModelConfig};
 use crate::names::{TensorName, WeightRole};
@@ -25,13 +26,14 @@ pub(super) static RW: Family = Family {
     hf_model_types: &[],
     hf_classes: &[],
     models: "Falcon RW (from GGUF files)",
-    gguf_own_keys: &[DISTANCE_BIAS_KEY],
+    gguf_own_keys: &[ACTIVATION_KEY, DISTANCE_BIAS_KEY],
     hf_family: |_| Some("falcon"),
     gguf_family: |_| None,
     write_gguf: |config, set| {
         if let Some(max_bias) = config.max_distance_bias {
             set(DISTANCE_BIAS_KEY, GgufValue::F32(max_bias));
         }
+        opt::write_activation(config, set);
     },
     ..COMMON
 };
@@ -98,6 +100,7 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         (false, true) => BlockForm::Sequential,
         (false, false) => BlockForm::Parallel,
     };
+    config.activation = keys.activation()?.unwrap_or(COMMON.activation);
     if let Some(max_bias) = keys.f32(DISTANCE_BIAS_KEY)?.filter(|bias| *bias > 0.0) {
         set_scaled_distance_biases(config, max_bias);
     }

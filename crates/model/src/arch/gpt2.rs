@@ -72,6 +72,8 @@ pub(super) static FAMILY: Family = Family {
 /// Positions are learned, and nothing rotates.
 pub(super) fn set_positions(config: &mut ModelConfig) {
     config.layers.learned_positions = true;
+    // An odd size of heads need not be refused.
+    config.n_rot = config.head_dim / 2 * 2;
     // `validate` refuses more layers after this.
     config.unrotated_layers = (0..config.n_layers.min(MAX_LAYERS)).collect();
 }

@@ -104,7 +104,6 @@ fn hf(text: &ConfigObject<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let n_heads = first(["attention_heads", "num_attention_heads"], 16)?;
     set_sizes(config, n_layers, n_heads);
     check_heads(text, "attention_heads", config)?;
-    config.n_rot = config.head_dim / 2 * 2;
     config.d_ff = text.usize("ffn_dim")?.unwrap_or(defaults.d_ff);
     config.norm_eps = opt::EPS;
     config.embed_scale = match text.bool(SCALES)?.unwrap_or(true) {

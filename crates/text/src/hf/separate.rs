@@ -7,7 +7,7 @@
 
 use super::added::{added_tokens, text};
 use crate::Error;
-use pieces::{Piece, pieces};
+use pieces::{SentencePiece, pieces};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -53,7 +53,7 @@ struct TokenizerClass {
     /// Special tokens that it has unless the configuration gives others, or `null`.
     tokens: &'static [(&'static str, &'static str)],
     kind: ClassKind,
-    around: Around,
+    around: AroundText,
 }
 
 /// How a class splits and merges a text.
@@ -69,7 +69,7 @@ enum ClassKind {
 }
 
 /// Tokens around a text.
-enum Around {
+enum AroundText {
     /// `bos_token` and `eos_token`, where `add_bos_token` and `add_eos_token` ask for them.
     ByKeys,
     /// `cls_token` before it and `sep_token` behind it.
@@ -99,7 +99,7 @@ const CLASSES: [TokenizerClass; 5] = [
             ("unk_token", "<unk>"),
         ],
         kind: ClassKind::Pieces,
-        around: Around::ByKeys,
+        around: AroundText::ByKeys,
     },
     TokenizerClass {
         name: "GPT2Tokenizer",
@@ -116,14 +116,14 @@ const CLASSES: [TokenizerClass; 5] = [
         ],
         tokens: GPT2_TOKENS,
         kind: GPT2_KIND,
-        around: Around::ByKeys,
+        around: AroundText::ByKeys,
     },
     TokenizerClass {
         name: "CodeGenTokenizer",
         model_types: &[],
         tokens: GPT2_TOKENS,
         kind: GPT2_KIND,
-        around: Around::ByKeys,
+        around: AroundText::ByKeys,
     },
     TokenizerClass {
         name: "RobertaTokenizer",
@@ -138,7 +138,7 @@ const CLASSES: [TokenizerClass; 5] = [
             ("mask_token", "<mask>"),
         ],
         kind: GPT2_KIND,
-        around: Around::Roberta,
+        around: AroundText::Roberta,
     },
     TokenizerClass {
         name: "Qwen2Tokenizer",
@@ -154,7 +154,7 @@ const CLASSES: [TokenizerClass; 5] = [
                 r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
             ),
         },
-        around: Around::ByKeys,
+        around: AroundText::ByKeys,
     },
 ];
 
@@ -248,7 +248,7 @@ fn byte_level(
 
 /// BPE over characters. Its merges are all pairs of pieces that make a piece, in the order of what they make
 /// (transformers, `generate_merges`).
-fn sentence_piece(pieces: &[Piece], config: &Map<String, Value>) -> Value {
+fn sentence_piece(pieces: &[SentencePiece], config: &Map<String, Value>) -> Value {
     let numbered = || pieces.iter().zip(0u32..);
     let ids: HashMap<&str, u32> = numbered().map(|(piece, id)| (&*piece.text, id)).collect();
     let mut merges = Vec::new();
@@ -309,8 +309,8 @@ impl TokenizerClass {
             _ => Ok(None),
         };
         let around = match self.around {
-            Around::Roberta => [named("cls_token")?, named("sep_token")?],
-            Around::ByKeys => [
+            AroundText::Roberta => [named("cls_token")?, named("sep_token")?],
+            AroundText::ByKeys => [
                 asked("add_bos_token", "bos_token")?,
                 asked("add_eos_token", "eos_token")?,
             ],

@@ -222,7 +222,8 @@ fn refuse_layers(config: &ModelConfig, family: &Family) -> Result<(), Error> {
         });
     }
     let is_plain = config.latent.is_none() && !family.is_encoder() && !family.attention_free;
-    if is_plain && config.n_rot != config.head_dim && !family.rotates_part() {
+    let rotates = (0..config.n_layers).any(|layer| config.rotates(layer));
+    if is_plain && rotates && config.n_rot != config.head_dim && !family.rotates_part() {
         return Err(Error::Unsupported {
             file: "config.json".into(),
             feature: format!(

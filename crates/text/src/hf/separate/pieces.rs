@@ -7,7 +7,7 @@ const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
 /// A piece of a SentencePiece model. Its number is its place.
-pub(super) struct Piece {
+pub(super) struct SentencePiece {
     pub(super) text: String,
     /// Whether it is a control token or one that a user defined.
     pub(super) is_special: bool,
@@ -17,11 +17,11 @@ pub(super) struct Piece {
 ///
 /// # Errors
 /// [`Error::Pieces`] for bytes that are no such message, or one without pieces.
-pub(super) fn pieces(model: &[u8]) -> Result<Vec<Piece>, Error> {
+pub(super) fn pieces(model: &[u8]) -> Result<Vec<SentencePiece>, Error> {
     let mut pieces = Vec::new();
-    let mut message = Message { rest: model };
+    let mut message = ProtoMessage { rest: model };
     while let Some((number, value)) = message.field()? {
-        if let (1, Value::Bytes(piece)) = (number, value) {
+        if let (1, ProtoValue::Bytes(piece)) = (number, value) {
             pieces.push(read_piece(piece, pieces.len())?);
         }
     }
@@ -31,19 +31,19 @@ pub(super) fn pieces(model: &[u8]) -> Result<Vec<Piece>, Error> {
     }
 }
 
-fn read_piece(bytes: &[u8], id: usize) -> Result<Piece, Error> {
+fn read_piece(bytes: &[u8], id: usize) -> Result<SentencePiece, Error> {
     let (mut text, mut kind) = (None, 1);
-    let mut message = Message { rest: bytes };
+    let mut message = ProtoMessage { rest: bytes };
     while let Some((number, value)) = message.field()? {
         match (number, value) {
-            (1, Value::Bytes(bytes)) => text = Some(bytes),
-            (3, Value::Number(found)) => kind = found,
+            (1, ProtoValue::Bytes(bytes)) => text = Some(bytes),
+            (3, ProtoValue::Number(found)) => kind = found,
             _ => {}
         }
     }
     let text = text.ok_or_else(|| bad(&format!("piece {id} has no text")))?;
     let text = String::from_utf8(text.to_vec());
-    Ok(Piece {
+    Ok(SentencePiece {
         text: text.map_err(|_| bad(&format!("piece {id} is not UTF-8")))?,
         is_special: [CONTROL, USER_DEFINED].contains(&kind),
     })
@@ -56,7 +56,7 @@ fn bad(reason: &str) -> Error {
 }
 
 /// The value of a field.
-enum Value<'a> {
+enum ProtoValue<'a> {
     Number(u64),
     /// A text, bytes or a message.
     Bytes(&'a [u8]),
@@ -65,25 +65,25 @@ enum Value<'a> {
 }
 
 /// The fields of a message that are still to be read.
-struct Message<'a> {
+struct ProtoMessage<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Message<'a> {
+impl<'a> ProtoMessage<'a> {
     /// The next field's number and value; `None` at the end.
-    fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Error> {
+    fn field(&mut self) -> Result<Option<(u64, ProtoValue<'a>)>, Error> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let key = self.number()?;
         let value = match key & 7 {
-            0 => Value::Number(self.number()?),
-            1 => self.take(8).map(|_| Value::Other)?,
+            0 => ProtoValue::Number(self.number()?),
+            1 => self.take(8).map(|_| ProtoValue::Other)?,
             2 => {
                 let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
-                Value::Bytes(self.take(length)?)
+                ProtoValue::Bytes(self.take(length)?)
             }
-            5 => self.take(4).map(|_| Value::Other)?,
+            5 => self.take(4).map(|_| ProtoValue::Other)?,
             kind => return Err(bad(&format!("a field of the unknown kind {kind}"))),
         };
         Ok(Some((key >> 3, value)))
