@@ -214,6 +214,10 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let lacks = |layer: &usize| !keys.has(TensorName::block(*layer, WeightRole::AttnSinks));
     let layers = 0..config.n_layers.min(crate::config::MAX_LAYERS);
     config.layers.without_sinks = layers.filter(lacks).collect();
+    // llama.cpp's converter leaves the number of leading dense layers to the tensors.
+    if let Some(experts) = &mut config.experts {
+        experts.count_leading_dense();
+    }
     Ok(())
 }
 

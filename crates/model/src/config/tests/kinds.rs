@@ -140,7 +140,7 @@ fn what_these_families_do_not_compute_is_named() {
         ),
         (
             mimo(),
-            json!({"num_hidden_layers": 1 << 40}),
+            json!({"num_hidden_layers": 1_u64 << 40}),
             "num_hidden_layers",
         ),
         (step(), json!({"zero_centered": false}), "zero_centered"),
