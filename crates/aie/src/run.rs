@@ -18,6 +18,7 @@ use millrace_xdna2_words::board::{
     Board, BoardCounters, BoardError, BoardEvent, BoardOptions, EqualAcquire, SlowActor,
     UnsetMemory,
 };
+use millrace_xdna2_words::writer::ChannelAt;
 use outputs::{outputs, used};
 use stage::{DesignStage, ProgramNotes, stages};
 use std::cell::RefCell;
@@ -331,6 +332,11 @@ fn of_stage<'b>(
     stage.put(&own, arguments);
     report.counters.add(board.counters());
     let late = stage.late(board);
+    for note in unaddressed(board) {
+        if !report.notes.contains(&note) {
+            report.notes.push(note);
+        }
+    }
     match ended {
         Ok(_) | Err(BoardError::Unfinished { .. }) if late.is_some() => {
             report.verdict = Verdict::Fail;
@@ -365,4 +371,15 @@ fn of_stage<'b>(
         }
     }
     Ok(())
+}
+
+/// A channel for traces may have an address that nobody patches: nothing comes here, so nothing is written there.
+fn unaddressed(board: &Board<'_>) -> Vec<String> {
+    let note = |(at, descriptor, address): (ChannelAt, u8, u64)| {
+        let (tile, number) = (at.tile, at.number);
+        format!(
+            "{tile} S2MM {number}, descriptor {descriptor}: its address {address:#x} lies in no argument; no word came, and hardware would write traces there"
+        )
+    };
+    board.unaddressed().into_iter().map(note).collect()
 }

@@ -10,6 +10,7 @@
 //! | [`numerics`] | how matrix units multiply: exactly, or through block floating point |
 //! | [`profile`] | calibrated constants of a software stack on a box, apart from the facts |
 //! | [`program`] | tile programs: programs, launches, channels, stages, herds; builder, text form, stitching |
+//! | [`streams`] | DMA channels at the ends of a launch's streams, and the ways between them |
 //! | [`tile`] | tile kernels: dimensions, operands, cost and numerics of one call of a core |
 //! | [`timing`] | event simulation of a program's time, closed forms |
 //! | [`verify`](mod@verify) | the mapping linter: every rule of the hardware by code, with limit, finding and remedy |
@@ -23,6 +24,7 @@ pub mod numerics;
 pub mod profile;
 pub mod program;
 pub mod simulate;
+pub mod streams;
 pub mod tile;
 pub mod timing;
 pub mod verify;

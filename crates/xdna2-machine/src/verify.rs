@@ -25,7 +25,7 @@ mod rule;
 mod run;
 mod tasks;
 
-pub(crate) use joins::memory_counts;
+pub(crate) use joins::{StageCost, stage_costs};
 pub use rule::{Refusal, Rule};
 
 use crate::Machine;

@@ -17,7 +17,7 @@ pub use shell::KernelFunction;
 use crate::lower::cores::{place_of_address, place_of_lock};
 use crate::lower::places::{OWN_LOCKS, OWN_WORDS, Places, Ring, TileBuffer};
 use crate::lower::shim::{DescriptorNumbers, ShimCommand, ShimTask, commands};
-use crate::lower::{NoWords, WordsError, route, verified};
+use crate::lower::{NoWords, WordsError, verified};
 use core::CoreText;
 use descriptor::{DescriptorText, memref};
 use millrace_npu::Element;
@@ -198,7 +198,7 @@ impl<'a> DesignText<'a> {
 
     /// Streams between DMA channels, and cascades between cores.
     fn streams(&self, to: &mut String) -> Result<(), NoWords> {
-        for stream in route::streams(self.flat, self.places)? {
+        for stream in self.places.ends.streams(self.flat)? {
             let end = |at: ChannelAt| format!("{}, DMA : {}", tile_name(at.tile), at.number);
             for &sink in &stream.to {
                 let (from, sink, name) = (end(stream.from), end(sink), &stream.name);

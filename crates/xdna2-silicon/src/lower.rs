@@ -7,13 +7,14 @@
 pub(crate) mod cores;
 mod memory;
 pub(crate) mod places;
-pub(crate) mod route;
+mod route;
 pub(crate) mod shim;
 mod stage;
 pub(crate) mod walk;
 
 use crate::core::CoreImage;
 use millrace_xdna2_machine::program::{Flat, Program};
+use millrace_xdna2_machine::streams::StreamError;
 use millrace_xdna2_machine::{Machine, verify};
 use millrace_xdna2_words::TxnStream;
 use millrace_xdna2_words::register::BlockKind;
@@ -60,6 +61,12 @@ impl NoWords {
             place: self.place,
             problem: self.problem,
         }
+    }
+}
+
+impl From<StreamError> for NoWords {
+    fn from(error: StreamError) -> NoWords {
+        NoWords::new(error.place, error.problem)
     }
 }
 

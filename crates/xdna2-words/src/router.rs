@@ -8,6 +8,7 @@ use crate::port::{self, Bundle, SwitchPort};
 use crate::tile::Tile;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::OnceLock;
 
 /// Rounds of negotiation.
 const ROUNDS: u32 = 64;
@@ -231,6 +232,38 @@ fn grow(net: &mut Net, round: u32, prices: &mut MasterPrices) -> Option<()> {
     Some(())
 }
 
+/// The masters that a slave may be joined to, and the slave that each leads to if it is a link.
+type SwitchStep = (usize, Option<usize>);
+
+/// The steps from every slave. Switches do not change, and a search visits each of them many times.
+fn steps() -> &'static [Vec<SwitchStep>] {
+    static STEPS: OnceLock<Vec<Vec<SwitchStep>>> = OnceLock::new();
+    STEPS.get_or_init(|| (0..NODES).map(steps_from).collect())
+}
+
+fn steps_from(slave: usize) -> Vec<SwitchStep> {
+    let tile = tile_of(slave);
+    let Some(from) = slave_port(slave) else {
+        return Vec::new();
+    };
+    let step = |number| {
+        let master = node(tile, number);
+        let to = master_port(master)?;
+        if !port::has_master(tile, to) || !port::is_legal(tile.kind(), from, to) {
+            return None;
+        }
+        let next = port::next(tile, to).filter(|_| is_link(to));
+        let entry = next.and_then(|(next, entry)| {
+            let number = port::number(port::slaves(next.kind()), entry)?;
+            Some(node(next, number))
+        });
+        Some((master, entry))
+    };
+    (0..port::count(port::masters(tile.kind())))
+        .filter_map(step)
+        .collect()
+}
+
 /// By slave, the join that reaches it: the slave before and the master.
 type JoinBefore = Vec<Option<(usize, usize)>>;
 
@@ -244,6 +277,7 @@ fn nearest(
     let mut best = vec![u64::MAX; NODES];
     let mut by: JoinBefore = vec![None; NODES];
     let mut heap = BinaryHeap::new();
+    let steps = steps();
     for &slave in tree {
         best[slave] = 0;
         heap.push(Reverse((0, slave, None)));
@@ -256,23 +290,13 @@ fn nearest(
         if cost > best[slave] {
             continue;
         }
-        let (tile, from) = (tile_of(slave), slave_port(slave)?);
-        for number in 0..port::count(port::masters(tile.kind())) {
-            let master = node(tile, number);
-            let to = master_port(master)?;
-            if !port::has_master(tile, to) || !port::is_legal(tile.kind(), from, to) {
-                continue;
-            }
+        for &(master, entry) in &steps[slave] {
             let sum = cost + prices.cost(master, is_packet, round);
             if sinks.contains(&master) {
                 heap.push(Reverse((sum, slave, Some(master))));
-                continue;
-            }
-            let Some((next, entry)) = port::next(tile, to).filter(|_| is_link(to)) else {
-                continue;
-            };
-            let entry = node(next, port::number(port::slaves(next.kind()), entry)?);
-            if sum < best[entry] {
+            } else if let Some(entry) = entry
+                && sum < best[entry]
+            {
                 best[entry] = sum;
                 by[entry] = Some((slave, master));
                 heap.push(Reverse((sum, entry, None)));

@@ -4,8 +4,9 @@
 
 use millrace_xdna2::mapping;
 use millrace_xdna2_machine::profile::Cycles;
+use millrace_xdna2_machine::program::Flat;
 use millrace_xdna2_machine::timing::closed::{self, GemmTile};
-use millrace_xdna2_machine::timing::{TimingOptions, predict, predict_with};
+use millrace_xdna2_machine::timing::{self, TimingOptions, predict, predict_with};
 use millrace_xdna2_machine::{Machine, Profile, Program};
 
 fn setup() -> (Machine, Profile) {
@@ -207,6 +208,26 @@ fn several_herds_load_their_cores() {
     let loads = gemm_ns + dispatch.launch_ns;
     let loads_ns = timing.dispatch_ns - dispatch.call_ns;
     assert!((loads_ns - loads).abs() < 1e-3, "{loads_ns}");
+}
+
+/// Sizes of streams that MLIR-AIR's compiler wrote for a transformer's layer of 4096 rows
+/// (`transformer_layer/probe_backend_preset_hardware.py` of an mlir-air tree): a GEMM of 4096 x 768 x 768 with its points
+/// issued one by one, and attention of twelve heads. Headers have 16 bytes, tasks 120; a task of an output has a token
+/// and a wait, 44 bytes more.
+#[test]
+fn tasks_are_those_of_published_streams() {
+    let (machine, profile) = setup();
+    let bytes = |mapping: &str, shape: &str, tiling: &str, n_points: u64| {
+        let program = program(mapping, shape, tiling);
+        let flat = Flat::new(&program.launches[0]).expect("legal");
+        assert_eq!(flat.launch.n_grid_points(), Some(n_points));
+        let n_tasks = timing::shim_tasks(&flat, &machine, &profile).expect("runs");
+        // Eight columns write an output each.
+        16 + 120 * n_tasks + 44 * 8 * n_points
+    };
+    assert_eq!(bytes("gemm-drain", "4096x768x768", "tile_m=32", 32), 88_080);
+    let heads = "4096 12q/12kv d64 full";
+    assert_eq!(bytes("flash-attention", heads, "", 96), 402_448);
 }
 
 #[test]

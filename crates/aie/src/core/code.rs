@@ -51,6 +51,12 @@ pub(crate) enum Instruction {
     Reshape(usize, usize, Vec<u64>),
     Dimension(usize, usize, usize),
     CopyView(usize, usize),
+    /// Memory of the program's own, which it has from the first time on.
+    Scratch(usize, Vec<u64>, Number),
+    /// The elements of a view as a tensor.
+    TakeTensor(usize, usize),
+    /// A tensor's elements into a view.
+    PutTensor(usize, usize),
     /// Waits for a lock.
     Acquire(LockAt, LockAmount),
     Release(LockAt, u8),

@@ -2,6 +2,7 @@
 
 mod data;
 mod linalg;
+mod tensor;
 
 use super::code::{Code, EndAt, Instruction as I, LockAmount, LockAt, Term};
 use super::kernel;
@@ -255,6 +256,9 @@ impl CoreCompiler<'_> {
             }
             name if name.starts_with("linalg.") && name != "linalg.yield" => self.linalg(op),
             name if name.starts_with("memref.") => self.memory(op),
+            name if name.starts_with("tensor.") || name.starts_with("bufferization.") => {
+                self.tensor(op)
+            }
             name if name.starts_with("vector.") && name != "vector.fma" => self.vector(op),
             name if name.starts_with("arith.")
                 || name.starts_with("math.")

@@ -3,6 +3,7 @@
 mod cascade;
 mod cycles;
 mod lanes;
+mod tensors;
 mod views;
 
 use super::arithmetic::compute;
@@ -383,7 +384,7 @@ impl State {
                 let size = self.slots[*from].view()?.sizes.get(index).copied();
                 self.slots[*to] = CoreValue::Integer(size.ok_or("no such dimension")?);
             }
-            _ if self.vector(of)? => {}
+            _ if self.vector(of)? || self.tensor(of, core)? => {}
             _ => self.transfer(of, core)?,
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Values of a core's program.
 
 use crate::syntax::Type;
+use std::rc::Rc;
 
 /// How numbers of a type are computed and stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum CoreValue {
     /// Objects of a FIFO.
     Objects(Vec<MemoryView>),
     Vector(Vec<CoreValue>),
+    /// Elements of a tensor in row order.
+    Tensor(Rc<Vec<CoreValue>>),
 }
 
 /// Elements in a memory.
@@ -56,7 +59,8 @@ impl Number {
             Type::F64 => Number::F64,
             Type::Vector(_, element) => Number::of(element)?,
             Type::MemRef(of) => Number::in_memory(&of.element)?,
-            Type::Other(_) => return None,
+            // Ops on whole tensors are those of `linalg` alone.
+            Type::Tensor(_) | Type::Other(_) => return None,
         })
     }
 

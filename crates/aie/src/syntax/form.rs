@@ -193,9 +193,18 @@ fn read_types(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxErro
     }
 }
 
-/// `fastmath<fast>`, `overflow<nsw>`: they permit a compiler transformations that an interpreter does not do.
+/// `fastmath<fast>`, `overflow<nsw>`, `restrict`: they permit a compiler transformations that an interpreter does not do.
 fn read_flags(parser: &mut MlirParser<'_>) -> Result<(), SyntaxError> {
-    const FLAGS: [&str; 5] = ["fastmath", "overflow", "exact", "nneg", "to_nearest_even"];
+    const FLAGS: [&str; 8] = [
+        "fastmath",
+        "overflow",
+        "exact",
+        "nneg",
+        "to_nearest_even",
+        "restrict",
+        "writable",
+        "read_only",
+    ];
     while FLAGS.contains(&parser.peek().text) {
         parser.take();
         if parser.is("<") {

@@ -1,4 +1,4 @@
-//! Forms of `linalg` on memrefs.
+//! Forms of `linalg` on memrefs and tensors.
 
 use super::op::Op;
 use super::parser::MlirParser;
@@ -9,14 +9,27 @@ pub(crate) fn loop_name(number: usize) -> String {
     format!("loop {number} of linalg")
 }
 
-/// `{…} ins(%a, %b : types) outs(%c : types) {…}`.
+/// `{…} ins(%a, %b : types) outs(%c : types) {…} -> types`.
 pub(super) fn named(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.dictionary(op)?;
     sides(parser, op)?;
-    parser.dictionary(op)
+    parser.dictionary(op)?;
+    results(parser)
 }
 
-/// `{indexing_maps = […], iterator_types = […]} ins(…) outs(…) attrs = {…} {^bb0(…): …}`.
+/// The types of results on tensors are those of the outputs.
+fn results(parser: &mut MlirParser<'_>) -> Result<(), SyntaxError> {
+    if !parser.eat("->") {
+        return Ok(());
+    }
+    if parser.is("(") {
+        parser.list("(", ")", MlirParser::type_)?;
+        return Ok(());
+    }
+    parser.type_().map(|_| ())
+}
+
+/// `{indexing_maps = […], iterator_types = […]} ins(…) outs(…) attrs = {…} {^bb0(…): …} -> types`.
 pub(super) fn generic(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), SyntaxError> {
     parser.expect("{")?;
     while !parser.is("}") {
@@ -40,7 +53,7 @@ pub(super) fn generic(parser: &mut MlirParser<'_>, op: &mut Op) -> Result<(), Sy
         parser.dictionary(op)?;
     }
     op.regions.push(parser.region(Vec::new())?);
-    Ok(())
+    results(parser)
 }
 
 /// Operands of both sides, each with its type; `n_inputs` is the number of those that are only read.

@@ -309,6 +309,18 @@ static FORMS: &[(&str, &[FormPart])] = &[
     ("memref.collapse_shape", RESHAPE),
     ("memref.expand_shape", RESHAPE),
     ("memref.assume_alignment", &[Own(irregular::alignment)]),
+    // Tensors.
+    ("bufferization.to_tensor", &[Operand, Flags, Dictionary, Sign(":"), Type, Maybe("to", &[Type])]),
+    ("bufferization.to_buffer", &[Operand, Flags, Dictionary, Sign(":"), Type, Maybe("to", &[Type])]),
+    ("bufferization.to_memref", &[Operand, Flags, Dictionary, Sign(":"), Type, Maybe("to", &[Type])]),
+    ("bufferization.materialize_in_destination", &[Operand, Sign("in"), Flags, Operand, Dictionary, Sign(":"), FunctionType]),
+    ("bufferization.alloc_tensor", &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type]),
+    ("tensor.empty", &[Sign("("), Operands, Sign(")"), Dictionary, Sign(":"), Type]),
+    ("tensor.extract", &[Operand, Indices("indices"), Dictionary, Sign(":"), Type]),
+    ("tensor.insert", &[Operand, Sign("into"), Operand, Indices("indices"), Dictionary, Sign(":"), Type]),
+    ("tensor.cast", CAST),
+    ("tensor.collapse_shape", RESHAPE),
+    ("tensor.expand_shape", RESHAPE),
     // Loops over elements.
     ("linalg.generic", &[Own(linalg::generic)]),
     ("linalg.yield", &[Operands, Maybe(":", &[Types])]),

@@ -16,6 +16,8 @@ pub(crate) enum Type {
     F32,
     F64,
     MemRef(Box<MemRefType>),
+    /// A value of many elements, which no memory holds.
+    Tensor(Box<MemRefType>),
     Vector(Vec<u64>, Box<Type>),
     /// Any other, by its text.
     Other(String),
@@ -61,6 +63,14 @@ impl Type {
         }
     }
 
+    /// Shape and elements of a memref or a tensor.
+    pub(crate) fn shaped(&self) -> Option<&MemRefType> {
+        match self {
+            Type::MemRef(of) | Type::Tensor(of) => Some(of),
+            _ => None,
+        }
+    }
+
     /// The type of a text, as in `memref<4x8xi32>`.
     pub(crate) fn read(text: &str) -> Result<Type, String> {
         Type::read_within(text, 0)
@@ -73,6 +83,12 @@ impl Type {
         let text = text.trim();
         if let Some(inner) = between(text, "memref<") {
             return memref(inner, depth).map(|memref| Type::MemRef(Box::new(memref)));
+        }
+        // A tensor of other elements is like any unknown type.
+        if let Some(inner) = between(text, "tensor<")
+            && let Ok(of) = memref(inner, depth)
+        {
+            return Ok(Type::Tensor(Box::new(of)));
         }
         if let Some(inner) = between(text, "vector<") {
             let memref = memref(inner, depth)?;
@@ -177,6 +193,13 @@ impl MemRefType {
         self.shape.iter().copied().product()
     }
 
+    /// Its text as a type of that name.
+    fn named(&self, name: &str) -> String {
+        let size = |size: &Option<u64>| size.map_or_else(|| "?x".to_owned(), |n| format!("{n}x"));
+        let shape: String = self.shape.iter().map(size).collect();
+        format!("{name}<{shape}{}>", self.element)
+    }
+
     pub(crate) fn element_bytes(&self) -> u64 {
         self.element.size_bytes().unwrap_or(1)
     }
@@ -198,6 +221,7 @@ impl fmt::Display for Type {
             Type::F32 => f.write_str("f32"),
             Type::F64 => f.write_str("f64"),
             Type::MemRef(of) => write!(f, "{of}"),
+            Type::Tensor(of) => write!(f, "{}", of.named("tensor")),
             Type::Vector(shape, element) => {
                 f.write_str("vector<")?;
                 shape.iter().try_for_each(|size| write!(f, "{size}x"))?;
@@ -210,13 +234,6 @@ impl fmt::Display for Type {
 
 impl fmt::Display for MemRefType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("memref<")?;
-        for size in &self.shape {
-            match size {
-                Some(size) => write!(f, "{size}x")?,
-                None => f.write_str("?x")?,
-            }
-        }
-        write!(f, "{}>", self.element)
+        f.write_str(&self.named("memref"))
     }
 }

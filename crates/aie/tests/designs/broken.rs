@@ -162,8 +162,8 @@ fn programs_of_cores_are_refused_where_they_are_wrong() {
             "%nothing has no value here",
         ),
         (
-            "%x = tensor.empty() : tensor<4xi32>",
-            "`tensor.empty`: this op is not known here",
+            "%x = tensor.generate : tensor<4xi32>",
+            "`tensor.generate`: this op is not known here",
         ),
         (
             "aie.objectfifo.release @other(Consume, 1)",

@@ -79,6 +79,77 @@ fn generic_bodies_see_indices_and_scalars() {
     assert_eq!(words(&run_text(&core_design("", body))), expected);
 }
 
+/// The program of a core on tensors: its input as a tensor `%t`, and `%r` to its output.
+fn on_tensors(body: &str) -> Vec<i32> {
+    let body = format!(
+        "%t = bufferization.to_tensor %in restrict : memref<16xi32> to tensor<16xi32>
+    {body}
+    bufferization.materialize_in_destination %r in restrict writable %out : (tensor<16xi32>, memref<16xi32>) -> ()"
+    );
+    words(&run_text(&core_design("", &body)))
+}
+
+/// A tensor is a value: what is computed from it later leaves it, and so does a write to the memory that it came from.
+#[test]
+fn tensors_are_values() {
+    let expected: Vec<i32> = (1..=16).map(|i| (2 * i) * i + 7 + i).collect();
+    let body = "%seven = arith.constant 7 : i32
+    %empty = tensor.empty() : tensor<16xi32>
+    %sevens = linalg.fill ins(%seven : i32) outs(%empty : tensor<16xi32>) -> tensor<16xi32>
+    %twice = linalg.add ins(%t, %t : tensor<16xi32>, tensor<16xi32>) outs(%t : tensor<16xi32>) -> tensor<16xi32>
+    %square = linalg.mul ins(%twice, %t : tensor<16xi32>, tensor<16xi32>) outs(%sevens : tensor<16xi32>) -> tensor<16xi32>
+    linalg.fill ins(%seven : i32) outs(%in : memref<16xi32>)
+    %sum = linalg.add ins(%square, %sevens : tensor<16xi32>, tensor<16xi32>) outs(%empty : tensor<16xi32>) -> tensor<16xi32>
+    %r = linalg.add ins(%sum, %t : tensor<16xi32>, tensor<16xi32>) outs(%empty : tensor<16xi32>) -> tensor<16xi32>";
+    assert_eq!(on_tensors(body), expected);
+}
+
+/// Powers of a matrix in a loop, whose value goes from one round to the next. Each product reads its own former result.
+#[test]
+fn tensors_go_round_loops() {
+    let body = "%zero = arith.constant 0 : i32
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c2 = arith.constant 2 : index
+    %m = tensor.expand_shape %t [[0, 1]] output_shape [4, 4] : tensor<16xi32> into tensor<4x4xi32>
+    %p = scf.for %i = %c0 to %c2 step %c1 iter_args(%a = %m) -> (tensor<4x4xi32>) {
+      %none = linalg.fill ins(%zero : i32) outs(%a : tensor<4x4xi32>) -> tensor<4x4xi32>
+      %next = linalg.matmul ins(%a, %m : tensor<4x4xi32>, tensor<4x4xi32>) outs(%none : tensor<4x4xi32>) -> tensor<4x4xi32>
+      scf.yield %next : tensor<4x4xi32>
+    }
+    %first = tensor.extract %p[%c0, %c0] : tensor<4x4xi32>
+    %more = arith.addi %first, %first : i32
+    %q = tensor.insert %more into %p[%c0, %c0] : tensor<4x4xi32>
+    %r = tensor.collapse_shape %q [[0, 1]] : tensor<4x4xi32> into tensor<16xi32>";
+    let m: Vec<i32> = (1..=16).collect();
+    let product = |a: &[i32]| -> Vec<i32> {
+        let at = |i: usize| (0..4).map(|k| a[i / 4 * 4 + k] * m[k * 4 + i % 4]).sum();
+        (0..16).map(at).collect()
+    };
+    let mut expected = product(&product(&m));
+    expected[0] *= 2;
+    assert_eq!(on_tensors(body), expected);
+}
+
+/// A generic op on tensors with two outputs, and a tensor that becomes a memref.
+#[test]
+fn generic_ops_on_tensors_give_each_output() {
+    let maps = "indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>, affine_map<(i) -> (15 - i)>]";
+    let body = format!(
+        "%empty = bufferization.alloc_tensor() : tensor<16xi32>
+    %both:2 = linalg.generic {{{maps}, iterator_types = [\"parallel\"]}} ins(%t : tensor<16xi32>) outs(%empty, %empty : tensor<16xi32>, tensor<16xi32>) {{
+    ^bb0(%x: i32, %a: i32, %b: i32):
+      %y = arith.muli %x, %x : i32
+      linalg.yield %y, %x : i32, i32
+    }} -> (tensor<16xi32>, tensor<16xi32>)
+    %other = bufferization.to_buffer %both#1 : tensor<16xi32> to memref<16xi32>
+    %back = bufferization.to_tensor %other : memref<16xi32>
+    %r = linalg.add ins(%both#0, %back : tensor<16xi32>, tensor<16xi32>) outs(%empty : tensor<16xi32>) -> tensor<16xi32>"
+    );
+    let expected: Vec<i32> = (1..=16).map(|i| i * i + 17 - i).collect();
+    assert_eq!(on_tensors(&body), expected);
+}
+
 /// Why a body of a core is refused.
 fn refused(element: &str, body: &str) -> String {
     let text = typed_core_design(element, "", body);
@@ -107,7 +178,7 @@ fn bodies_and_maps_that_do_not_fit_are_refused() {
         ),
         (
             "linalg.copy ins(%in : tensor<16xi32>) outs(%out : tensor<16xi32>)".to_owned(),
-            "`linalg.copy`: on tensors it has no memory; bufferize it first",
+            "`linalg.copy`: 0 results; on tensors it gives one for each output, on memrefs none",
         ),
         (
             generic(same, of, "^bb0(%x: i32):\n      linalg.yield %x : i32"),
@@ -135,10 +206,37 @@ fn bodies_and_maps_that_do_not_fit_are_refused() {
                 of,
                 "^bb0(%x: i32, %y: i32):\n      linalg.yield %x : i32",
             ),
-            "`linalg.generic`: how far its loop 0 goes is not fixed by a memref's size",
+            "`linalg.generic`: how far its loop 0 goes is not fixed by an operand's size",
         ),
     ] {
         let error = refused("i32", &body);
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_refused() {
+    for (body, problem) in [
+        (
+            "%new = linalg.copy ins(%in : memref<16xi32>) outs(%out : memref<16xi32>)",
+            "`linalg.copy`: 1 results; on tensors it gives one for each output, on memrefs none",
+        ),
+        (
+            "%t = bufferization.to_tensor %in : memref<16xi32> to tensor<16xi32>
+    %new = linalg.copy ins(%t : tensor<16xi32>) outs(%out : memref<16xi32>)",
+            "`linalg.copy`: its operands are tensors and memrefs; one kind is known",
+        ),
+        (
+            "%t = tensor.empty() : tensor<?xi32>",
+            "`tensor.empty`: tensor<?xi32> has no fixed size",
+        ),
+        (
+            "%t = tensor.empty() : tensor<16xi32>
+    %u = tensor.collapse_shape %t [[0]] : tensor<16xi32> into tensor<8xi32>",
+            "`tensor.collapse_shape`: its types have not the same elements",
+        ),
+    ] {
+        let error = refused("i32", body);
         assert!(error.contains(problem), "{error}");
     }
 }
@@ -149,7 +247,7 @@ fn what_is_no_loop_over_memrefs_is_refused() {
     linalg.add ins(%in, %in : memref<16xi32>, memref<16xi32>) outs(%own : memref<8xi32>)";
     let error = refused("i32", short);
     assert!(
-        error.contains("`linalg.add`: its memrefs' sizes do not go together"),
+        error.contains("`linalg.add`: its operands' sizes do not go together"),
         "{error}"
     );
     let unknown =

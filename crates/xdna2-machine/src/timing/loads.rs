@@ -56,8 +56,12 @@ fn load_ns(
     n_herds: usize,
     (machine, profile): (&Machine, &Profile),
 ) -> Result<f64, FlatError> {
-    let bytes = configuration_bytes(&Flat::new(launch)?, machine);
     let dispatch = &profile.dispatch;
+    if n_herds < 2 {
+        // Its configuration stays loaded.
+        return Ok(0.0);
+    }
+    let bytes = configuration_bytes(&Flat::new(launch)?, machine);
     Ok(dispatch.load_ns(bytes, n_objects(launch), n_herds))
 }
 

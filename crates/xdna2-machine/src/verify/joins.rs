@@ -72,17 +72,11 @@ pub(super) fn check(
     }
 }
 
-/// Descriptors and locks of all memory tiles together. A stage that the verifier refuses counts for nothing.
-pub(crate) fn memory_counts(flat: &Flat<'_>, machine: &Machine) -> [u64; 2] {
+/// Descriptors and locks of every stage; `None` of one that the verifier refuses.
+pub(crate) fn stage_costs(flat: &Flat<'_>, machine: &Machine) -> Vec<Option<StageCost>> {
     let mut joins = Joins::new(flat, machine);
-    let costs = flat
-        .stages
-        .iter()
-        .filter_map(|stage| joins.stage(stage).ok());
-    costs.fold([0, 0], |[descriptors, locks], cost| {
-        let of_ends: u64 = cost.fills.iter().chain(&cost.drains).sum();
-        [descriptors + of_ends, locks + cost.locks]
-    })
+    let stages = flat.stages.iter();
+    stages.map(|stage| joins.stage(stage).ok()).collect()
 }
 
 /// Resources that a tile's stages need.
@@ -154,10 +148,10 @@ fn even_sums(needs: &[u64], channels: u32) -> BTreeSet<u64> {
 
 /// Descriptors of each end of a stage, and its locks.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-struct StageCost {
-    fills: Vec<u64>,
-    drains: Vec<u64>,
-    locks: u64,
+pub(crate) struct StageCost {
+    pub(crate) fills: Vec<u64>,
+    pub(crate) drains: Vec<u64>,
+    pub(crate) locks: u64,
 }
 
 struct Joins<'a, 'p> {

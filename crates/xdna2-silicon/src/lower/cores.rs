@@ -2,7 +2,7 @@
 
 use super::NoWords;
 use super::memory::Bottom;
-use super::places::{LockPair, Places, channel_at, direction, tile};
+use super::places::{LockPair, Places, tile};
 use super::walk;
 use crate::core::{BlockEnd, CoreImage, EndLink};
 use millrace_npu::Element;
@@ -20,8 +20,6 @@ struct CoreLayout {
     bottom: Bottom,
     locks: u8,
     descriptors: u8,
-    /// DMA channels out and in.
-    channels: [u8; 2],
 }
 
 /// A core's own locks and memory in its code; those of its southern, western and northern neighbours come
@@ -87,7 +85,6 @@ impl Places {
                     bottom: Bottom::new(machine.stack_bytes, TileKind::Core.data_bytes().into()),
                     locks: 0,
                     descriptors: 0,
-                    channels: [0; 2],
                 })
             };
         let layouts: Result<Vec<CoreLayout>, NoWords> = flat.cores.iter().map(new).collect();
@@ -145,12 +142,15 @@ impl Places {
         layout: &mut CoreLayout,
     ) -> Result<(), String> {
         let (decl, at) = (channel.decl, layout.image.tile);
-        let number = layout.channels[usize::from(is_input)];
-        layout.channels[usize::from(is_input)] += 1;
+        let dma = match is_input {
+            true => (self.ends.sinks[id].iter().copied()).find(|sink| sink.tile == at),
+            false => self.ends.sources[id],
+        };
+        let dma = dma.ok_or("a core's end without a DMA channel")?;
         let (empty, full) = layout.pair()?;
         let depth = decl.depth as u8;
-        if number >= 2 || layout.descriptors + depth > TileKind::Core.descriptors() {
-            return Err("more channels or descriptors than a core has".to_owned());
+        if layout.descriptors + depth > TileKind::Core.descriptors() {
+            return Err("more descriptors than a core has".to_owned());
         }
         self.locks
             .extend([(at, empty, depth.into()), (at, full, 0)]);
@@ -180,11 +180,6 @@ impl Places {
             fields
         };
         let descriptors: Vec<_> = addresses.iter().map(of_copy).collect();
-        let dma = channel_at(at, direction(!is_input), number);
-        match is_input {
-            true => self.sinks[id].push(dma),
-            false => self.sources[id] = Some(dma),
-        }
         self.ring(dma, layout.descriptors, descriptors);
         layout.descriptors += depth;
         let link = link(OWN, (empty, full));

@@ -6,9 +6,10 @@ use super::stage::{self, Piece, StagePieces};
 use crate::core::{CoreImage, EndLink};
 use millrace_npu::Element;
 use millrace_xdna2_machine::Machine;
-use millrace_xdna2_machine::program::{Flat, FlatStage, Port};
+use millrace_xdna2_machine::program::{Flat, FlatStage};
+use millrace_xdna2_machine::streams::{MemoryEnd, StreamEnds};
 use millrace_xdna2_words::WordField as F;
-use millrace_xdna2_words::tile::{Direction, Tile, TileKind};
+use millrace_xdna2_words::tile::{Tile, TileKind};
 use millrace_xdna2_words::writer::{ChannelAt, TaskPush};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,10 +47,8 @@ pub(crate) struct TileBuffer {
 /// Where everything of a launch is.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// By channel of the launch: its sender.
-    pub(crate) sources: Vec<Option<ChannelAt>>,
-    /// By channel of the launch: its receivers, in the order of its sinks.
-    pub(crate) sinks: Vec<Vec<ChannelAt>>,
+    /// DMA channels of the launch's streams.
+    pub(crate) ends: StreamEnds,
     pub(crate) buffers: Vec<TileBuffer>,
     pub(crate) rings: Vec<Ring>,
     /// Tile, number, initial value.
@@ -88,10 +87,7 @@ impl LockPair {
 
 /// An end of a stage before it has a channel.
 struct StageEndPlan {
-    stage: usize,
-    is_fill: bool,
-    end: usize,
-    channel: usize,
+    end: MemoryEnd,
     /// Fields of its descriptors, without the links between them.
     descriptors: Vec<Vec<(F, u64)>>,
 }
@@ -147,63 +143,29 @@ impl StagePairs<'_> {
     }
 }
 
-/// Descriptors and channels of a memory tile that are in use.
-#[derive(Default)]
-struct MemoryNumbers {
-    /// Descriptors of even and of odd channels.
-    banks: [u8; 2],
-    taken: BTreeSet<(Direction, u8)>,
-}
-
-const BANK: u8 = 24;
-
-impl MemoryNumbers {
-    /// A channel for an end of so many descriptors, in the emptier bank with a free one.
-    fn channel(&mut self, direction: Direction, n: usize, only: Option<u8>) -> Option<u8> {
-        let free = (0..6u8).filter(|number| {
-            let fits = usize::from(self.banks[usize::from(number % 2)]) + n <= usize::from(BANK);
-            fits && !self.taken.contains(&(direction, *number)) && only.is_none_or(|o| o == *number)
-        });
-        let number = free.min_by_key(|number| (self.banks[usize::from(number % 2)], *number))?;
-        self.taken.insert((direction, number));
-        Some(number)
-    }
-
-    fn descriptors(&mut self, number: u8, n: usize) -> u8 {
-        let bank = &mut self.banks[usize::from(number % 2)];
-        let first = number % 2 * BANK + *bank;
-        *bank += n as u8;
-        first
-    }
-}
-
 impl Places {
     /// Places everything.
     pub(crate) fn new(flat: &Flat<'_>, machine: &Machine) -> Result<Places, NoWords> {
         let mut places = Places {
-            sources: vec![None; flat.channels.len()],
-            sinks: flat.channels.iter().map(|_| Vec::new()).collect(),
+            ends: StreamEnds::none(flat),
             buffers: Vec::new(),
             rings: Vec::new(),
             locks: Vec::new(),
             cores: Vec::new(),
             cascades: BTreeMap::new(),
         };
-        places.shims(flat)?;
+        places.ends.shims(flat)?;
         for col in 0..8 {
             places.memory_tile(flat, col)?;
         }
+        places.ends.cores(flat)?;
         places.cores(flat, machine)?;
         Ok(places)
     }
 
     /// All DMA channels, in order.
     pub(crate) fn channels(&self) -> BTreeSet<&ChannelAt> {
-        self.sources
-            .iter()
-            .flatten()
-            .chain(self.sinks.iter().flatten())
-            .collect()
+        self.ends.channels()
     }
 
     /// Cascades that are used, each from a core to the next.
@@ -218,30 +180,6 @@ impl Places {
             Some((core.tile, core.tile.neighbour(east, north)?))
         };
         self.cores.iter().filter(sends).filter_map(link).collect()
-    }
-
-    fn shims(&mut self, flat: &Flat<'_>) -> Result<(), NoWords> {
-        let mut next: BTreeMap<(u32, bool), u8> = BTreeMap::new();
-        for (id, channel) in flat.channels.iter().enumerate() {
-            let from = matches!(channel.from, Port::Shim { .. });
-            for (port, sends) in [(Some(&channel.from), true), (channel.to.first(), false)] {
-                let Some(Port::Shim { col }) = port else {
-                    continue;
-                };
-                let number = next.entry((*col, sends)).or_default();
-                if *number >= 2 || from && !sends {
-                    let problem = "no DMA channel of a shim is left";
-                    return Err(NoWords::new(flat.channel_name(id), problem));
-                }
-                let at = channel_at(tile(*col, 0)?, direction(sends), *number);
-                *number += 1;
-                match sends {
-                    true => self.sources[id] = Some(at),
-                    false => self.sinks[id].push(at),
-                }
-            }
-        }
-        Ok(())
     }
 
     fn memory_tile(&mut self, flat: &Flat<'_>, col: u32) -> Result<(), NoWords> {
@@ -282,7 +220,7 @@ impl Places {
             let problem = format!("{next_lock} locks of {}", TileKind::Memory.locks());
             return Err(NoWords::new(at.to_string(), problem));
         }
-        self.number_ends(flat, at, ends)
+        self.number_ends(flat, col, ends)
     }
 
     /// Records buffers of a tile: their elements and their owner.
@@ -322,11 +260,12 @@ impl Places {
             known: BTreeMap::new(),
             locks: Vec::new(),
         };
-        let end = |is_fill: bool, end: usize, descriptors| StageEndPlan {
-            stage: id,
-            is_fill,
-            end,
-            channel: if is_fill { &stage.fills } else { &stage.drains }[end].channel,
+        let end = |is_fill: bool, end: usize, descriptors: Vec<_>| StageEndPlan {
+            end: MemoryEnd {
+                channel: if is_fill { &stage.fills } else { &stage.drains }[end].channel,
+                is_fill,
+                n_descriptors: descriptors.len(),
+            },
             descriptors,
         };
         for (fill, parts) in pieces.fills.iter().enumerate() {
@@ -360,46 +299,17 @@ impl Places {
         Ok(())
     }
 
-    /// Gives the ends of a memory tile channels and descriptors, those that need most first.
+    /// Gives the ends of a memory tile channels and descriptors.
     fn number_ends(
         &mut self,
         flat: &Flat<'_>,
-        at: Tile,
-        mut ends: Vec<StageEndPlan>,
+        col: u32,
+        mut plans: Vec<StageEndPlan>,
     ) -> Result<(), NoWords> {
-        let mut numbers = MemoryNumbers::default();
-        // Both ends of a stream within the tile have one number: DMA i leads to DMA i alone.
-        let is_loop = |end: &StageEndPlan| {
-            let channel = &flat.channels[end.channel];
-            let memory =
-                |port: &Port| matches!(port, Port::Memory { col, .. } if *col == u32::from(at.col));
-            memory(&channel.from) && channel.to.iter().any(memory)
-        };
-        ends.sort_by_key(|end| (!is_loop(end), std::cmp::Reverse(end.descriptors.len())));
-        let mut loops: BTreeMap<usize, u8> = BTreeMap::new();
-        for end in ends {
-            let way = direction(!end.is_fill);
-            let n = end.descriptors.len();
-            let only = loops.get(&end.channel).copied();
-            let Some(number) = numbers.channel(way, n, only) else {
-                let problem = format!("no channel of {at} is left with {n} descriptors");
-                let what = if end.is_fill { "fill" } else { "drain" };
-                let stage = flat.stage_name(end.stage);
-                return Err(NoWords::new(
-                    format!("stage {stage}, {what} {}", end.end),
-                    problem,
-                ));
-            };
-            if is_loop(&end) {
-                loops.insert(end.channel, number);
-            }
-            let first = numbers.descriptors(number, n);
-            let channel = channel_at(at, way, number);
-            match end.is_fill {
-                true => self.sinks[end.channel].push(channel),
-                false => self.sources[end.channel] = Some(channel),
-            }
-            self.ring(channel, first, end.descriptors);
+        let ends: Vec<MemoryEnd> = plans.iter().map(|plan| plan.end).collect();
+        for numbered in self.ends.memory_tile(flat, col, &ends)? {
+            let descriptors = std::mem::take(&mut plans[numbered.end].descriptors);
+            self.ring(numbered.at, numbered.first, descriptors);
         }
         Ok(())
     }
@@ -425,22 +335,6 @@ fn descriptor(piece: &Piece, address: u64, locks: LockPair) -> Result<Vec<(F, u6
     fields.push((F::Base, OWN_WORDS + (address + piece.walk.offset_bytes) / 4));
     fields.extend(locks.fields());
     Ok(fields)
-}
-
-pub(super) fn direction(sends: bool) -> Direction {
-    if sends {
-        Direction::Mm2s
-    } else {
-        Direction::S2mm
-    }
-}
-
-pub(super) fn channel_at(tile: Tile, direction: Direction, number: u8) -> ChannelAt {
-    ChannelAt {
-        tile,
-        direction,
-        number,
-    }
 }
 
 pub(super) fn tile(col: u32, row: u32) -> Result<Tile, NoWords> {

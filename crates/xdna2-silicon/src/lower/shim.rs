@@ -156,8 +156,8 @@ fn at_point(
     for (number, transfer) in flat.transfers.iter().enumerate() {
         let name = format!("transfer {number}");
         let own = match transfer.reads {
-            true => places.sources[transfer.channel],
-            false => places.sinks[transfer.channel].first().copied(),
+            true => places.ends.sources[transfer.channel],
+            false => places.ends.sinks[transfer.channel].first().copied(),
         };
         let wanted = if transfer.reads {
             Direction::Mm2s

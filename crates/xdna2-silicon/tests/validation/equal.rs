@@ -111,16 +111,16 @@ fn a_launch_says_what_it_takes() {
     );
 }
 
-/// The clock counts the bytes that configure the array without words. They equal those of the lowering, except for
-/// switches that streams only pass. Takes every eighth shape of the mappings' own tests, all with
-/// `MILLRACE_TEST_ALL=1`.
+/// The clock counts the bytes that configure the array without words. They equal those of the lowering. Takes every
+/// eighth shape of the mappings' own tests, all with `MILLRACE_TEST_ALL=1`.
 #[test]
 fn the_clock_counts_the_bytes_that_are_written() {
     let machine = Machine::npu2();
     let rows = include_str!("shapes.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));
-    let (mut n_launches, mut n_equal, mut wrong) = (0, 0, Vec::new());
+    let (mut n_launches, mut wrong) = (0, Vec::new());
+    let mut counting = std::time::Duration::ZERO;
     for (number, row) in rows.enumerate() {
         let [name, shape, tiling] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
             panic!("{row}");
@@ -134,22 +134,20 @@ fn the_clock_counts_the_bytes_that_are_written() {
             continue;
         };
         for launch in &lowered {
+            let start = std::time::Instant::now();
             let counted = timing::configuration_bytes(&launch.flat, &machine);
+            counting += start.elapsed();
             let written = launch.words.counts.configuration_bytes() as u64;
             n_launches += 1;
-            n_equal += usize::from(counted == written);
-            if counted > written || written > counted * 5 / 4 {
+            if counted != written {
                 let name = &launch.flat.launch.name;
                 wrong.push(format!("{row}, {name}: {counted}, written {written}"));
             }
         }
     }
-    println!("{n_equal} of {n_launches} launches are equal");
+    println!("{n_launches} launches, counted in {counting:?}");
     assert!(wrong.is_empty(), "of {n_launches}:\n{}", wrong.join("\n"));
-    assert!(
-        n_launches > 20 && n_equal * 4 > n_launches * 3,
-        "{n_equal} of {n_launches}"
-    );
+    assert!(n_launches > 20, "{n_launches}");
 }
 
 /// The clock issues as many tasks of shims as the words have, of every mapping: none is estimated.

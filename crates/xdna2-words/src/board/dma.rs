@@ -74,6 +74,8 @@ pub(super) enum DmaMemory {
     Tile(usize, u64),
     /// Buffer and first word.
     Ddr(usize, u64),
+    /// An address of the host that lies in no argument. A channel that receives needs none before a word comes.
+    Nowhere(u64),
 }
 
 impl DmaChannel {
@@ -331,7 +333,7 @@ impl Board<'_> {
             let further = record.get(WordField::IterationCurrent) * step;
             record.set(WordField::Base, record.get(WordField::Base) + further)?;
         }
-        let memory = self.locate(at, channel, &record)?;
+        let memory = self.locate(at, (direction, channel), &record)?;
         let lock = |id: WordField, value: WordField, is_on: bool| {
             let value = record.signed7(value);
             let id = record.get(id) as u8;

@@ -1,4 +1,4 @@
-//! `linalg` ops on memrefs, as loops over their elements.
+//! `linalg` ops on memrefs or tensors, as loops over their elements.
 //!
 //! Loops go over all dimensions in their order, the first the outermost. Sums of a point round after each term, as a
 //! scalar loop does.
@@ -32,10 +32,8 @@ impl CoreCompiler<'_> {
     pub(super) fn linalg(&mut self, op: &Op) -> Result<(), SyntaxError> {
         let n_inputs: usize = op.number("n_inputs")?;
         let rank = |i: usize| {
-            op.types
-                .get(i)
-                .and_then(Type::memref)
-                .map(|of| of.shape.len())
+            let of = op.types.get(i).and_then(Type::shaped);
+            of.map(|of| of.shape.len())
         };
         let (step, maps) = match op.name.as_str() {
             "linalg.generic" => (ElementStep::Body(op), maps(op)?),
@@ -69,15 +67,16 @@ impl CoreCompiler<'_> {
             return Err(op.error(format!("{n} operands, {wanted} are known of it")));
         }
         let sizes = sizes(op, &maps)?;
-        let views = self.operands(op)?;
+        let views = self.linalg_views(op)?;
         let mut open = Vec::new();
         for (number, &size) in sizes.iter().enumerate() {
             open.push(self.open_loop(number, size)?);
         }
         self.element(op, (&step, n_inputs), &maps, &views)?;
-        open.into_iter()
-            .rev()
-            .try_for_each(|of| self.close_loop(of))
+        for of in open.into_iter().rev() {
+            self.close_loop(of)?;
+        }
+        self.linalg_results(op, &views[n_inputs..])
     }
 
     /// Begins a loop; returns its index and the position of its test.
@@ -111,7 +110,7 @@ impl CoreCompiler<'_> {
     ) -> Result<(), SyntaxError> {
         let (mut values, mut places) = (Vec::new(), Vec::new());
         for (i, (map, &view)) in maps.iter().zip(views).enumerate() {
-            if op.types[i].memref().is_none() {
+            if op.types[i].shaped().is_none() {
                 values.push(view);
                 places.push(Vec::new());
                 continue;
@@ -142,7 +141,7 @@ impl CoreCompiler<'_> {
         step: &ElementStep<'_>,
         values: &[usize],
     ) -> Result<Vec<usize>, SyntaxError> {
-        let out = op.types.last().and_then(Type::memref);
+        let out = op.types.last().and_then(Type::shaped);
         let number = out.and_then(|of| Number::in_memory(&of.element));
         let number = number.ok_or_else(|| op.error("elements of an unknown type"))?;
         let is_whole = matches!(number, Number::Integer(_));
@@ -231,7 +230,7 @@ fn sizes(op: &Op, maps: &[ElementMap]) -> Result<Vec<u64>, SyntaxError> {
     let find = |number: usize| {
         let name = loop_name(number);
         let mut sizes = maps.iter().zip(&op.types).flat_map(|(map, of)| {
-            let shape = of.memref().map_or(&[][..], |of: &MemRefType| &of.shape);
+            let shape = of.shaped().map_or(&[][..], |of: &MemRefType| &of.shape);
             map.iter().zip(shape)
         });
         let is_it =
@@ -239,27 +238,20 @@ fn sizes(op: &Op, maps: &[ElementMap]) -> Result<Vec<u64>, SyntaxError> {
         let size = sizes.find(|row| is_it(row.0)).and_then(|row| *row.1);
         size.ok_or_else(|| {
             op.error(format!(
-                "how far its loop {number} goes is not fixed by a memref's size"
+                "how far its loop {number} goes is not fixed by an operand's size"
             ))
         })
     };
-    let is_of_memrefs = op
-        .types
-        .iter()
-        .all(|of| !of.to_string().starts_with("tensor"));
-    if !is_of_memrefs {
-        return Err(op.error("on tensors it has no memory; bufferize it first"));
-    }
     let sizes: Vec<u64> = (0..n).map(find).collect::<Result<_, _>>()?;
     for (map, of) in maps.iter().zip(&op.types) {
-        let shape = of.memref().map_or(&[][..], |of| &of.shape);
+        let shape = of.shaped().map_or(&[][..], |of| &of.shape);
         if shape.len() != map.len() {
             return Err(op.error("a map has not an index for each dimension"));
         }
         for (index, size) in map.iter().zip(shape) {
             let number = (0..n).find(|&i| *index == AffineExpression::Value(loop_name(i)));
             if number.is_some_and(|i| Some(sizes[i]) != *size) {
-                return Err(op.error("its memrefs' sizes do not go together"));
+                return Err(op.error("its operands' sizes do not go together"));
             }
         }
     }

@@ -20,6 +20,8 @@ impl State {
             I::CallTile(function, from) => self.tile_cycles(function, from, profile),
             I::Constant(..) | I::Copy(..) | I::Object(..) | I::Allocate(..) | I::End => 0,
             I::View(..) | I::Reshape(..) | I::Dimension(..) => 0,
+            // A compiler leaves out most copies of tensors.
+            I::Scratch(..) | I::TakeTensor(..) | I::PutTensor(..) => 0,
             // Locks have a separate constant.
             I::Acquire(..) | I::Release(..) => 0,
             I::AcquireObjects(..) | I::ReleaseObjects(..) => 0,

@@ -7,6 +7,7 @@ use super::DmaMemory;
 use crate::field::{Record, WordField};
 use crate::port;
 use crate::tile::{Direction, Tile, TileKind};
+use crate::writer::ChannelAt;
 use std::sync::Arc;
 
 impl Board<'_> {
@@ -54,7 +55,7 @@ impl Board<'_> {
     pub(in crate::board) fn locate(
         &self,
         at: Tile,
-        channel: u8,
+        (direction, channel): (Direction, u8),
         record: &Record,
     ) -> Result<DmaMemory, BoardProblem> {
         let base = record.get(WordField::Base);
@@ -70,15 +71,34 @@ impl Board<'_> {
                 let found = self.ddr.iter().position(|buffer| {
                     (buffer.address..buffer.address + buffer.bytes.len() as u64).contains(&address)
                 });
-                let buffer = found.ok_or_else(|| {
-                    BoardProblem::Wrong(format!("address {address:#x} lies in no argument"))
-                })?;
-                Ok(DmaMemory::Ddr(
-                    buffer,
-                    (address - self.ddr[buffer].address) / 4,
-                ))
+                match found {
+                    Some(buffer) => Ok(DmaMemory::Ddr(
+                        buffer,
+                        (address - self.ddr[buffer].address) / 4,
+                    )),
+                    None if direction == Direction::S2mm && !self.options.strict => {
+                        Ok(DmaMemory::Nowhere(address))
+                    }
+                    None => Err(nowhere(address)),
+                }
             }
         }
+    }
+
+    /// Shims' channels that wait for words with an address in no argument, each with its descriptor and that address.
+    pub fn unaddressed(&self) -> Vec<(ChannelAt, u8, u64)> {
+        let mut found = Vec::new();
+        for (tile, state) in self.tiles.iter().enumerate() {
+            for (number, channel) in (0..).zip(&state.channels[Direction::S2mm as usize]) {
+                if let Some(execution) = channel.execution()
+                    && let DmaMemory::Nowhere(address) = execution.memory
+                {
+                    let at = self.event_channel(tile, Direction::S2mm, number);
+                    found.push((at, execution.number(), address));
+                }
+            }
+        }
+        found
     }
 
     /// The memory tile that a window names: west, own, east.
@@ -110,4 +130,9 @@ impl Board<'_> {
             _ => Ok((at.index(), id)),
         }
     }
+}
+
+/// An address of the host that is used and lies in no argument.
+pub(super) fn nowhere(address: u64) -> BoardProblem {
+    BoardProblem::Wrong(format!("address {address:#x} lies in no argument"))
 }

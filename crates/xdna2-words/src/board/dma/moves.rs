@@ -3,6 +3,7 @@
 use super::super::fault::{BoardProblem, RacedWord};
 use super::super::state::{Active, Mark, STREAM_WORDS};
 use super::super::{Board, BoardActor, BoardEvent, channel_actor};
+use super::locate::nowhere;
 use super::{DmaMemory, Execution};
 use crate::tile::{Direction, Tile, TileKind};
 
@@ -208,6 +209,7 @@ impl Board<'_> {
                 self.no_race(other, RacedWord::Argument(argument, at as u64))?;
                 Ok(value)
             }
+            DmaMemory::Nowhere(address) => Err(nowhere(address)),
         }
     }
 
@@ -243,6 +245,7 @@ impl Board<'_> {
                 };
                 (RacedWord::Argument(argument, at as u64), other)
             }
+            DmaMemory::Nowhere(address) => return Err(nowhere(address)),
         };
         self.no_race(other, word)
     }
