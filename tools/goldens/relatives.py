@@ -104,6 +104,7 @@ FIXTURES = {
         "falcon",
         37,
         tiny(
+            hidden_size=48,
             num_attention_heads=4,
             num_key_value_heads=None,
             head_dim=None,

@@ -250,11 +250,12 @@ fn shares(
     while let Some(op) = ops.get(next) {
         let first = next;
         next += 1;
-        // Up to a rotation that programs cannot compute.
-        let has = |op: &OpOf<'_>| orders.interleaved.contains_key(&op.number);
-        let end = ops[first..].iter().position(has);
+        // Up to a rotation that programs cannot compute, and to the row that the host picks.
+        let stops = |op: &OpOf<'_>| orders.interleaved.contains_key(&op.number) || host_picks(op);
+        let end = ops[first..].iter().position(stops);
         let taken = match orders.interleaved.get(&first) {
             Some(why) => Err(Reason(why.clone())),
+            None if host_picks(op) => Err(Reason("the host picks the last row".into())),
             None => take(&ops[first..end.map_or(ops.len(), |end| first + end)]),
         };
         match taken {
@@ -272,6 +273,12 @@ fn shares(
         }
     }
     Ok(plan)
+}
+
+/// Whether an op reads all rows and gives the last one, and is no norm: devices may pick the row of a norm.
+fn host_picks(op: &OpOf<'_>) -> bool {
+    let is_norm = matches!(op.node.op, Op::RmsNorm(_) | Op::LayerNorm(_));
+    op.n_rows < op.n_rows_in && !is_norm
 }
 
 /// The plan of a kind of pass before its first step.

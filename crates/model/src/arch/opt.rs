@@ -87,6 +87,7 @@ fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
         x = norm::stream(b, "output_norm", WeightRole::OutputNorm, x)?;
     }
     if let Some(width) = config.layers.table_dim {
+        x = b.head_rows(x);
         x = b.linear("output_proj", WeightRole::OutputProj, (width, false), x)?;
     }
     b.head_of(x, None)

@@ -223,6 +223,16 @@ impl GraphBuilder<'_> {
         self.head_of(normed, None)
     }
 
+    /// A copy of the stream, for heads of several products: passes drop unwanted rows before it.
+    ///
+    /// A norm would do the same, and a device's product would not: it takes as many rows as it gives.
+    pub(crate) fn head_rows(&mut self, x: ValueId) -> ValueId {
+        let width = self.width(x);
+        let rows = self.push("head_rows", Scale { factor: 1.0 }.into(), vec![x], width);
+        self.graph.head_input = Some(rows);
+        rows
+    }
+
     /// The logits from the last norm's output, by a head of this role, which may differ from the model's.
     pub(crate) fn head_of(
         &mut self,
@@ -261,7 +271,7 @@ impl GraphBuilder<'_> {
                 vocab_size,
             );
         }
-        self.graph.head_input = Some(normed);
+        self.graph.head_input.get_or_insert(normed);
         self.graph.logits = Some(logits);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 mod table;
 
-use crate::arch;
+use crate::arch::{self, Family};
 use crate::config::{
     Biases, ExpertConfig, LayerConfig, ModelConfig, RecurrentConfig, RecurrentMixer, RopeConfig,
     RopeScaling,
@@ -78,6 +78,17 @@ impl RecurrentRow {
             mixer: self.mixer,
             beside_attention: None,
         }
+    }
+}
+
+impl GeometryRow {
+    /// The family's biases, or those of this row's attention.
+    fn biases(&self, family: &Family) -> Biases {
+        family.hf_biases.unwrap_or(Biases {
+            qkv: self.attention_biases,
+            attn_output: self.attention_biases,
+            ffn: false,
+        })
     }
 }
 
@@ -161,11 +172,7 @@ impl ModelGeometry {
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
             embed_scale: family.embed_scale(row.d_model),
             activation: family.activation,
-            biases: family.hf_biases.unwrap_or(Biases {
-                qkv: row.attention_biases,
-                attn_output: row.attention_biases,
-                ffn: false,
-            }),
+            biases: row.biases(family),
             n_rot: row.n_rot.unwrap_or(head_dim),
             unrotated_layers: match &row.recurrent {
                 Some(RecurrentRow { rotates: false, .. }) => (0..listed).collect(),

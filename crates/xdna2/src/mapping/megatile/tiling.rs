@@ -301,6 +301,11 @@ fn norm(times_ns: &[f64]) -> f64 {
 /// Kernel objects of a core.
 const OBJECTS: u64 = 3;
 
+/// Bytes of configuration for a core with its share of its column's, and for a shim beyond those columns. They are counted
+/// in launches on one column and on two.
+const CORE_CONFIGURATION_BYTES: u64 = 1892;
+const SHIM_CONFIGURATION_BYTES: u64 = 1104;
+
 impl MegatileLaunch<'_> {
     /// Time of all products, of blocks of k one after the other. A block of A has `e_x` of B, and cores begin the first
     /// when both are there. Channels share the DDR by the size of their requests, so both come together. The next block
@@ -368,7 +373,10 @@ impl MegatileLaunch<'_> {
         let megatile = f(p.height() * p.width());
         let last_ns = megatile * (per_element * cycle_ns + f(2 * p.rows) / port);
         let n_cores = self.cols * p.rows;
-        let load_ns = (profile.dispatch).estimated_load_ns(n_cores, OBJECTS * n_cores);
+        // B comes from as many shims as there are rows of cores.
+        let shims = p.rows.saturating_sub(self.cols);
+        let bytes = n_cores * CORE_CONFIGURATION_BYTES + shims * SHIM_CONFIGURATION_BYTES;
+        let load_ns = (profile.dispatch).load_ns(bytes, (OBJECTS * n_cores) as usize, 2);
         norm(&steady_ns) + blocks / profile.ddr.read_gb_per_s + last_ns + load_ns
     }
 }
