@@ -85,8 +85,8 @@ impl HfNames {
 
     /// The second name of a role; `None` where it has one alone.
     fn second(&self, role: WeightRole) -> Option<&'static str> {
-        let own = self.own_of(role).filter(|name| !name.starts_with('*'));
-        own.skip(1).next()
+        let mut own = self.own_of(role).filter(|name| !name.starts_with('*'));
+        own.nth(1)
     }
 }
 

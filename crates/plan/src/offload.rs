@@ -11,7 +11,7 @@ use crate::{
     PassKind, Phase, Placement, Plan, PlannedProgram, Reason, Step,
 };
 use millrace_graph::{
-    Attention, ExpertLinear, Graph, Linear, Node, Op, ValueId, WeightId, single_row,
+    Attention, ExpertLinear, Graph, Linear, Node, Op, OpRole, ValueId, WeightId, single_row,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -275,10 +275,11 @@ fn shares(
     Ok(plan)
 }
 
-/// Whether an op reads all rows and gives the last one, and is no norm: devices may pick the row of a norm.
+/// Whether an op reads all rows, gives the last one, and is a product or a copy. Devices may pick the row of a norm.
 fn host_picks(op: &OpOf<'_>) -> bool {
-    let is_norm = matches!(op.node.op, Op::RmsNorm(_) | Op::LayerNorm(_));
-    op.n_rows < op.n_rows_in && !is_norm
+    let drops_rows = op.n_rows < op.n_rows_in;
+    let node = &op.node.op;
+    drops_rows && (node.role() == OpRole::Product || node.weights().is_empty())
 }
 
 /// The plan of a kind of pass before its first step.
