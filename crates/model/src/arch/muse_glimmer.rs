@@ -15,7 +15,7 @@ use crate::config::{Biases, ModelConfig};
 use crate::names::{HfNorms, ParameterKind, TensorName, WeightRole};
 use millrace_format::gguf::GgufValue;
 use millrace_format::{Checkpoint, TensorType};
-use millrace_graph::{RmsNorm, ValueId};
+use millrace_graph::ValueId;
 use millrace_quant::DType;
 use serde_json::{Value, json};
 
@@ -193,7 +193,7 @@ fn write_hf(config: &ModelConfig, out: &mut Value) {
 fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let x = b.embed()?;
     let d_model = b.config().d_model;
-    let x = bare_norm(b, ("embed_norm", d_model), x);
+    let x = norm::bare(b, "embed_norm", d_model, x);
     block::decoder_from(b, block, x)
 }
 
@@ -216,28 +216,12 @@ fn norm_heads(b: &mut GraphBuilder<'_>, heads: Heads) -> Result<Heads, Error> {
         return attention::norm_heads(b, heads);
     }
     let (head_dim, query_scale) = (b.config().head_dim, b.config().query_scale);
-    let q = bare_norm(b, ("attn_q_norm", head_dim), heads.q);
+    let q = norm::bare(b, "attn_q_norm", head_dim, heads.q);
     Ok(Heads {
         q: b.scale("attn_q_scale", query_scale, q),
-        k: bare_norm(b, ("attn_k_norm", head_dim), heads.k),
+        k: norm::bare(b, "attn_k_norm", head_dim, heads.k),
         ..heads
     })
-}
-
-/// A norm without a weight over groups of the given size.
-fn bare_norm(
-    b: &mut GraphBuilder<'_>,
-    (label, group): (&'static str, usize),
-    x: ValueId,
-) -> ValueId {
-    let norm = RmsNorm {
-        weight: b.ones(group),
-        eps: b.config().norm_eps,
-        offset: 0.0,
-        group,
-    };
-    let width = b.width(x);
-    b.push(label, norm.into(), vec![x], width)
 }
 
 /// A norm behind a half of a block.
