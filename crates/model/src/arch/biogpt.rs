@@ -24,16 +24,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["BioGptForCausalLM"],
     models: "BioGPT, BioGPT Large",
     hf_prefix: "biogpt.",
-    hf_names: &[
-        (WeightRole::PositionEmbedding, "embed_positions"),
-        (WeightRole::AttnNorm, "self_attn_layer_norm"),
-        (WeightRole::AttnOutput, "self_attn.out_proj"),
-        (WeightRole::FfnNorm, "final_layer_norm"),
-        (WeightRole::FfnUp, "fc1"),
-        (WeightRole::FfnDown, "fc2"),
-        (WeightRole::OutputNorm, "layer_norm"),
-        (WeightRole::Output, "output_projection"),
-    ],
+    hf_names: &opt::names("layer_norm", "output_projection"),
     activation: Activation::Gelu,
     gguf_own_keys: &[ACTIVATION_KEY],
     scaled_embeddings: true,
@@ -58,15 +49,13 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::FfnNorm,
         WeightRole::OutputNorm,
     ],
-    gguf: |keys, config| {
-        config.activation = keys.activation()?.unwrap_or(FAMILY.activation);
+    gguf: |_, config| {
         set_positions(config);
         Ok(())
     },
     hf,
     write_hf,
     hf_unsayable,
-    write_gguf: opt::write_activation,
     build: |b| {
         let x = b.embed()?;
         let x = block::add_position_from(b, opt::FIRST_POSITION, x)?;

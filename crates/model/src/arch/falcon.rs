@@ -5,7 +5,6 @@
 use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use super::bloom::{MAX_DISTANCE_BIAS, set_distance_biases};
-use super::opt;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::{ACTIVATION_KEY, DISTANCE_BIAS_KEY, Keys};
@@ -33,7 +32,6 @@ pub(super) static RW: Family = Family {
         if let Some(max_bias) = config.max_distance_bias {
             set(DISTANCE_BIAS_KEY, GgufValue::F32(max_bias));
         }
-        opt::write_activation(config, set);
     },
     ..COMMON
 };
@@ -100,7 +98,6 @@ fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
         (false, true) => BlockForm::Sequential,
         (false, false) => BlockForm::Parallel,
     };
-    config.activation = keys.activation()?.unwrap_or(COMMON.activation);
     if let Some(max_bias) = keys.f32(DISTANCE_BIAS_KEY)?.filter(|bias| *bias > 0.0) {
         set_scaled_distance_biases(config, max_bias);
     }

@@ -1,7 +1,7 @@
 //! FlexOlmo: OLMo 2's blocks with experts in every one. llama.cpp has no name for it.
 
 use super::Family;
-use super::{olmo2, opt};
+use super::olmo2;
 use crate::config::gguf::ACTIVATION_KEY;
 use crate::config::hf::{HfDefaults, HfExperts};
 use crate::names::HfNorms;
@@ -33,11 +33,6 @@ pub(super) static FAMILY: Family = Family {
         ..Family::PLAIN.hf_defaults
     },
     gguf_own_keys: &[ACTIVATION_KEY],
-    gguf: |keys, config| {
-        config.activation = keys.activation()?.unwrap_or(FAMILY.activation);
-        Ok(())
-    },
-    write_gguf: opt::write_activation,
     build: olmo2::build,
     ..Family::PLAIN
 };

@@ -79,9 +79,6 @@ pub(super) static FAMILY: Family = Family {
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     config.encoder.get_or_insert_default().classifier = Some(ClassifierConfig::of_gguf(keys)?);
-    if let Some(activation) = keys.activation()? {
-        config.activation = activation;
-    }
     Ok(())
 }
 

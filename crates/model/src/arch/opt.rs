@@ -2,17 +2,16 @@
 //! OPT 350M has norms behind both halves of a block, none at the end, and an embedding table narrower than the stream.
 //! llama.cpp has no name for them.
 
+use super::Family;
 use super::block::{self, attention, feed_forward, norm};
 use super::bloom::unsayable_heads;
 use super::gpt2::set_positions;
-use super::{Family, SetKey};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::{ACTIVATION_KEY, Keys};
 use crate::config::hf::{ConfigObject, HfDefaults, activation_name, activation_of};
 use crate::config::{Biases, BlockForm, ModelConfig};
 use crate::names::{TensorName, WeightRole};
-use millrace_format::gguf::GgufValue;
 use millrace_graph::{Activation, ValueId};
 use serde_json::{Value, json};
 
@@ -21,6 +20,27 @@ pub(super) const FIRST_POSITION: usize = 2;
 /// Added under the root of the norms by the class; `config.json` has no key for it.
 pub(super) const EPS: f32 = 1e-5;
 
+/// Names of its folders and of its relatives', which differ in the last norm and in the head.
+pub(super) const fn names(
+    output_norm: &'static str,
+    head: &'static str,
+) -> [(WeightRole, &'static str); 12] {
+    [
+        (WeightRole::PositionEmbedding, "embed_positions"),
+        (WeightRole::AttnNorm, "self_attn_layer_norm"),
+        (WeightRole::AttnOutput, "self_attn.out_proj"),
+        (WeightRole::FfnNorm, "final_layer_norm"),
+        (WeightRole::FfnUp, "fc1"),
+        (WeightRole::FfnDown, "fc2"),
+        (WeightRole::OutputNorm, output_norm),
+        (WeightRole::Output, head),
+        (WeightRole::AttnOutNorm, "self_attn_layer_norm"),
+        (WeightRole::LayerOutNorm, "final_layer_norm"),
+        (WeightRole::EmbeddingProj, "project_in"),
+        (WeightRole::OutputProj, "project_out"),
+    ]
+}
+
 pub(super) static FAMILY: Family = Family {
     name: "opt",
     gguf_arch: "opt",
@@ -28,19 +48,7 @@ pub(super) static FAMILY: Family = Family {
     hf_classes: &["OPTForCausalLM"],
     models: "OPT 125M to 66B; Galactica",
     hf_prefix: "model.decoder.",
-    hf_names: &[
-        (WeightRole::PositionEmbedding, "embed_positions"),
-        (WeightRole::AttnNorm, "self_attn_layer_norm"),
-        (WeightRole::AttnOutput, "self_attn.out_proj"),
-        (WeightRole::FfnNorm, "final_layer_norm"),
-        (WeightRole::FfnUp, "fc1"),
-        (WeightRole::FfnDown, "fc2"),
-        (WeightRole::OutputNorm, "final_layer_norm"),
-        (WeightRole::AttnOutNorm, "self_attn_layer_norm"),
-        (WeightRole::LayerOutNorm, "final_layer_norm"),
-        (WeightRole::EmbeddingProj, "project_in"),
-        (WeightRole::OutputProj, "project_out"),
-    ],
+    hf_names: &names("final_layer_norm", "lm_head"),
     activation: Activation::Relu,
     gguf_own_keys: &[ACTIVATION_KEY],
     layer_norms: true,
@@ -69,7 +77,6 @@ pub(super) static FAMILY: Family = Family {
     hf,
     write_hf,
     hf_unsayable,
-    write_gguf: write_activation,
     build,
     ..Family::PLAIN
 };
@@ -106,14 +113,6 @@ fn block_of_form(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<V
     norm::stream(b, "layer_out_norm", WeightRole::LayerOutNorm, sum)
 }
 
-/// Names the activation where it is not the family's.
-pub(super) fn write_activation(config: &ModelConfig, set: &mut SetKey<'_>) {
-    if config.activation != super::by_name(config.family).activation {
-        let name = activation_name(config.activation);
-        set(ACTIVATION_KEY, GgufValue::Str(name.into()));
-    }
-}
-
 /// Folders of some of its relatives say whether embeddings have the root of their width as a factor, and nothing else.
 pub(super) fn unsayable_scale(config: &ModelConfig, model: &str) -> Option<String> {
     let usual = super::by_name(config.family).embed_scale(config.d_model);
@@ -123,7 +122,6 @@ pub(super) fn unsayable_scale(config: &ModelConfig, model: &str) -> Option<Strin
 }
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
-    config.activation = keys.activation()?.unwrap_or(FAMILY.activation);
     if keys.has(TensorName::block(0, WeightRole::AttnOutNorm)) {
         config.layers.form = BlockForm::PostNorms;
     }

@@ -5,7 +5,6 @@ use super::Family;
 use super::block::attention::{self, Heads};
 use super::block::{self, norm};
 use super::bloom::unsayable_heads;
-use super::opt;
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::ACTIVATION_KEY;
@@ -59,10 +58,6 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::FfnNorm,
         WeightRole::OutputNorm,
     ],
-    gguf: |keys, config| {
-        config.activation = keys.activation()?.unwrap_or(FAMILY.activation);
-        Ok(())
-    },
     hf: |text, config| {
         // The class has no such keys; files may.
         config.n_kv_heads = config.n_heads;
@@ -79,7 +74,6 @@ pub(super) static FAMILY: Family = Family {
         }
     },
     hf_unsayable: |config: &ModelConfig| unsayable_heads(config, "Persimmon"),
-    write_gguf: opt::write_activation,
     build: |b| block::decoder(b, |b, layer, x| block::ungated(b, layer, project, x)),
     ..Family::PLAIN
 };

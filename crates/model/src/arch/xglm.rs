@@ -23,14 +23,7 @@ pub(super) static FAMILY: Family = Family {
     hf_model_types: &["xglm"],
     hf_classes: &["XGLMForCausalLM"],
     models: "XGLM 564M to 7.5B",
-    hf_names: &[
-        (WeightRole::AttnNorm, "self_attn_layer_norm"),
-        (WeightRole::AttnOutput, "self_attn.out_proj"),
-        (WeightRole::FfnNorm, "final_layer_norm"),
-        (WeightRole::FfnUp, "fc1"),
-        (WeightRole::FfnDown, "fc2"),
-        (WeightRole::OutputNorm, "layer_norm"),
-    ],
+    hf_names: &opt::names("layer_norm", "lm_head"),
     activation: Activation::Gelu,
     gguf_own_keys: &[ACTIVATION_KEY],
     scaled_embeddings: true,
@@ -55,8 +48,7 @@ pub(super) static FAMILY: Family = Family {
         WeightRole::FfnNorm,
         WeightRole::OutputNorm,
     ],
-    gguf: |keys, config| {
-        config.activation = keys.activation()?.unwrap_or(FAMILY.activation);
+    gguf: |_, config| {
         set_positions(config);
         Ok(())
     },
@@ -68,7 +60,6 @@ pub(super) static FAMILY: Family = Family {
         }
         opt::unsayable_scale(config, "XGLM").or_else(|| unsayable_heads(config, "XGLM"))
     },
-    write_gguf: opt::write_activation,
     build: |b| {
         let x = b.embed()?;
         let x = add_sinusoids(b, x);

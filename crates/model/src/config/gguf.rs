@@ -23,6 +23,7 @@ use super::{EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, LayerConf
 use crate::arch::{self, Family};
 use crate::names::{TensorName, WeightRole};
 use crate::{Error, catalog::Catalog};
+use millrace_graph::Activation;
 
 /// The exponent of two of the least slope by which scores fall with the distance (ALiBi), 0 for none.
 pub(crate) const DISTANCE_BIAS_KEY: &str = "attention.max_alibi_bias";
@@ -106,7 +107,7 @@ fn read_values(
         attention_scale: 1.0,
         embed_scale: factor(keys, "embedding_scale")?
             .unwrap_or_else(|| family.embed_scale(d_model)),
-        activation: family.activation,
+        activation: activation(family, keys)?,
         biases: biases(catalog, n_layers),
         n_rot: match latent {
             Some(latent) => latent.rope_dim,
@@ -176,6 +177,15 @@ fn norm_eps(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {
         Some(eps) => Ok(keys.f32("attention.layer_norm_rms_epsilon")?.unwrap_or(eps)),
         None => keys.required_f32("attention.layer_norm_rms_epsilon"),
     }
+}
+
+/// The activation: that of the family, or the one that its files name.
+fn activation(family: &Family, keys: &Keys<'_>) -> Result<Activation, Error> {
+    let named = match family.owns_gguf_key(ACTIVATION_KEY) {
+        true => keys.activation()?,
+        false => None,
+    };
+    Ok(named.unwrap_or(family.activation))
 }
 
 fn logit_scale(family: &Family, keys: &Keys<'_>) -> Result<f32, Error> {

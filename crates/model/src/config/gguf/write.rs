@@ -7,6 +7,7 @@ use super::keys::{ACTIVATION_KEY, key_of};
 use super::rope;
 use crate::Error;
 use crate::arch::{self, Family};
+use crate::config::hf::activation_name;
 use crate::config::{
     EncoderConfig, EncoderPooling, ExpertConfig, LatentConfig, ModelConfig, RopeScaling,
 };
@@ -66,6 +67,11 @@ pub fn write(config: &ModelConfig) -> Result<Metadata, Error> {
     let default_scale = (family.gguf_attention_scale)(config);
     if (config.attention_scale - default_scale).abs() > 1e-6 * default_scale {
         set("attention.scale", GgufValue::F32(config.attention_scale));
+    }
+    // Others are refused above.
+    if config.activation != family.activation {
+        let name = activation_name(config.activation);
+        set(ACTIVATION_KEY, GgufValue::Str(name.into()));
     }
     (family.write_gguf)(config, &mut set);
     Ok(out)
