@@ -102,7 +102,30 @@ FIXTURES = {
         31,
         True,
     ),
+    # BERT's blocks without kinds of text.
+    "distilbert": (
+        "DistilBert",
+        dict(vocab_size=263, dim=40, hidden_dim=56, n_layers=3, n_heads=5, max_position_embeddings=70),
+        33,
+        True,
+    ),
+    # EuroBERT's class computes the same.
+    "llama-embed": (
+        "EuroBert",
+        sizes(
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            rope_parameters={"rope_type": "default", "rope_theta": 900.0},
+            **{f"{token}_token_id": 2 for token in ("bos", "eos", "mask")},
+        ),
+        29,
+        True,
+    ),
 }
+
+# Keys of published folders of a family that transformers computes with another family's class.
+REWRITTEN = {"llama-embed": dict(model_type="llama_bidirec", architectures=["LlamaBidirectionalModel"], pooling="avg")}
 
 # Keys of published folders that transformers' class names differently, for llama.cpp's converter.
 CONVERTED_AS = {
@@ -149,7 +172,8 @@ def make_by_reference(name, out):
         elif len(shape) == 1:
             values = 0.5 * values
         else:
-            values = values * (0.4 if "embeddings" in parameter else 1.5 / shape[1] ** 0.5)
+            is_table = "embeddings" in parameter or parameter == "encoder.weight"
+            values = values * (0.4 if is_table else 1.5 / shape[1] ** 0.5)
         weights[parameter] = values.astype(np.float16).astype(np.float32)
     tokens = generator(name, "tokens").integers(4, config["vocab_size"], n_tokens)
     exact = {key: torch.from_numpy(value).double() for key, value in weights.items()}
@@ -159,6 +183,8 @@ def make_by_reference(name, out):
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     expected = {"tokens": tokens.astype(np.int64), "last": states[-1]}
+    # A norm may follow the last block.
+    states = states[: config.get("num_hidden_layers", config.get("n_layer")) + 1]
     expected.update({f"hidden.{i}": np.ascontiguousarray(state) for i, state in enumerate(states)})
     save_file(expected, folder / "expected.safetensors")
     for file in ("model.safetensors", "expected.safetensors"):
@@ -197,6 +223,9 @@ def make(name, out):
         model.save_pretrained(temp)
         for file in ("config.json", "model.safetensors"):
             shutil.copyfile(Path(temp) / file, folder / file)
+    if name in REWRITTEN:
+        config = json.loads((folder / "config.json").read_text()) | REWRITTEN[name]
+        write_json(folder / "config.json", config)
     save_file(expected, folder / "expected.safetensors")
     (folder / "expected.safetensors").chmod(0o644)
 

@@ -33,7 +33,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from goldens import Fixture, common, rope, v4_flat
-from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, newer, recurrent, relatives, renamed
+from goldens import attention, dense, experts, further, gemma3n, gemma4, mixtures, newer, recurrent, relatives, renamed, various
 
 # Standard deviations, relative to 1/sqrt(inputs) for matrices. They are large enough that logits spread over
 # several units and attention is far from uniform, so that a wrong mask, scale or rotation shows.
@@ -50,7 +50,7 @@ UNIT_NORMS = ("gemma", "gemma2", "gemma3", "muse-glimmer", "nemotron", "qwen3_5"
 
 
 # Types for whose configurations transformers has no class, or one with other keys.
-OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "internlm2", "maincoder", "mimo_v2_flash", "nemotron-nas", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "step3p5", "xverse")
+OTHER_CODE = ("PanguEmbedded", "baichuan", "bailing_moe", "deepseek", "gpt_refact", "internlm2", "jais", "llama_bidirec", "maincoder", "mimo_v2_flash", "nemotron-nas", "neobert", "openelm", "orion", "plm", "qwen", "rwkv7", "sarvam_moe", "smallthinker", "solar_open", "spark2_5", "step3p5", "xverse")
 
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
@@ -259,7 +259,7 @@ FIXTURES = {
 }
 
 
-for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further, relatives, newer):
+for more in (experts, dense, attention, gemma3n, gemma4, recurrent, mixtures, renamed, further, relatives, newer, various):
     FIXTURES.update(more.FIXTURES)
 
 

@@ -19,12 +19,24 @@ def scores_mask(n, window=None):
     return unseen
 
 
-def attend(q, k, v, scale, window=None):
-    """Causal attention of heads `[n, heads, elements]`. Adjacent query heads share a key head."""
+def slopes(n_heads):
+    """Slopes by which scores fall with the distance (Press, Smith and Lewis 2022), also for numbers that are not a power of 2."""
+    whole = 2 ** int(math.log2(n_heads))
+    of_power = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    of_twice = [2 ** (-4 * (i + 1) / whole) for i in range(2 * whole)]
+    return of_power + of_twice[0::2][: n_heads - whole]
+
+
+def attend(q, k, v, scale, window=None, slopes=None):
+    """Causal attention of heads `[n, heads, elements]`. Adjacent query heads share a key head. Scores fall with the distance by
+    the slopes, one a head."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * scale
+    if slopes is not None:
+        at = torch.arange(n, dtype=q.dtype)
+        scores = scores - torch.tensor(slopes, dtype=q.dtype)[:, None, None] * (at[:, None] - at[None, :])
     scores = scores.masked_fill(scores_mask(n, window), float("-inf"))
     out = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
     return out.reshape(n, -1)
@@ -321,3 +333,106 @@ def rwkv7(config):
     model = of_blocks(config, Rwkv7)
     model.model.norm = nn.LayerNorm(config.hidden_size, config.rms_norm_eps)
     return model
+
+
+class Scaled(nn.Module):
+    """A table or a head with a factor on its rows."""
+
+    def __init__(self, inner, factor):
+        super().__init__()
+        self.weight, self.inner, self.factor = inner.weight, [inner], factor
+
+    def forward(self, x):
+        return self.inner[0](x) * self.factor
+
+
+class Jais(nn.Module):
+    """GPT-2's block with a gated network and biases by distance."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.ln_1, self.ln_2 = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn, self.attn.c_proj = matrix(width, 3 * width, True), matrix(width, width, True)
+        for name in ("c_fc", "c_fc2"):
+            self.mlp.add_module(name, matrix(width, config.intermediate_size, True))
+        self.mlp.c_proj = matrix(config.intermediate_size, width, True)
+
+    def compute(self, x):
+        n_heads = self.config.num_attention_heads
+        q, k, v = (part.unflatten(-1, (n_heads, -1)) for part in self.attn.c_attn(self.ln_1(x)).chunk(3, -1))
+        scale = q.shape[-1] ** (-1.0 if self.config.jais["by_size"] else -0.5)
+        x = x + self.attn.c_proj(attend(q, k, v, scale, slopes=slopes(n_heads)))
+        normed, mlp = self.ln_2(x), self.mlp
+        return x + mlp.c_proj(mlp.c_fc(normed) * functional.silu(mlp.c_fc2(normed)))
+
+
+def jais(config):
+    """Jais: its blocks, a LayerNorm at the end, factors on embeddings and logits."""
+    model = of_blocks(config, Jais)
+    model.model.norm = nn.LayerNorm(config.hidden_size, config.rms_norm_eps)
+    factors = config.jais
+    model.model.embed_tokens = Scaled(model.model.embed_tokens, factors["embed_scale"])
+    model.lm_head = Scaled(model.lm_head, factors["output_scale"])
+    return model
+
+
+class Refact(nn.Module):
+    """One head of keys and values, biases by distance, LayerNorms without biases."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.ln_1, self.ln_2 = (nn.LayerNorm(width, eps, bias=False) for _ in range(2))
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        head_dim = width // config.num_attention_heads
+        self.attn.q, self.attn.kv, self.attn.c_proj = matrix(width, width), matrix(width, 2 * head_dim), matrix(width, width)
+        self.mlp.gate_up_proj = matrix(width, 2 * config.intermediate_size)
+        self.mlp.c_proj = matrix(config.intermediate_size, width)
+
+    def compute(self, x):
+        n_heads, normed = self.config.num_attention_heads, self.ln_1(x)
+        q = self.attn.q(normed).unflatten(-1, (n_heads, -1))
+        k, v = (part[:, None] for part in self.attn.kv(normed).chunk(2, -1))
+        out = attend(q, k, v, q.shape[-1] ** -0.5, slopes=slopes(n_heads))
+        x = x + self.attn.c_proj(out)
+        gate, up = self.mlp.gate_up_proj(self.ln_2(x)).chunk(2, -1)
+        return x + self.mlp.c_proj(functional.silu(gate) * up)
+
+
+def refact(config):
+    """Refact: its blocks, and a LayerNorm without a bias at the end."""
+    model = of_blocks(config, Refact)
+    model.model.norm = nn.LayerNorm(config.hidden_size, config.rms_norm_eps, bias=False)
+    return model
+
+
+class Spark(nn.Module):
+    """Windows and rotations by type of layer, a gate for each head, GELU."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, n_heads = config.hidden_size, config.num_attention_heads
+        self.input_layernorm = Norm(width, config.rms_norm_eps)
+        self.self_attn = nn.Module()
+        n_rows = (n_heads + 2 * config.num_key_value_heads) * config.head_dim
+        self.self_attn.q_k_v_proj, self.self_attn.g_proj = matrix(width, n_rows), matrix(width, n_heads)
+        self.self_attn.o_proj = matrix(n_heads * config.head_dim, width)
+        self.post_attention_layernorm = Norm(width, config.rms_norm_eps)
+        self.mlp = Network(width, config.intermediate_size, ("gate_proj", "up_proj", "down_proj"))
+
+    def compute(self, x):
+        config, attention, kind = self.config, self.self_attn, self.config.layer_types[self.layer]
+        rope, size = config.spark_ropes[kind], config.head_dim
+        normed = self.input_layernorm(x)
+        heads = attention.q_k_v_proj(normed).unflatten(-1, (-1, size))
+        n_kv = config.num_key_value_heads
+        q, k, v = heads.split([config.num_attention_heads, n_kv, n_kv], dim=1)
+        n_rot = int(size * rope["partial_rotary_factor"])
+        q, k = (rotate(part, rope["rope_theta"], n_rot) for part in (q, k))
+        window = config.sliding_window if kind == "sliding_attention" else None
+        out = attend(q, k, v, size**-0.5, window).unflatten(-1, (-1, size))
+        out = out * attention.g_proj(normed).sigmoid()[..., None]
+        x = x + attention.o_proj(out.flatten(1))
+        return x + self.mlp(self.post_attention_layernorm(x), functional.gelu)

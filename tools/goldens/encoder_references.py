@@ -1,7 +1,7 @@
 """Encoders that transformers has no class for: hidden states by their definition, in float64 of torch.
 
 Each function takes weights by their published names, `config.json` and tokens. It returns the input of each block and the output of
-the last.
+the last, and that of the norm behind it if there is one.
 """
 
 import math
@@ -95,6 +95,47 @@ def nomic_bert_moe(w, config, tokens):
     return states
 
 
+def rms(w, name, x, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w[f"{name}.weight"]
+
+
+def rotated_in_pairs(x, theta):
+    """RoPE of neighbouring elements of heads `[heads, n, elements]`."""
+    size = x.shape[-1]
+    frequencies = theta ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angles = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * frequencies
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1).flatten(-2)
+
+
+def neo_bert(w, config, tokens):
+    """Each head's queries, keys and values lie together in one matrix."""
+    n_heads, eps = config["num_attention_heads"], config["norm_eps"]
+    x = w["encoder.weight"][tokens]
+    states = [x]
+    for i in range(config["num_hidden_layers"]):
+        at = f"transformer_encoder.{i}"
+        heads = heads_of(linear(w, f"{at}.qkv", rms(w, f"{at}.attention_norm", x, eps)), n_heads)
+        q, k, v = heads.chunk(3, -1)
+        x = x + linear(w, f"{at}.wo", attend(rotated_in_pairs(q, 10000.0), rotated_in_pairs(k, 10000.0), v, 0.0))
+        gate, up = linear(w, f"{at}.ffn.w12", rms(w, f"{at}.ffn_norm", x, eps)).chunk(2, -1)
+        x = x + linear(w, f"{at}.ffn.w3", torch.nn.functional.silu(gate) * up)
+        states.append(x)
+    return [*states, rms(w, "layer_norm", x, eps)]
+
+
+def shapes_of_neo(config):
+    d = config["hidden_size"]
+    ff = -(-int(2 * config["intermediate_size"] / 3) // 8) * 8
+    out = dense("encoder", config["vocab_size"], d, False) | {"layer_norm.weight": (d,)}
+    for i in range(config["num_hidden_layers"]):
+        at = f"transformer_encoder.{i}"
+        out |= dense(f"{at}.qkv", 3 * d, d, False) | dense(f"{at}.wo", d, d, False)
+        out |= dense(f"{at}.ffn.w12", 2 * ff, d, False) | dense(f"{at}.ffn.w3", d, ff, False)
+        out |= {f"{at}.attention_norm.weight": (d,), f"{at}.ffn_norm.weight": (d,)}
+    return out
+
+
 def post_norms(*names, size):
     return {f"{name}.{part}": (size,) for name in names for part in ("weight", "bias")}
 
@@ -173,8 +214,21 @@ NOMIC = dict(
     num_experts=4,
     moe_top_k=2,
 )
+NEO = dict(
+    architectures=["NeoBERT"],
+    model_type="neobert",
+    vocab_size=263,
+    hidden_size=40,
+    intermediate_size=84,
+    num_hidden_layers=3,
+    num_attention_heads=5,
+    max_length=128,
+    norm_eps=1e-5,
+    pad_token_id=0,
+)
 # Configuration, shapes of weights, hidden states, tokens.
 REFERENCES = {
     "jina-bert-v2": (JINA, shapes_of_jina, jina_bert_v2, 29),
+    "neo-bert": (NEO, shapes_of_neo, neo_bert, 31),
     "nomic-bert-moe": (NOMIC, shapes_of_nomic, nomic_bert_moe, 27),
 }

@@ -113,6 +113,7 @@ fn delta(cpu: &Cpu, m: usize, time: Duration) -> f64 {
         rate: &[-0.1; 16],
         rate_is_log: false,
         dt: &[0.0; 16],
+        max_strength: 1.0,
     };
     let sizes = (16 * shape.head_elems(), 16 * 128);
     measure(m, sizes, time, &mut |slots, runs, out| {

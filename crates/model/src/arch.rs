@@ -24,6 +24,7 @@ mod deci;
 mod deepseek;
 mod deepseek2;
 mod deepseek3;
+mod distilbert;
 mod dots1;
 mod ernie4_5;
 mod ernie4_5_moe;
@@ -62,8 +63,10 @@ mod hyperclovax;
 mod internlm2;
 mod internlm3;
 mod iquestcoder;
+mod jais;
 mod jais2;
 mod jamba;
+mod jetmoe;
 mod jina_bert_v2;
 mod jina_bert_v3;
 mod kimi_linear;
@@ -73,6 +76,7 @@ mod lfm2moe;
 mod lfm3;
 mod llama;
 mod llama4;
+mod llama_embed;
 mod maincoder;
 mod mamba;
 mod mamba2;
@@ -92,10 +96,12 @@ mod muse_glimmer;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
+mod neo_bert;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmo_hybrid;
 mod olmoe;
 mod openelm;
 mod opt;
@@ -117,6 +123,7 @@ mod qwen3moe;
 mod qwen3next;
 mod qwen3vl;
 mod qwen3vlmoe;
+mod refact;
 mod refused;
 mod rwkv7;
 mod sarvam;
@@ -125,6 +132,7 @@ mod seed_oss;
 mod smallthinker;
 mod smollm3;
 mod solar_open;
+mod spark2_5;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
@@ -269,6 +277,11 @@ static FAMILIES: &[&Family] = &[
     &persimmon::FAMILY,
     &biogpt::FAMILY,
     &xglm::FAMILY,
+    &olmo_hybrid::FAMILY,
+    &jais::FAMILY,
+    &refact::FAMILY,
+    &jetmoe::FAMILY,
+    &spark2_5::FAMILY,
 ];
 
 /// Encoders, which make vectors of texts.
@@ -281,6 +294,9 @@ static ENCODERS: &[&Family] = &[
     &eurobert::FAMILY,
     &jina_bert_v2::FAMILY,
     &jina_bert_v3::FAMILY,
+    &distilbert::FAMILY,
+    &neo_bert::FAMILY,
+    &llama_embed::FAMILY,
 ];
 
 /// Families of encoders: they make vectors of texts, and write no text.

@@ -67,6 +67,7 @@ impl<'a> Catalog<'a> {
                 .or_else(|| find("word_embeddings.weight"))
                 .or_else(|| find("token_embeddings.weight"))
                 .or_else(|| find("wte.weight"))
+                .or_else(|| find("encoder.weight"))
                 .unwrap_or(HF_PREFIXES[0]),
         };
         Catalog {

@@ -5,6 +5,7 @@
 //! Hugging Face ones follow the module names of transformers' `*ForCausalLM` classes, where one module
 //! name means different things in different families (see [`HfNorms`]).
 
+mod kinds;
 mod role;
 mod table;
 
@@ -59,7 +60,8 @@ pub struct HfNames {
     /// Meaning of the shared names of norms.
     pub norms: HfNorms,
     /// Names that only this family has. `{}` is replaced by an expert's number; a name that ends with `!` has no
-    /// `.weight` behind it. A name that begins with `*` is that of a factor beside the weight, which all files have.
+    /// `.weight` behind it. A name that begins with `*` is that of a factor beside the weight, which all files have; one that begins with `^`
+    /// has no prefix.
     /// A second name of a role is one that other files of the family have.
     pub own: &'static [(WeightRole, &'static str)],
     /// Name of the list of blocks.
@@ -93,7 +95,7 @@ impl HfNames {
 /// Prefixes that Hugging Face files put before the text model's modules. They are those of plain causal models, of Mamba's
 /// classes, and of the multimodal wrappers of transformers 4 and 5. Those of encoders with a head, of decoders with a name
 /// of their own, and of the bare text model follow.
-pub const HF_PREFIXES: [&str; 13] = [
+pub const HF_PREFIXES: [&str; 14] = [
     "model.",
     "backbone.",
     "language_model.model.",
@@ -106,6 +108,7 @@ pub const HF_PREFIXES: [&str; 13] = [
     "model.decoder.",
     "decoder.",
     "biogpt.",
+    "distilbert.",
     "",
 ];
 
@@ -206,7 +209,10 @@ impl TensorName {
                     .filter(|outer| outer.ends_with('.'));
                 format!("{}{name}.{suffix}", wrapper.unwrap_or(""))
             }
-            (None, _) => format!("{prefix}{name}.{suffix}"),
+            (None, _) => match name.strip_prefix('^') {
+                Some(name) => format!("{name}.{suffix}"),
+                None => format!("{prefix}{name}.{suffix}"),
+            },
         })
     }
 

@@ -27,14 +27,17 @@ enum EncoderFiles {
 }
 
 /// Every fixture: encoders with states first, then those that rank, then those with dense layers behind them.
-const FIXTURES: [(&str, EncoderFiles); 16] = [
+const FIXTURES: [(&str, EncoderFiles); 19] = [
     ("bert", EncoderFiles::Both),
     ("bert-tanh", EncoderFiles::Folder),
+    ("distilbert", EncoderFiles::Both),
     ("eurobert", EncoderFiles::Both),
     ("gemma-embedding", EncoderFiles::Both),
     ("jina-bert-v2", EncoderFiles::Both),
     ("jina-bert-v3", EncoderFiles::Both),
+    ("llama-embed", EncoderFiles::Both),
     ("modern-bert", EncoderFiles::Both),
+    ("neo-bert", EncoderFiles::Both),
     ("nomic-bert", EncoderFiles::Both),
     ("nomic-bert-moe", EncoderFiles::Gguf),
     ("xlm-roberta", EncoderFiles::Both),
@@ -47,7 +50,7 @@ const FIXTURES: [(&str, EncoderFiles); 16] = [
 ];
 
 /// Number of [`FIXTURES`] with states, which come first.
-const N_WITH_STATES: usize = 10;
+const N_WITH_STATES: usize = 13;
 
 impl EncoderGolden {
     /// All fixtures with the states of transformers.

@@ -2,7 +2,7 @@
 //! decays it, corrects it at its key and reads it at its query. Inputs: queries, keys and values side by side; a number
 //! for each value head for the decay; another for the strength of the correction.
 //!
-//! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = sigmoid(b)`:
+//! With `q` and `k` of unit length, `g = e^(rate · softplus(a + dt))` and `β = max_strength · sigmoid(b)`:
 //! `S = g · S`, `S += k ⊗ β (v - Sᵀ k)`, `out = Sᵀ q / sqrt(k_dim)`.
 
 use super::glu::sigmoid;
@@ -59,6 +59,8 @@ pub struct DeltaNet {
     pub v_dim: usize,
     /// Which key head a value head reads.
     pub order: ValueHeadOrder,
+    /// Largest strength of the correction: 1, or 2 where a state may change its sign at a key (Grazzi et al. 2024).
+    pub max_strength: f32,
 }
 
 /// Elements of a head's [row](DeltaNet::token_rows) after query, key and values: decay, strength of the correction, zeros.
@@ -143,7 +145,8 @@ impl DeltaNet {
             k: unit(&k[at..][..self.k_dim]).collect(),
             v: v[head * self.v_dim..][..self.v_dim].to_vec(),
             decay: (rate * softplus(inputs[1][head] + dts[head])).exp(),
-            strength: sigmoid(inputs[2][head], crate::exact),
+            strength: R::from_f64(f64::from(self.max_strength))
+                * sigmoid(inputs[2][head], crate::exact),
         }
     }
 

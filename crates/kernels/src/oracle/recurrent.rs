@@ -64,7 +64,8 @@ pub fn delta_net(shape: &DeltaShape, input: &DeltaInput<'_>) -> Vec<f64> {
                 false => f64::from(input.rate[head]),
             };
             let decay = (rate * (1.0 + step.exp()).ln()).exp();
-            let strength = 1.0 / (1.0 + (-f64::from(input.beta[at])).exp());
+            let max_strength = f64::from(input.max_strength);
+            let strength = max_strength / (1.0 + (-f64::from(input.beta[at])).exp());
             for (j, v) in v.iter().enumerate() {
                 let seen: f64 = state
                     .iter()

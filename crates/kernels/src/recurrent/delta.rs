@@ -37,6 +37,8 @@ pub struct DeltaInput<'a> {
     pub rate_is_log: bool,
     /// `[n_v_heads]`: added to `alpha`.
     pub dt: &'a [f32],
+    /// Factor on the strength, which is below 1 without it.
+    pub max_strength: f32,
 }
 
 /// Added to the sum of squares under the root that queries and keys are divided by.
@@ -170,7 +172,7 @@ impl DeltaHead<'_> {
                 .unit(k, (L2_EPS, 1.0), &mut strip.k[i][..k_dim]);
             let at = row * n_v_heads + self.head;
             let step = softplus(self.input.alpha[at] + dt[self.head]);
-            let strength = 1.0 / (1.0 + (-self.input.beta[at]).exp());
+            let strength = self.input.max_strength / (1.0 + (-self.input.beta[at]).exp());
             strip.gates[i] = ((rate * step).exp(), strength);
         }
     }

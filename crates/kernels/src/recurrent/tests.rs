@@ -167,6 +167,7 @@ fn delta_nets_are_their_recurrence_however_a_sequence_is_cut() {
                 rate: &rates,
                 rate_is_log,
                 dt: &dt,
+                max_strength: if rate_is_log { 2.0 } else { 1.0 },
             };
             let expected = oracle::delta_net(&shape, &input(0..N_TOKENS));
             for_each_cpu(|cpu| {
@@ -420,6 +421,7 @@ fn sequences_of_a_batch_do_not_see_each_other() {
         rate: &[-0.1, -0.2],
         rate_is_log: false,
         dt: &[0.0, 0.5],
+        max_strength: 1.0,
     };
     let n_state = 2 * shape.head_elems();
     let mut data = vec![f32::NAN; 4 * n_state];

@@ -134,7 +134,7 @@ fn write_hf(config: &ModelConfig, out: &mut serde_json::Value) {
     }
 }
 
-fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
+pub(super) fn build(b: &mut GraphBuilder<'_>) -> Result<(), Error> {
     let x = b.embed()?;
     let x = add_token_type(b, x)?;
     let x = block::add_position(b, x)?;

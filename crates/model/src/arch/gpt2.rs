@@ -183,7 +183,7 @@ fn network(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<ValueId, Error> {
 }
 
 /// Queries, keys and values of one transposed matrix.
-fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
+pub(super) fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
     let n = b.config().d_model;
     let part = |role, first| TurnedRows {
         role,
@@ -199,7 +199,7 @@ fn project(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<Heads, Error> {
 }
 
 /// `weight · x + bias` of `n` elements, of a matrix that lies turned.
-fn linear(
+pub(super) fn linear(
     b: &mut GraphBuilder<'_>,
     label: &'static str,
     role: WeightRole,

@@ -74,7 +74,7 @@ pub(super) static FAMILY: Family = Family {
 const SHARED: &str = "shared_intermediate_size";
 
 /// With `false` no head rotates (llama.cpp, `granite-hybrid.cpp`).
-const ROTATES: &str = "rope.scaling.finetuned";
+pub(super) const ROTATES: &str = "rope.scaling.finetuned";
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
     let heads = keys.per_layer("attention.head_count_kv", config.n_layers)?;

@@ -21,7 +21,6 @@ static REFUSED: &[RefusedFamilies] = &[
             "kimi-k3",
             "minimax",
             "minimax-01",
-            "olmo_hybrid",
             "plamo2",
             "qwen4_exp",
             "qwen4exp",
@@ -37,9 +36,9 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "has recurrent layers of a kind that is not computed here",
     },
     RefusedFamilies {
-        names: &["distilbert", "llama-embed", "neo-bert", "t5encoder"],
-        models: "NeoBERT, DistilBERT, Llama Embed",
-        why: "is an encoder of a kind that is not computed",
+        names: &["t5encoder"],
+        models: "T5's encoder",
+        why: "has learned biases by distance, which are not computed",
     },
     RefusedFamilies {
         names: &["bart", "mbart", "t5", "t5gemma", "umt5", "whisper"],
@@ -99,11 +98,6 @@ static REFUSED: &[RefusedFamilies] = &[
         why: "chooses the keys that a query sees by an indexer",
     },
     RefusedFamilies {
-        names: &["jais", "refact"],
-        models: "Jais (first generation), Refact",
-        why: "has biases by distance (ALiBi) in blocks of before 2024 that are not computed here",
-    },
-    RefusedFamilies {
         names: &["arctic", "grok"],
         models: "Snowflake Arctic, Grok",
         why: "has experts and a dense network side by side",
@@ -116,12 +110,7 @@ static REFUSED: &[RefusedFamilies] = &[
     RefusedFamilies {
         names: &["maple"],
         models: "Maple",
-        why: "bounds the gates of its experts",
-    },
-    RefusedFamilies {
-        names: &["spark2_5"],
-        models: "Spark 2.5",
-        why: "has heads or widths that differ by layer",
+        why: "has bounds in its experts of which sources differ",
     },
     RefusedFamilies {
         names: &["graniteswitch"],
@@ -136,7 +125,7 @@ static REFUSED: &[RefusedFamilies] = &[
     RefusedFamilies {
         names: &["talkie"],
         models: "Talkie",
-        why: "adds the embedding to the stream again behind each block",
+        why: "adds the embedding to the stream again behind each block, and has gains of heads",
     },
     RefusedFamilies {
         names: &["plamo", "plamo3"],

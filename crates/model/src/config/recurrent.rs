@@ -50,6 +50,8 @@ pub struct DeltaConfig {
     pub k_dim: usize,
     /// Elements of a value head.
     pub v_dim: usize,
+    /// Whether strengths of corrections reach 2, not 1, so that a state may change its sign at a key (OLMo Hybrid).
+    pub negative_eigenvalues: bool,
 }
 
 /// Sizes of Kimi delta attention. Its low-rank projections have the rank of a head.

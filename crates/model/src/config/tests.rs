@@ -26,6 +26,7 @@ mod rwkv7;
 mod scans_alone;
 mod streams;
 mod unseen;
+mod various;
 mod xielu;
 mod yarn;
 

@@ -1,7 +1,5 @@
 //! Purposes of weights.
 
-use super::table::row;
-
 /// The purpose of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WeightRole {
@@ -27,6 +25,14 @@ pub enum WeightRole {
     AttnV,
     /// `[(n_heads + 2·n_kv_heads)·head_dim, d_model]`: the three projections in one.
     AttnQkv,
+    /// `[2·n_kv_heads·head_dim, d_model]`: keys and values in one.
+    AttnKv,
+    /// `[n_experts, d_model]`: scores of the experts of attention.
+    AttnRouter,
+    /// `[n_experts, n_kv_heads·head_dim, d_model]`: query projections of those experts.
+    AttnQExperts,
+    /// `[n_experts, d_model, n_kv_heads·head_dim]`: their output projections.
+    AttnOutputExperts,
     /// `[head_dim]`, or as many as all heads have: norm of queries.
     AttnQNorm,
     /// `[head_dim]`, or as many as all heads have: norm of keys.
@@ -167,6 +173,8 @@ pub enum WeightRole {
     LayerOutNorm,
     /// `[d_model]`: norm before the head.
     OutputNorm,
+    /// `[d_model]`: the last norm of an encoder, in GGUF files that name it so.
+    EncoderNorm,
     /// `[vocab, d_model]`: the head.
     Output,
     /// `[3·d_model, d_model]`: projections of a short convolution in one: gate before, gate after, input.
@@ -238,6 +246,12 @@ pub enum WeightRole {
     SsmBeta,
     /// `[2·n_v_heads, d_model]`: both, key head by key head, strengths first.
     SsmBetaAlpha,
+    /// `[k_width, d_model]`: queries of a gated delta net, where they are a matrix of their own.
+    SsmQ,
+    /// `[k_width, d_model]`: its keys.
+    SsmK,
+    /// `[v_width, d_model]`: its values.
+    SsmV,
     /// `[n_heads]`: the share of values that bypasses the state of a selective scan; of a scan of channels `[d_inner]`.
     SsmSkip,
     /// `[v_dim]`: norm of a recurrent layer's value heads; of a selective scan `[n_groups, d_inner / n_groups]`.
@@ -317,118 +331,4 @@ pub enum WeightRole {
     DraftHead,
     /// `[d_model]`: norm before its head.
     DraftHeadNorm,
-}
-
-impl WeightRole {
-    /// Whether every block has one.
-    pub fn is_per_layer(self) -> bool {
-        row(self).per_layer
-    }
-
-    /// Whether it is the weight of an RMSNorm.
-    pub fn is_norm(self) -> bool {
-        use WeightRole::*;
-        matches!(
-            self,
-            AttnNorm
-                | AttnNorm2
-                | FfnNormBeside
-                | AttnQNorm
-                | AttnKNorm
-                | AttnPostNorm
-                | AttnSubNorm
-                | AttnQANorm
-                | AttnKvANorm
-                | FfnNorm
-                | FfnPreNorm
-                | FfnPostNorm
-                | FfnSubNorm
-                | LayerEmbeddingNorm
-                | LayerEmbeddingPostNorm
-                | AltUpRouterNorm
-                | LaurelPostNorm
-                | ExpertsNorm
-                | ExpertsPostNorm
-                | DensePostNorm
-                | EmbeddingNorm
-                | AttnOutNorm
-                | LayerOutNorm
-                | OutputNorm
-                | SsmDtNorm
-                | SsmBNorm
-                | SsmCNorm
-                | TimeMixNorm
-                | DraftEmbedNorm
-                | DraftStateNorm
-                | DraftHeadNorm
-        )
-    }
-
-    /// Whether it is a table of RoPE divisors, which belongs to the configuration.
-    pub fn is_rope_table(self) -> bool {
-        use WeightRole::*;
-        matches!(self, RopeFactors | RopeFactorsLong | RopeFactorsShort)
-    }
-
-    /// Whether files keep it in floating point, though it has two dimensions.
-    pub fn is_never_quantised(self) -> bool {
-        use WeightRole::*;
-        matches!(
-            self,
-            // Norms may have separate factors for each head.
-            AttnQNorm
-                | AttnKNorm
-                | Router
-                | SharedRouter
-                | AltUpProj
-                | AltUpUnembed
-                | AltUpRouter
-                | AltUpPredict
-                | AltUpCorrect
-                | LaurelDown
-                | LaurelUp
-                | ShortConv
-                | SsmConv
-                | SsmConvQ
-                | SsmConvK
-                | SsmConvV
-                | SsmRate
-                | SsmSkip
-                | SsmNorm
-                | SsmPreNorm
-                | TimeMixLerp
-                | TimeMixLerpR
-                | TimeMixLerpW
-                | TimeMixLerpK
-                | TimeMixLerpV
-                | TimeMixLerpA
-                | TimeMixLerpG
-                | TimeMixDecayOffset
-                | TimeMixDecayA
-                | TimeMixDecayB
-                | TimeMixRateOffset
-                | TimeMixRateA
-                | TimeMixRateB
-                | TimeMixValueOffset
-                | TimeMixValueA
-                | TimeMixValueB
-                | TimeMixGateA
-                | TimeMixGateB
-                | TimeMixRemoval
-                | TimeMixWeakening
-                | TimeMixBonus
-                | ChannelMixLerp
-        )
-    }
-
-    /// Whether it is a number without dimensions in folders.
-    pub fn is_scalar(self) -> bool {
-        matches!(self, WeightRole::XieluBeta | WeightRole::XieluEps)
-    }
-
-    /// Whether it is a matrix for each of a layer's experts.
-    pub fn is_of_experts(self) -> bool {
-        use WeightRole::*;
-        matches!(self, ExpertsGate | ExpertsUp | ExpertsGateUp | ExpertsDown)
-    }
 }

@@ -32,7 +32,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-pub(super) const TABLE: [NameRow; 154] = {
+pub(super) const TABLE: [NameRow; 162] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -46,6 +46,10 @@ pub(super) const TABLE: [NameRow; 154] = {
         row_of(R::AttnK, true, "attn_k", both("self_attn.k_proj")),
         row_of(R::AttnV, true, "attn_v", both("self_attn.v_proj")),
         row_of(R::AttnQkv, true, "attn_qkv", both("self_attn.qkv_proj")),
+        row_of(R::AttnKv, true, "attn_kv", [None, None]),
+        row_of(R::AttnRouter, true, "attn_gate_inp", [None, None]),
+        row_of(R::AttnQExperts, true, "attn_q_exps", [None, None]),
+        row_of(R::AttnOutputExperts, true, "attn_output_exps", [None, None]),
         row_of(R::AttnQNorm, true, "attn_q_norm", both("self_attn.q_norm")),
         row_of(R::AttnKNorm, true, "attn_k_norm", both("self_attn.k_norm")),
         row_of(R::AttnSinks, true, "attn_sinks", both("self_attn.sinks!")),
@@ -116,6 +120,7 @@ pub(super) const TABLE: [NameRow; 154] = {
         row_of(R::AttnOutNorm, true, "attn_output_norm", [None, None]),
         row_of(R::LayerOutNorm, true, "layer_output_norm", [None, None]),
         row_of(R::OutputNorm, false, "output_norm", both("norm")),
+        row_of(R::EncoderNorm, false, "enc.output_norm", [None, None]),
         row_of(R::Output, false, "output", both("lm_head")),
         row_of(R::ShortConvIn, true, "shortconv.in_proj", both("conv.in_proj")),
         row_of(R::ShortConvB, true, "shortconv.b_proj", [None, None]),
@@ -150,6 +155,9 @@ pub(super) const TABLE: [NameRow; 154] = {
         row_of(R::SsmAlpha, true, "ssm_alpha", [None, None]),
         row_of(R::SsmBeta, true, "ssm_beta", [None, None]),
         row_of(R::SsmBetaAlpha, true, "ssm_ba", [None, None]),
+        row_of(R::SsmQ, true, "ssm_q", [None, None]),
+        row_of(R::SsmK, true, "ssm_k", [None, None]),
+        row_of(R::SsmV, true, "ssm_v", [None, None]),
         row_of(R::SsmSkip, true, "ssm_d!", [None, None]),
         row_of(R::SsmNorm, true, "ssm_norm", [None, None]),
         row_of(R::SsmPreNorm, true, "ssm_pre_norm", [None, None]),

@@ -113,6 +113,7 @@ impl Ops<'_> {
             rate: &self.vectors[net.rate.0],
             rate_is_log: net.form == DecayForm::Logarithm,
             dt: &self.vectors[net.dt.0],
+            max_strength: net.max_strength,
         };
         let slots = call.states.slots(net.state, PAGE_TOKENS);
         kernels::delta_net(self.cpu, &shape, input, slots, call.runs, call.out);

@@ -120,9 +120,17 @@ pub(in crate::arch) fn project_by_groups(
     b: &mut GraphBuilder<'_>,
     x: ValueId,
 ) -> Result<Heads, Error> {
-    if b.is_gguf() {
-        return project(b, x);
+    match b.is_gguf() {
+        true => project(b, x),
+        false => project_by_groups_of_file(b, x),
     }
+}
+
+/// The same where files of every layout have them in one matrix.
+pub(in crate::arch) fn project_by_groups_of_file(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<Heads, Error> {
     let (q_width, kv_width) = widths(b);
     let HeadSizes {
         n_kv_heads,
@@ -159,6 +167,24 @@ pub(in crate::arch) fn project_by_groups(
     }
     let [q, k, v] = values;
     Ok(Heads { q, k, v })
+}
+
+/// Keys and values by rows of one matrix, without biases.
+pub(in crate::arch) fn keys_and_values(
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+) -> Result<[ValueId; 2], Error> {
+    let (_, n) = widths(b);
+    let fused = b.name_of(WeightRole::AttnKv);
+    let mut rows = |label, role, first| {
+        let (name, width) = (b.name_of(role), b.width(x));
+        let weight = b.rows_of((name, &[n, width]), (fused, 2 * n), first)?;
+        b.scaled_product(label, fused, (weight, None), x)
+    };
+    Ok([
+        rows("attn_k", WeightRole::AttnK, 0)?,
+        rows("attn_v", WeightRole::AttnV, n)?,
+    ])
 }
 
 /// A norm of all queries of a token together, and one of all its keys.

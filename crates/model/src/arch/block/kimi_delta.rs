@@ -75,7 +75,7 @@ pub(in crate::arch) fn attend(
 }
 
 /// A convolution. llama.cpp's converter writes a dimension of one before the usual three.
-fn conv(
+pub(in crate::arch) fn conv(
     b: &mut GraphBuilder<'_>,
     (label, role): (&'static str, WeightRole),
     n_taps: usize,

@@ -112,12 +112,12 @@ pub(in crate::arch) fn delta_net(
     order: ValueHeadOrder,
     x: ValueId,
 ) -> Result<ValueId, Error> {
-    let DeltaProjections {
+    let DeltaInputs {
         qkv,
         gate,
         beta,
         alpha,
-    } = DeltaProjections::of(b, delta, x)?;
+    } = DeltaInputs::of(b, delta, x)?;
     let activation = Some(b.config().activation);
     let qkv = conv(
         b,
@@ -126,6 +126,23 @@ pub(in crate::arch) fn delta_net(
         activation,
         qkv,
     )?;
+    let inputs = DeltaInputs {
+        qkv,
+        gate,
+        beta,
+        alpha,
+    };
+    let eps = b.config().norm_eps;
+    delta_rule(b, (delta, order), inputs, eps)
+}
+
+/// A gated delta net behind its projections and its convolution. `eps` is that of the norm of its value heads.
+pub(in crate::arch) fn delta_rule(
+    b: &mut GraphBuilder<'_>,
+    (delta, order): (&DeltaConfig, ValueHeadOrder),
+    inputs: DeltaInputs,
+    eps: f32,
+) -> Result<ValueId, Error> {
     let n_heads = delta.n_v_heads;
     let net = DeltaNet {
         state: b.next_state(),
@@ -140,13 +157,20 @@ pub(in crate::arch) fn delta_net(
         k_dim: delta.k_dim,
         v_dim: delta.v_dim,
         order,
+        max_strength: if delta.negative_eigenvalues { 2.0 } else { 1.0 },
     };
+    let DeltaInputs {
+        qkv,
+        gate,
+        beta,
+        alpha,
+    } = inputs;
     let inputs = vec![qkv, alpha, beta];
     let out = b.push("delta_net", net.into(), inputs, delta.v_width());
     // The one norm whose weight no layout stores minus 1.
     let norm = RmsNorm {
         weight: b.vector(WeightRole::SsmNorm, delta.v_dim)?,
-        eps: b.config().norm_eps,
+        eps,
         offset: 0.0,
         group: delta.v_dim,
     };
@@ -158,19 +182,19 @@ pub(in crate::arch) fn delta_net(
 }
 
 /// Inputs of a gated delta net.
-struct DeltaProjections {
-    qkv: ValueId,
-    gate: ValueId,
-    beta: ValueId,
-    alpha: ValueId,
+pub(in crate::arch) struct DeltaInputs {
+    /// Queries, keys and values.
+    pub(in crate::arch) qkv: ValueId,
+    /// The gate of its output.
+    pub(in crate::arch) gate: ValueId,
+    /// A number for each value head, for the strength of the correction.
+    pub(in crate::arch) beta: ValueId,
+    /// Another for the decay.
+    pub(in crate::arch) alpha: ValueId,
 }
 
-impl DeltaProjections {
-    fn of(
-        b: &mut GraphBuilder<'_>,
-        delta: &DeltaConfig,
-        x: ValueId,
-    ) -> Result<DeltaProjections, Error> {
+impl DeltaInputs {
+    fn of(b: &mut GraphBuilder<'_>, delta: &DeltaConfig, x: ValueId) -> Result<DeltaInputs, Error> {
         let (k_dim, group) = (delta.k_dim, delta.group());
         let v = group * delta.v_dim;
         let of_heads = |n_rows, parts| HeadRows {
@@ -197,7 +221,7 @@ impl DeltaProjections {
         };
         use WeightRole::{AttnGate, AttnQkv, SsmAlpha, SsmBeta, SsmBetaAlpha, SsmIn};
         let n_heads = delta.n_v_heads;
-        Ok(DeltaProjections {
+        Ok(DeltaInputs {
             qkv: product("attn_qkv", AttnQkv, (SsmIn, qkv), delta.qkv_width())?,
             gate: product("attn_gate", AttnGate, (SsmIn, gate), delta.v_width())?,
             beta: product("ssm_beta", SsmBeta, (SsmBetaAlpha, beta), n_heads)?,
@@ -215,6 +239,8 @@ pub(in crate::arch) fn head(b: &mut GraphBuilder<'_>, x: ValueId) -> Result<(), 
 
 const INTERVAL: &str = "full_attention_interval";
 const LAYERS: &str = "attention.recurrent_layers";
+/// Whether strengths reach 2. llama.cpp has no key for it.
+const NEGATIVE: &str = "ssm.negative_eigenvalues";
 
 /// Sizes of gated delta nets, and which layers have them.
 pub(in crate::arch) fn gguf_delta(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
@@ -232,6 +258,7 @@ pub(in crate::arch) fn gguf_delta(keys: &Keys<'_>, config: &mut ModelConfig) -> 
                 return Err(keys.unsupported(feature, "heads of one size"));
             }
         },
+        negative_eigenvalues: keys.bool(NEGATIVE)?.unwrap_or(false),
     };
     let layers = match keys.flags(LAYERS)? {
         // Blocks behind the last predict further tokens.
@@ -275,6 +302,9 @@ pub(in crate::arch) fn write_gguf_delta(config: &ModelConfig, set: &mut SetKey<'
     ];
     for (key, size) in sizes {
         set(key, number(size));
+    }
+    if delta.negative_eigenvalues {
+        set(NEGATIVE, GgufValue::Bool(true));
     }
     let layers = GgufArray::Bool(recurrent.layers.clone());
     set(LAYERS, GgufValue::Array(layers));
@@ -345,6 +375,7 @@ pub(in crate::arch) fn hf_delta(
             n_v_heads: size("linear_num_value_heads", 32)?,
             k_dim: size("linear_key_head_dim", 128)?,
             v_dim: size("linear_value_head_dim", 128)?,
+            negative_eigenvalues: false,
         }),
     });
     Ok(())

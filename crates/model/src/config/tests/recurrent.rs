@@ -71,6 +71,7 @@ fn caches_are_counted_over_layers_that_attend() {
         n_v_heads: 16,
         k_dim: 128,
         v_dim: 128,
+        negative_eigenvalues: false,
     };
     let config = read_hf(&qwen()).unwrap();
     assert_eq!(config.mixer_of(0), Some(RecurrentMixer::DeltaNet(delta)));
