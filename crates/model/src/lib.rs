@@ -201,7 +201,9 @@ fn read_config(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Result<ModelCo
                     .pooling
                     .as_ref()
                     .map(config::EncoderPooling::of_folder);
-                encoder.pooling = pooling.and_then(Result::ok);
+                // Some families give it in `config.json` too.
+                let pooling = pooling.and_then(Result::ok);
+                encoder.pooling = pooling.or(encoder.pooling);
             }
             Ok(config)
         }

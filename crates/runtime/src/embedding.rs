@@ -33,7 +33,8 @@ pub enum Pooling {
 
 impl Pooling {
     /// The pooling that a model's files specify. In a GGUF file it is `<architecture>.pooling_type`, numbered
-    /// as in llama.cpp. In a folder it is `1_Pooling/config.json`, as sentence-transformers writes it.
+    /// as in llama.cpp. In a folder it is `1_Pooling/config.json`, as sentence-transformers writes it, or a key of the
+    /// model's own.
     ///
     /// # Errors
     /// [`Error::Format`] if the values have the wrong type; [`Error::BadOption`] for any other
@@ -47,7 +48,9 @@ impl Pooling {
             return Pooling::of_folder(config).map(Some);
         }
         let Some(metadata) = model.checkpoint().gguf() else {
-            return Ok(None);
+            let encoder = model.model().config.encoder.as_ref();
+            let pooling = encoder.and_then(|encoder| encoder.pooling);
+            return Ok(pooling.map(Pooling::of_encoder));
         };
         let Some(architecture) = metadata.get_str("general.architecture")? else {
             return Ok(None);
@@ -70,12 +73,18 @@ impl Pooling {
         }
     }
 
+    fn of_encoder(pooling: EncoderPooling) -> Pooling {
+        match pooling {
+            EncoderPooling::Mean => Pooling::Mean,
+            EncoderPooling::First => Pooling::First,
+            EncoderPooling::Last => Pooling::Last,
+        }
+    }
+
     /// The one way that a `1_Pooling/config.json` switches on.
     fn of_folder(config: &Value) -> Result<Pooling, Error> {
         match EncoderPooling::of_folder(config) {
-            Ok(EncoderPooling::Mean) => Ok(Pooling::Mean),
-            Ok(EncoderPooling::First) => Ok(Pooling::First),
-            Ok(EncoderPooling::Last) => Ok(Pooling::Last),
+            Ok(pooling) => Ok(Pooling::of_encoder(pooling)),
             Err(found) => Err(Error::BadOption {
                 option: "the way of pooling in 1_Pooling/config.json",
                 found,

@@ -440,3 +440,11 @@ fn an_encoder_writes_nothing_and_reads_a_text_at_once() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("70"), "{error}");
 }
+
+/// Llama Embed's configuration says how rows become one.
+#[test]
+fn a_configuration_may_give_the_pooling() {
+    let golden = EncoderGolden::named("llama-embed");
+    let model = LoadedModel::open(golden.hf()).unwrap();
+    assert_eq!(Pooling::of(&model).unwrap(), Some(Pooling::Mean));
+}
