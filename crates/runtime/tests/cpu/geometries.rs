@@ -187,7 +187,9 @@ fn few() -> Vec<Case<'static>> {
         n_layers: 1,
         prompts,
     };
-    let formats = ways().into_iter().map(|recipe| case("qwen3-0.6b", recipe, &[1, 2, 9][..]));
+    let formats = ways()
+        .into_iter()
+        .map(|recipe| case("qwen3-0.6b", recipe, &[1, 2, 9][..]));
     let geometries = [
         ("qwen3-0.6b", "Q8_0", &PROMPTS[..9]),
         ("llama-3.2-1b", "Q4_K_M", &[2, 5]),

@@ -28,7 +28,10 @@ fn levels() -> Vec<Level> {
 #[test]
 fn mixtures_pass_at_every_level_on_every_device() {
     let levels = levels();
-    for (i, name) in ["qwen3moe", "gpt-oss", "deepseek-v3"].into_iter().enumerate() {
+    for (i, name) in ["qwen3moe", "gpt-oss", "deepseek-v3"]
+        .into_iter()
+        .enumerate()
+    {
         let model = Arc::new(LoadedModel::open(Golden::named(name).hf()).unwrap());
         let targets = [&Xdna2Target as &dyn Target, &Rk3588Target, &TcpTarget];
         for (j, target) in targets.into_iter().enumerate() {
