@@ -15,6 +15,7 @@ mod descriptor;
 mod flow;
 mod joins;
 mod kernels;
+mod known;
 mod limits;
 mod memory;
 mod pattern;
@@ -26,10 +27,12 @@ mod run;
 mod tasks;
 
 pub(crate) use joins::{StageCost, stage_costs};
+pub use known::Verifier;
 pub use rule::{Refusal, Rule};
 
 use crate::Machine;
-use crate::program::{Flat, FlatError, Program, resident};
+use crate::program::{Flat, FlatError, Launch, Program, resident};
+use known::LaunchesAlone;
 use rule::{Findings, RuleFinding};
 
 /// The most that any tile uses of each resource.
@@ -55,46 +58,87 @@ pub struct ResourceReport {
     pub unexamined_slots: Vec<String>,
 }
 
+impl ResourceReport {
+    /// The larger of each number.
+    fn most(self, other: &ResourceReport) -> ResourceReport {
+        ResourceReport {
+            l1_bytes: self.l1_bytes.max(other.l1_bytes),
+            l2_bytes: self.l2_bytes.max(other.l2_bytes),
+            program_bytes: self.program_bytes.max(other.program_bytes),
+            dma_channels: self.dma_channels.max(other.dma_channels),
+            core_bds: self.core_bds.max(other.core_bds),
+            memory_bds: self.memory_bds.max(other.memory_bds),
+            locks: self.locks.max(other.locks),
+            link_streams: self.link_streams.max(other.link_streams),
+            unexamined_slots: self.unexamined_slots,
+        }
+    }
+}
+
 /// Checks a program against a machine.
 ///
 /// # Errors
 ///
 /// Every rule that the program breaks, as far as they could be examined: see the module.
 pub fn verify(program: &Program, machine: &Machine) -> Result<ResourceReport, Vec<Refusal>> {
+    examine(program, machine, &|_| None).map(|(report, _)| report)
+}
+
+/// Launches by number, with what each uses by itself.
+type LaunchReports = Vec<(usize, ResourceReport)>;
+
+/// As [`verify`]; `known` gives the report of a launch that was accepted before. Returns the launches that were not known, too.
+fn examine(
+    program: &Program,
+    machine: &Machine,
+    known: &dyn Fn(&Launch) -> Option<ResourceReport>,
+) -> Result<(ResourceReport, LaunchReports), Vec<Refusal>> {
     let mut findings = Findings::default();
-    let mut report = ResourceReport::default();
     limits::check(program, &mut findings);
     findings.stop()?;
     names(program, &mut findings);
     let flats = structure(program, machine, &mut findings)?;
-    for flat in &flats {
+    let mut alone = LaunchesAlone::new(&flats, known);
+    for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
-        place::check(flat, machine, &mut findings);
+        alone.check(number, &mut findings, |flat, _, findings| {
+            place::check(flat, machine, findings);
+        });
     }
     findings.stop()?;
-    for flat in &flats {
+    for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
-        resources::check(flat, machine, &mut report, &mut findings);
-        memory::check(flat, machine, &mut report, &mut findings);
+        alone.check(number, &mut findings, |flat, report, findings| {
+            resources::check(flat, machine, report, findings);
+            memory::check(flat, machine, report, findings);
+        });
+        // Patterns are held against the slots.
         pattern::check(program, flat, machine, &mut findings);
     }
     findings.stop()?;
-    for flat in &flats {
+    for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
-        route::check(flat, machine, &mut report, &mut findings);
-        coverage::stages(flat, &mut findings);
+        alone.check(number, &mut findings, |flat, report, findings| {
+            route::check(flat, machine, report, findings);
+            coverage::stages(flat, findings);
+        });
     }
     findings.stop()?;
-    for flat in &flats {
+    for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
-        joins::check(flat, machine, &mut report, &mut findings);
+        alone.check(number, &mut findings, |flat, report, findings| {
+            joins::check(flat, machine, report, findings);
+        });
     }
     findings.stop()?;
+    let mut report = alone.report();
     side_by_side(program, machine, &mut report, &mut findings);
     findings.stop()?;
-    for flat in &flats {
+    for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
-        flow::check(flat, &mut findings);
+        alone.check(number, &mut findings, |flat, _, findings| {
+            flow::check(flat, findings);
+        });
     }
     findings.stop()?;
     let mut slots = coverage::Coverage::new(program, &flats);
@@ -107,7 +151,7 @@ pub fn verify(program: &Program, machine: &Machine) -> Result<ResourceReport, Ve
     findings.stop()?;
     report.unexamined_slots = slots.skipped;
     report.unexamined_slots.dedup();
-    Ok(report)
+    Ok((report, alone.new_ones()))
 }
 
 /// Resources that resident launches need together: the limits of the machine hold for all their configurations side by

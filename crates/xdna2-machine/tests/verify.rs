@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 use millrace_xdna2_machine::program::{Program, text};
-use millrace_xdna2_machine::verify::{Refusal, Rule, verify};
+use millrace_xdna2_machine::verify::{Refusal, Rule, Verifier, verify};
 use millrace_xdna2_machine::{Machine, simulate};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -153,4 +153,42 @@ fn what_is_refused_as_a_hang_hangs_in_the_functional_simulation() {
         hangs += 1;
     }
     assert!(hangs >= 4);
+}
+
+/// Knowing launches changes no verdict, no report and no refusal: of the same program, of one with each launch twice, and of one in
+/// which a known launch is wrong.
+#[test]
+fn a_launch_that_is_known_is_judged_as_one_that_is_not() {
+    let mut n_wrong = 0;
+    for Fixture {
+        name,
+        program,
+        machine,
+        ..
+    } in fixtures("accepted")
+    {
+        let verifier = Verifier::new(&machine);
+        for turn in ["new", "known"] {
+            let found = verifier.verify(&program);
+            assert_eq!(found, verify(&program, &machine), "{name}, {turn}");
+        }
+        let mut twice = program.clone();
+        for launch in &program.launches {
+            let mut again = launch.clone();
+            again.name += "_again";
+            twice.launches.push(again);
+        }
+        assert_eq!(verifier.verify(&twice), verify(&twice, &machine), "{name}");
+        for at in 0..program.launches.len() {
+            let Some(channel) = twice.launches[at].channels.last_mut() else {
+                continue;
+            };
+            let depth = std::mem::replace(&mut channel.depth, 60_000);
+            let found = verifier.verify(&twice);
+            assert_eq!(found, verify(&twice, &machine), "{name}, launch {at}");
+            n_wrong += usize::from(found.is_err());
+            twice.launches[at].channels.last_mut().unwrap().depth = depth;
+        }
+    }
+    assert!(n_wrong > 0, "no deep channel was refused");
 }

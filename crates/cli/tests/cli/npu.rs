@@ -322,14 +322,14 @@ fn kernels_run_as_words() {
     assert!(unknown.contains("there is tiles, words"), "{unknown}");
 }
 
-/// The demo as words, on the board behind the driver, writes the same text as with tiles.
+/// The smaller demo as words, on the board behind the driver, writes the same text as with tiles.
 #[test]
 fn models_run_as_words() {
     let run = |command: &str, more: &[&str]| {
         let mut millrace = millrace(std::env::temp_dir().as_path());
         finish(
             millrace
-                .args([command, "demo", "--device", "xdna2"])
+                .args([command, "demo-draft", "--device", "xdna2"])
                 .args(more),
         )
     };

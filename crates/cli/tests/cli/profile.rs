@@ -1,6 +1,7 @@
 //! `profile`: tables, JSON, a trace and a page.
 
 use crate::run::{FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
+use crate::transcripts::plain_words;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -349,7 +350,7 @@ fn energy_is_told_where_the_profile_has_powers() {
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
     let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
-    let page = run(home.path(), &arguments).expect(OK).stdout;
+    let page = plain_words(run(home.path(), &arguments).expect(OK));
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reports/profile-llama-3.2-1b.md");
     let report = fs::read_to_string(&path).expect("the report");
@@ -382,8 +383,8 @@ fn a_papers_tables_stand_beside_predictions() {
     let missed = &report["summary"]["missed"];
     assert_eq!(missed.as_array().map(Vec::len), Some(n_missed));
     assert_eq!(report["images"][0]["published"], 4.41);
-    let shorter = ["profile", "--paper", "gemma3", "--up-to", "512"];
-    let text = run(home.path(), &shorter).expect(OK).stdout;
+    let shorter = [&paper[..4], &["512"]].concat();
+    let text = plain_words(run(home.path(), &shorter).expect(OK));
     for part in [
         "modelled(paper-kraken)",
         "| N0079 |",
@@ -398,8 +399,7 @@ fn a_papers_tables_stand_beside_predictions() {
     run(home.path(), &elsewhere).expect_error(USAGE, &["tcp", "none to choose"]);
     let both = [&paper[..], &["--geometry", "llama-tiny"]].concat();
     run(home.path(), &both).expect_error(USAGE, &["--geometry"]);
-    let alone = ["profile", MODEL, "--up-to", "512"];
-    run(home.path(), &alone).expect_error(USAGE, &["--up-to"]);
+    run(home.path(), &["profile", MODEL, "--up-to", "512"]).expect_error(USAGE, &["--up-to"]);
 }
 
 /// An image costs its vision encoder and a first pass that includes it. Where that is not possible, the error says why.

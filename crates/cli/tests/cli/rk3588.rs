@@ -120,12 +120,17 @@ fn it_is_checked_in_every_way_to_multiply() {
         &["--set", "fp16=ffn_down@0+lm_head"],
         &["--set", "attention=npu"],
     ] {
-        let args = [&on_board(&["verify", "demo", "--tokens", "6"])[..], more].concat();
+        // The smaller of the models has products of every kind too.
+        let args = [
+            &on_board(&["verify", "demo-draft", "--tokens", "6"])[..],
+            more,
+        ]
+        .concat();
         let found = json(&args);
         assert_eq!(found["passes"], true, "{more:?}: {found}");
     }
-    let found = json(&on_board(&["diagnose", "demo", "--bisect"]));
-    assert!(found["n_ops"].as_u64() > Some(50), "{found}");
+    let found = json(&on_board(&["diagnose", "demo-draft", "--bisect"]));
+    assert!(found["n_ops"].as_u64() >= Some(30), "{found}");
     assert_eq!(found["finding"], Value::Null);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::run::{BAD_INPUT, FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
 use millrace_format::Checkpoint;
+use millrace_testkit::sample;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -267,13 +268,14 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
     run(home, &[&on_npu[..], &["-c", "4"]].concat()).expect_error(USAGE, &["context"]);
 }
 
-/// Committed output of transformers in bf16: for the demo, and for random models that are made here.
+/// Committed output of transformers in bf16 for random models that are made here. The gate verifies all three in the same way
+/// (`.ci/run`); here one shows that the command reads such files, unless all are asked for.
 #[test]
 fn devices_pass_beside_transformers() {
     let home = tempdir().expect("a folder");
     let home = home.path();
     let references = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/npu_reference");
-    for model in ["llama-tiny", "qwen-tiny", "gemma-tiny"] {
+    for model in sample::part(["qwen-tiny", "llama-tiny", "gemma-tiny"], 3, 0) {
         run(home, &["synth", model, model, "--type", "BF16"]).expect(OK);
         let file = references.join(format!("{model}.json"));
         let file = file.to_str().expect("UTF-8");

@@ -10,6 +10,8 @@ use crate::level::Level;
 use crate::oracle;
 use crate::table::kernels;
 use millrace_quant::encode_matrix;
+use std::cell::LazyCell;
+use std::collections::HashMap;
 
 /// Worst normalised mean square error on roughly normal data, against the f64 oracle, of activations with one i8 scale
 /// for each 32 columns.
@@ -164,12 +166,17 @@ fn is_integer(kernel: &MatmulKernel) -> bool {
 #[test]
 fn errors_stay_within_their_budgets() {
     let (m, n, k) = (7, 64, 1024);
+    let x = numbers(m * k, 2);
+    let mut by_format = HashMap::new();
     for row in rows() {
         let cpu = cpu(row.level, 2);
-        let bytes = encoded(row.dtype, n, k, &numbers(n * k, 1));
-        let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
-        let x = numbers(m * k, 2);
-        let expected = oracle::matmul::matmul(&x, m, &weight, None);
+        let (bytes, expected) = by_format.entry(row.dtype).or_insert_with(|| {
+            let bytes = encoded(row.dtype, n, k, &numbers(n * k, 1));
+            let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
+            let expected = oracle::matmul::matmul(&x, m, &weight, None);
+            (bytes, expected)
+        });
+        let weight = WeightMatrix::new(row.dtype, n, k, bytes).unwrap();
         let budget = match row.layout {
             PanelLayout::F32 | PanelLayout::F32Columns | PanelLayout::F32Eights => NMSE_F32,
             PanelLayout::Bf16Columns | PanelLayout::Bf16Tiles | PanelLayout::F16Tiles => NMSE_BF16,
@@ -184,7 +191,7 @@ fn errors_stay_within_their_budgets() {
             | PanelLayout::Planes16Min
             | PanelLayout::Planes32Min => NMSE_I8X256,
         };
-        let error = nmse(&run_row(&cpu, row, &x, m, weight), &expected);
+        let error = nmse(&run_row(&cpu, row, &x, m, weight), expected);
         assert!(error < budget, "{}: {error:e}", row.name());
     }
 }
@@ -225,13 +232,16 @@ fn every_row_agrees_with_its_oracle() {
                 let bytes = encoded(dtype, n, k, &weights);
                 let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
                 let x = data.make(m * k, 4);
+                // Likewise the oracles, for the rows of every level.
+                let integers = LazyCell::new(|| oracle::matmul::matmul_i8(&x, m, &weight).unwrap());
+                let reals = LazyCell::new(|| of_numbers(&x, m, &weight));
                 for row in rows().filter(|row| row.dtype == dtype) {
                     let found = run_row(&cpu(row.level, 1), row, &x, m, weight);
                     let case = format!("{} [{m}, {n}, {k}] {data:?}", row.name());
                     if is_integer(row) {
-                        agrees_exactly(&case, &x, m, &weight, &found);
+                        agrees_exactly(&case, &integers, &found);
                     } else {
-                        agrees_closely(&case, row.layout, &x, m, &weight, &found);
+                        agrees_closely(&case, row.layout, &reals, &found);
                     }
                 }
             }
@@ -239,35 +249,40 @@ fn every_row_agrees_with_its_oracle() {
     }
 }
 
-fn agrees_exactly(case: &str, x: &[f32], m: usize, weight: &WeightMatrix<'_>, found: &[f32]) {
-    let expected = oracle::matmul::matmul_i8(x, m, weight).unwrap();
-    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+fn agrees_exactly(case: &str, expected: &[f32], found: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
         // Scales moved by a power of two underflow elsewhere.
         let same = found == expected || (found - expected).abs() < 1e-36;
         assert!(same, "{case}, output {i}: {found:e}, expected {expected:e}");
     }
 }
 
-fn agrees_closely(
-    case: &str,
-    layout: PanelLayout,
-    x: &[f32],
-    m: usize,
-    weight: &WeightMatrix<'_>,
-    found: &[f32],
-) {
-    let expected = oracle::matmul::matmul(x, m, weight, None);
+/// Outputs of a product of real numbers, each with its Σ |x·w|.
+fn of_numbers(x: &[f32], m: usize, weight: &WeightMatrix<'_>) -> Vec<(f32, f64)> {
     let (n, k) = (weight.n(), weight.k());
     let mut w = vec![0.0; n * k];
     millrace_quant::decode_rows(weight.dtype(), weight.bytes(), n, k, 0..n, &mut w).unwrap();
+    let size = |i: usize| {
+        let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
+        x.iter()
+            .zip(w)
+            .map(|(x, w)| f64::from(x * w).abs())
+            .sum::<f64>()
+    };
+    let out = oracle::matmul::matmul(x, m, weight, None);
+    let each = out.into_iter().enumerate();
+    each.map(|(i, out)| (out, size(i))).collect()
+}
+
+fn agrees_closely(case: &str, layout: PanelLayout, expected: &[(f32, f64)], found: &[f32]) {
+    assert_eq!(found.len(), expected.len());
     let unit = if rounds_to_bf16(layout) {
         ROUNDING_BF16
     } else {
         ROUNDING_F32
     };
-    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
-        let size: f64 = x.iter().zip(w).map(|(x, w)| f64::from(x * w).abs()).sum();
+    for (i, (found, (expected, size))) in found.iter().zip(expected).enumerate() {
         // The instructions of the bf16 level treat subnormal numbers as zero.
         let allowed = unit * size + 1e-36;
         let error = (f64::from(*found) - f64::from(*expected)).abs();
@@ -424,7 +439,8 @@ fn sums_at_the_edge_of_sixteen_bits_are_exact() {
                 let x: Vec<f32> = (0..m * k).map(element).collect();
                 let found = run_row(&cpu, row, &x, m, weight);
                 let case = format!("{} m = {m} {data:?}", row.name());
-                agrees_exactly(&case, &x, m, &weight, &found);
+                let expected = oracle::matmul::matmul_i8(&x, m, &weight).unwrap();
+                agrees_exactly(&case, &expected, &found);
             }
         }
     }

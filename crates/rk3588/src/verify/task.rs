@@ -57,7 +57,7 @@ pub fn task(commands: &[Command], machine: &Machine) -> Result<Task, Vec<TaskVio
         b: get(cna::DCOMP_ADDR0::REG),
         c: get(dpu::DST_BASE_ADDR::REG),
     };
-    found.extend(registers(&values, &task));
+    found.extend(registers(commands, &values, &task));
     found.extend(shape(&task, &values, machine));
     found.extend(banks(&task, cbuf, machine));
     match found.is_empty() {
@@ -112,9 +112,14 @@ fn structure(commands: &[Command]) -> Vec<TaskViolation> {
 }
 
 /// Compares every register with the one that this crate emits for the same product.
-fn registers(values: &Values, task: &Task) -> Vec<TaskViolation> {
+fn registers(commands: &[Command], values: &Values, task: &Task) -> Vec<TaskViolation> {
     let mut found = Vec::new();
-    let expected = self::values(&task.commands(Emit::MILLRACE));
+    let emitted = task.commands(Emit::MILLRACE);
+    // The usual case, in which there is nothing to compare register by register.
+    if commands == emitted {
+        return found;
+    }
+    let expected = self::values(&emitted);
     for (reg, expected) in &expected {
         match values.get(reg) {
             None => {

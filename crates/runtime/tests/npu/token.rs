@@ -57,20 +57,21 @@ fn a_token_is_one_dispatch_and_what_the_host_computes() {
     }
 }
 
-/// Gemma's local layers see 32 positions; the device has 160 rows of them. Every op is within its tolerance while the ring
+/// Gemma's local layers see 32 positions; the device has 160 rows of them, and twelve
+/// tokens pass that end. Every op is within its tolerance while the ring
 /// goes round, when the sequence goes back, and with another sequence in between.
 #[test]
 fn a_ring_goes_round_and_back() {
     let model = random("gemma-tiny", None);
     let npu = load(&model, q4nx());
-    let tokens = prompt(&model, 150);
+    let tokens = prompt(&model, 155);
     let mut session = NpuSession::new(&npu).unwrap();
     let (check, observer) = OpCheck::new(&npu);
     session.observe(Some(observer));
     session.prefill(&tokens).unwrap();
-    let first = decoded(&mut session, 3..33);
-    session.truncate(165).unwrap();
-    assert!(decoded(&mut session, 18..33) == first[15..]);
+    let first = decoded(&mut session, 3..15);
+    session.truncate(162).unwrap();
+    assert!(decoded(&mut session, 10..15) == first[7..]);
     let mut other = NpuSession::new(&npu).unwrap();
     other.prefill(&tokens[..20]).unwrap();
     decoded(&mut other, 3..5);
@@ -81,13 +82,13 @@ fn a_ring_goes_round_and_back() {
     // Undisturbed.
     let mut alone = NpuSession::new(&npu).unwrap();
     alone.prefill(&tokens).unwrap();
-    assert!(decoded(&mut alone, 3..33) == first);
+    assert!(decoded(&mut alone, 3..15) == first);
     assert!(decoded(&mut alone, 40..42) == after);
     // The host attends to the same keys.
     let host = load(&model, q4nx().without(Feature::ResidentAttention));
     let mut session = NpuSession::new(&host).unwrap();
     session.prefill(&tokens).unwrap();
-    for (array, host) in first.iter().zip(decoded(&mut session, 3..33)) {
+    for (array, host) in first.iter().zip(decoded(&mut session, 3..15)) {
         let apart = apart(array, &host);
         assert!(apart < 0.05, "{apart}");
     }

@@ -3,10 +3,9 @@
 use crate::support::{OneLayer, noise, random};
 use millrace_npu::{Corruption, Inject, Injection};
 use millrace_runtime::LoadedModel;
-use millrace_runtime::npu::{NpuModel, NpuOptions, NpuSession};
+use millrace_runtime::npu::{NpuOptions, NpuSession};
 use millrace_verify::ops::OpCheck;
 use millrace_xdna2::lower::{Features, Mode};
-use millrace_xdna2_machine::device::VirtualDevice;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,12 +28,10 @@ fn wide(window: Option<u64>, dir: &Path) -> Arc<LoadedModel> {
 #[test]
 fn wrong_rows_of_the_cache_are_found() {
     let cases = [
-        (None, "k_cache"),
-        (None, "v_cache"),
-        (Some(400), "k_reached"),
-        (Some(400), "v_reached"),
+        (None, ["k_cache", "v_cache"]),
+        (Some(400), ["k_reached", "v_reached"]),
     ];
-    for (window, slot) in cases {
+    for (window, slots) in cases {
         let dir = tempfile::tempdir().unwrap();
         let model = wide(window, dir.path());
         let device = crate::support::device();
@@ -57,15 +54,18 @@ fn wrong_rows_of_the_cache_are_found() {
             };
             check.summary().unwrap().finding
         };
-        assert_eq!(finding(), None, "{slot}");
-        device.inject(Injection::Corrupt {
-            program: "cached_attn".to_owned(),
-            slot: slot.to_owned(),
-            how: Corruption::Some,
-        });
-        let found = finding().unwrap_or_else(|| panic!("{slot}: not found"));
-        assert_eq!(found.program, "cached_attn", "{slot}: {found:?}");
-        assert_eq!(found.op, Some("attn"), "{slot}: {found:?}");
+        assert_eq!(finding(), None, "{window:?}");
+        for slot in slots {
+            device.inject(Injection::Corrupt {
+                program: "cached_attn".to_owned(),
+                slot: slot.to_owned(),
+                how: Corruption::Some,
+            });
+            let found = finding().unwrap_or_else(|| panic!("{slot}: not found"));
+            assert_eq!(found.program, "cached_attn", "{slot}: {found:?}");
+            assert_eq!(found.op, Some("attn"), "{slot}: {found:?}");
+            device.clear();
+        }
     }
 }
 
@@ -80,18 +80,17 @@ fn wrong_slots_are_found() {
     };
     let vocab = model.model().config.vocab_size as u32;
     let prompt: Vec<u32> = noise(40, 7).into_iter().map(|t| t % vocab).collect();
-    let on_device = |device: &Arc<VirtualDevice>| {
-        crate::support::on(&model, device, Features::of(Mode::Int4), options.clone()).unwrap()
-    };
-    let finding = |npu: &Arc<NpuModel>| {
-        let mut session = NpuSession::new(npu).unwrap();
-        let (check, observer) = OpCheck::new(npu);
+    let device = crate::support::device();
+    let npu = crate::support::on(&model, &device, Features::of(Mode::Int4), options).unwrap();
+    let finding = || {
+        let mut session = NpuSession::new(&npu).unwrap();
+        let (check, observer) = OpCheck::new(&npu);
         session.observe(Some(observer));
         session.prefill(&prompt).unwrap();
         session.decode(7).unwrap();
         check.summary().unwrap().finding
     };
-    assert_eq!(finding(&on_device(&crate::support::device())), None);
+    assert_eq!(finding(), None);
     for slot in [
         "k_cache",
         "v_cache",
@@ -103,14 +102,14 @@ fn wrong_slots_are_found() {
         "lm_head_w",
         "lm_head_logits",
     ] {
-        let device = crate::support::device();
-        let npu = on_device(&device);
         device.inject(Injection::Corrupt {
             program: "token_layers".to_owned(),
             slot: slot.to_owned(),
             how: Corruption::Row,
         });
-        let found = finding(&npu).unwrap_or_else(|| panic!("{slot}: not found"));
+        let found = finding().unwrap_or_else(|| panic!("{slot}: not found"));
         assert_eq!(found.program, "token_layers", "{slot}: {found:?}");
+        device.clear();
     }
+    assert_eq!(finding(), None, "a wrong slot left its trace");
 }

@@ -2,6 +2,7 @@
 
 use crate::goldens::{load, open, wrong_op};
 use millrace_testkit::golden::Golden;
+use millrace_testkit::sample;
 use millrace_xdna2::target::Xdna2Target;
 use std::sync::Arc;
 
@@ -17,8 +18,15 @@ fn fixtures_with_rows_that_groups_do_not_divide_pass() {
         if weights.all(|weight| weight.k.is_multiple_of(GROUP)) {
             continue;
         }
+        // The same code leaves a matrix in bf16 whatever the family. So each mode takes every fourth fixture;
+        // `MILLRACE_TEST_ALL=1` takes all in both.
+        let modes = ["int4", "fastflowlm"];
+        let modes = modes
+            .into_iter()
+            .enumerate()
+            .filter(|(i, _)| sample::takes(n_found, 4, 2 * *i));
         n_found += 1;
-        for mode in ["int4", "fastflowlm"] {
+        for (_, mode) in modes {
             let npu = load(&model, &Xdna2Target, Some(mode));
             let npu = npu.unwrap_or_else(|e| panic!("{} in {mode}: {e}", golden.name));
             assert_eq!(
@@ -29,5 +37,5 @@ fn fixtures_with_rows_that_groups_do_not_divide_pass() {
             );
         }
     }
-    assert!(n_found > 0, "no fixture has such rows");
+    assert!(n_found >= 4, "too few fixtures have such rows");
 }

@@ -171,8 +171,9 @@ impl Balance {
                 sent[id] = Some(0);
             }
         }
+        // By channel: blocks that the current core gets.
+        let mut gets = vec![0u64; n];
         for (core, events) in traces.iter().enumerate() {
-            let mut gets = std::collections::BTreeMap::new();
             for event in events {
                 match event.kind() {
                     ChannelAction::Put => {
@@ -180,12 +181,12 @@ impl Balance {
                             *n += 1;
                         }
                     }
-                    ChannelAction::Get => *gets.entry(event.channel()).or_insert(0u64) += 1,
+                    ChannelAction::Get => gets[event.channel()] += 1,
                     _ => {}
                 }
             }
             for &id in &flat.cores[core].inputs {
-                taken[id].push((core, gets.get(&id).copied().unwrap_or(0)));
+                taken[id].push((core, std::mem::take(&mut gets[id])));
             }
         }
         let mut per_stage_block = vec![(1, 1); n];

@@ -95,8 +95,12 @@ impl<'a, 'p> LaunchNetwork<'a, 'p> {
 
     /// Position of a core among a channel's sinks.
     fn sink(&self, id: usize, core: usize) -> usize {
+        let to = &self.flat.channels[id].to;
+        if to.len() == 1 {
+            return 0;
+        }
         let here = |port: &Port| *port == Port::Core { core };
-        self.flat.channels[id].to.iter().position(here).unwrap_or(0)
+        to.iter().position(here).unwrap_or(0)
     }
 
     /// Lets a core go on until it waits.

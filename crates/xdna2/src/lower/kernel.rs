@@ -15,6 +15,7 @@ use millrace_graph::{
 use millrace_plan::graph::HeadOrders;
 use millrace_plan::{ExpertCall, offload};
 use millrace_xdna2_machine::program::Program;
+use millrace_xdna2_machine::verify::Verifier;
 use millrace_xdna2_machine::{Machine, Profile};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -77,6 +78,8 @@ impl LoweredKernel {
 pub(super) struct Kernels<'a> {
     pub(super) graph: &'a Graph,
     pub(super) machine: &'a Machine,
+    /// Knows the launches of every kernel that was built: programs are stitched of them.
+    pub(super) verifier: Verifier<'a>,
     /// Profile by which fast tilings are chosen.
     pub(super) profile: Option<Profile>,
     /// Times of attention over the cache, by the kernel's key.
@@ -130,6 +133,7 @@ impl<'a> Kernels<'a> {
         Kernels {
             graph,
             machine,
+            verifier: Verifier::new(machine),
             profile: Profile::builtin(Profile::DEFAULT),
             times: Vec::new(),
             delta_times: Vec::new(),

@@ -9,11 +9,11 @@ use super::assemble::GroupSlots;
 use super::group::NodeGroup;
 use super::kernel::{Kernels, LoweredKernel};
 use crate::mapping::{NamedNumbers, Shape, Tiling, q4nx};
+use millrace_xdna2_machine::Machine;
 use millrace_xdna2_machine::program::{
     Affine, Flat, FlatError, IndexRange, Launch, Place, Port, Program, resident,
 };
 use millrace_xdna2_machine::verify::Refusal;
-use millrace_xdna2_machine::{Machine, verify};
 
 /// Largest block of an element-wise kernel: a few of them and the program fit a core.
 const TILE_MAX: u64 = 2048;
@@ -58,7 +58,11 @@ fn fits(
         Some(refusal) => refusal.to_string(),
         None => "the verifier refuses it".to_owned(),
     };
-    verify(&placed, machine).map(|_| ()).map_err(refused)
+    kernels
+        .verifier
+        .verify(&placed)
+        .map(|_| ())
+        .map_err(refused)
 }
 
 /// The group with kernels that can share a configuration, projections on so many columns; `None` if a kernel cannot.

@@ -8,7 +8,6 @@ use super::{
     Step, resident,
 };
 use millrace_plan::Annex;
-use millrace_xdna2_machine::verify;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -167,7 +166,7 @@ impl<'a> Assembly<'a> {
         if let (true, Some(placed)) = (resident, resident::place(&program, self.kernels.machine)) {
             program = placed;
         }
-        if let Err(refusals) = verify(&program, self.kernels.machine) {
+        if let Err(refusals) = self.kernels.verifier.verify(&program) {
             return Err(LowerError::Refused {
                 program: name,
                 refusals: refusals.iter().map(ToString::to_string).collect(),

@@ -21,7 +21,7 @@ use millrace_plan::{
     VisionSlot,
 };
 use millrace_xdna2_machine::program::{StitchPart, stitch};
-use millrace_xdna2_machine::{Machine, Program, verify};
+use millrace_xdna2_machine::{Machine, Program};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -291,7 +291,7 @@ fn program(
         };
         held.push(*of);
     }
-    if let Err(refusals) = verify(&stitched, kernels.machine) {
+    if let Err(refusals) = kernels.verifier.verify(&stitched) {
         let refusal = refusals.first().map(ToString::to_string);
         return Err(format!("{name}: {}", refusal.unwrap_or_default()));
     }

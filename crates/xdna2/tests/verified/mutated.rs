@@ -2,6 +2,7 @@
 
 use super::programs;
 use millrace_xdna2_machine::program::{Program, text};
+use millrace_xdna2_machine::verify::Verifier;
 use millrace_xdna2_machine::{Machine, simulate, verify};
 use std::path::Path;
 
@@ -134,6 +135,7 @@ fn whatever_is_changed_nothing_panics_and_what_is_accepted_runs() {
     let seeds = seeds();
     let cpu = millrace_kernels::Cpu::new(millrace_kernels::CpuOptions::default()).unwrap();
     let machine = Machine::npu2();
+    let verifier = Verifier::new(&machine);
     let accepted = std::cell::Cell::new(0u32);
     let config = proptest::test_runner::Config {
         cases: 1500,
@@ -152,7 +154,10 @@ fn whatever_is_changed_nothing_panics_and_what_is_accepted_runs() {
         let Ok(program) = text::parse(&text) else {
             return Ok(());
         };
-        if verify(&program, &machine).is_ok() {
+        // One verifier meets all programs and knows the launches of those it accepted: its verdicts are those of one that knows none.
+        let verdict = verify(&program, &machine);
+        proptest::prop_assert_eq!(verifier.verify(&program), verdict.clone());
+        if verdict.is_ok() {
             accepted.set(accepted.get() + 1);
             let ran = runs(&program, &cpu);
             proptest::prop_assert!(ran.is_ok(), "{}\n{text}", ran.unwrap_err());

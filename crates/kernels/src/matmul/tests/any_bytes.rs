@@ -39,11 +39,10 @@ fn whatever_a_block_holds_rows_agree_with_their_oracle() {
             let weight = WeightMatrix::new(row.dtype, n, k, &bytes).unwrap();
             let x = numbers(m * k, 21);
             let found = run_row(&cpu, row, &x, m, weight);
+            let expected = oracle::matmul::matmul_i8(&x, m, &weight).unwrap();
             agrees_exactly(
                 &format!("{} [{m}, {n}, {k}]", row.name()),
-                &x,
-                m,
-                &weight,
+                &expected,
                 &found,
             );
         }

@@ -221,9 +221,15 @@ impl TimingEngine<'_, '_> {
     }
 
     fn channel(&self, core: usize, bundle: usize, index: &[Affine]) -> Result<usize, TimingError> {
-        let values: Vec<i64> = index.iter().map(|i| self.value(core, i)).collect();
+        // The verifier bounds the dimensions of a bundle far below this. Gets are too many for an allocation each.
+        let mut values = [0i64; 32];
+        let env = self.env(core);
+        for (value, affine) in values.iter_mut().zip(index) {
+            *value = affine.at(&env);
+        }
+        let values = &values[..index.len().min(32)];
         let flat = self.net.flat;
-        flat.channel_id(bundle, &values).ok_or_else(|| {
+        flat.channel_id(bundle, values).ok_or_else(|| {
             let name = flat.launch.channels.get(bundle).map_or("?", |c| &c.name);
             self.wrong(
                 core,

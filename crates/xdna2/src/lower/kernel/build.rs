@@ -4,7 +4,6 @@ use super::{DIM_MAX, KernelBuild, Kernels, LoweredKernel, MAX_TRIES};
 use crate::lower::tiling;
 use crate::mapping::{self, Mapping, Shape, Tiling};
 use millrace_xdna2_machine::program::{Op as CoreOp, Program};
-use millrace_xdna2_machine::verify;
 use std::rc::Rc;
 
 impl Kernels<'_> {
@@ -118,7 +117,7 @@ impl Kernels<'_> {
             herds.for_each(|herd| set_epsilon(&mut herd.body, eps));
         }
         self.options.features.numerics().apply(&mut program);
-        match verify(&program, self.machine) {
+        match self.verifier.verify(&program) {
             Ok(_) => Ok(program),
             Err(refusals) => Err(refusals
                 .first()
