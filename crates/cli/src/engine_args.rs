@@ -1,9 +1,11 @@
 //! Options of every command that computes: threads, instruction set, context, cache format.
 
+use crate::exit::{CommandFailure, CommandResult};
 use crate::output::Ui;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 
+use millrace_kernels::{Cpu, CpuOptions};
 use millrace_runtime::{EngineOptions, KvType, Level, LoadedModel};
 
 /// Options for the CPU.
@@ -84,6 +86,17 @@ pub(crate) fn warn_beyond_training(
 }
 
 impl CpuArgs {
+    /// Refuses a number of threads or a level with which nothing can compute here.
+    pub(crate) fn check(&self) -> CommandResult {
+        let options = CpuOptions {
+            n_threads: self.threads,
+            level: self.cpu_level,
+        };
+        let cpu = Cpu::new(options);
+        cpu.map(|_| ())
+            .map_err(|error| CommandFailure::usage(error.to_string()))
+    }
+
     /// Engine options with only these set.
     pub(crate) fn options(&self) -> EngineOptions {
         EngineOptions {

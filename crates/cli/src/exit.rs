@@ -38,7 +38,8 @@ Exit codes:
   3    an input file is damaged or not supported
   4    reading or writing failed (disk full, no permission), or a device is gone or cannot pin memory
   5    not found, or the network could not deliver it
-  130  stopped by Ctrl-C";
+  130  stopped by Ctrl-C
+  143  stopped by SIGTERM";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

@@ -1,9 +1,10 @@
 //! Ctrl-C: the first one asks the work to stop at its next step. If that takes too long, or at the
-//! second one, the process ends and removes its unfinished files.
+//! second one, the process ends and removes its unfinished files. SIGTERM ends the process at once in
+//! the same way, unless the work handles it.
 
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use millrace::Cancel;
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,11 +29,16 @@ const TICK: Duration = Duration::from_millis(20);
 /// Replaces the system's handling of Ctrl-C, which would kill the process mid-write.
 pub(crate) fn install() -> CommandResult {
     let failed = |error| CommandFailure::io("cannot watch for Ctrl-C", &error);
-    let mut signals = Signals::new([SIGINT]).map_err(failed)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let watch = move || {
         loop {
-            if signals.wait().next().is_none() {
-                continue;
+            match signals.wait().next() {
+                None => continue,
+                Some(SIGTERM) => {
+                    terminate();
+                    continue;
+                }
+                Some(_) => {}
             }
             let second = PRESSED.swap(true, Ordering::Relaxed);
             FLAG.cancel();
@@ -58,6 +64,19 @@ fn end() -> ! {
     millrace_format::output::discard_unfinished();
     std::process::exit(Exit::Interrupted as i32)
 }
+
+/// Ends the process as SIGTERM does by default, but leaves nothing half-written. A server completes its requests.
+fn terminate() {
+    if PATIENT.load(Ordering::Relaxed) > 0 {
+        FLAG.cancel();
+        return;
+    }
+    millrace_format::output::discard_unfinished();
+    std::process::exit(TERMINATED)
+}
+
+/// The code that shells give a process that SIGTERM ended: 128 and the signal's number.
+const TERMINATED: i32 = 128 + SIGTERM;
 
 /// While this value lives, the work handles one Ctrl-C, however long that takes.
 pub(crate) struct InterruptGuard(());

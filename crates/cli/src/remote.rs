@@ -30,7 +30,11 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         value_hint = Url,
-        conflicts_with_all = ["device", "threads", "cpu_level", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline", "lora"]
+        // Not `threads` and `cpu_level`: their environment variables may be set for other commands.
+        conflicts_with_all = [
+            "device", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline", "lora", "draft", "mode", "without",
+            "numerics", "simulator", "machine", "set", "profile", "rank_timeout",
+        ]
     )]
     pub(crate) server: Option<String>,
     /// Trust only this certificate, in PEM, for a server with its own certificate
@@ -164,7 +168,7 @@ impl Server {
         let failure = CommandFailure::new(Exit::NotFound, message);
         match self.base.starts_with("https://") {
             true => failure
-                .hint("does it run there? For a certificate of its own give --server-ca FILE"),
+                .hint("does it run there? For a certificate of its own give --server-ca FILE; it must be made with basicConstraints=CA:FALSE"),
             false => failure.hint("does it run there? `millrace serve MODEL` starts one"),
         }
     }

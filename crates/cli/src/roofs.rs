@@ -51,7 +51,13 @@ impl Setting {
         ui: Ui,
     ) -> CommandResult<Setting> {
         match device.device {
-            ModelPlacement::Cpu => on_cpu(planned, cpu, (depth, kv_type), bytes_per_s, ui),
+            ModelPlacement::Cpu => {
+                device.refuse_settings_on_cpu()?;
+                match bytes_per_s {
+                    Some(bytes_per_s) => Ok(of_bandwidth(planned, (depth, kv_type), bytes_per_s)),
+                    None => on_cpu(planned, cpu, (depth, kv_type), ui),
+                }
+            }
             ModelPlacement::Target(target) => {
                 on_target(planned, device, target, depth, bytes_per_s, ui)
             }
@@ -59,11 +65,29 @@ impl Setting {
     }
 }
 
+/// A machine of which only the memory bandwidth is known. Nothing of this computer counts.
+fn of_bandwidth(
+    planned: &PlanSubject,
+    (depth, kv_type): (u64, KvType),
+    bytes_per_s: f64,
+) -> Setting {
+    Setting {
+        name: "a machine of this memory bandwidth".to_owned(),
+        roofs: Roofs {
+            bytes_per_s,
+            flops_per_s: f64::INFINITY,
+            launch_ns: 0.0,
+        },
+        demand: Demand::of(planned.graph(), depth, element_bytes(kv_type)),
+        source: "reading given with --bandwidth, arithmetic not limited".to_owned(),
+        token: None,
+    }
+}
+
 fn on_cpu(
     planned: &PlanSubject,
     cpu: &CpuArgs,
     (depth, kv_type): (u64, KvType),
-    bytes_per_s: Option<f64>,
     ui: Ui,
 ) -> CommandResult<Setting> {
     let demand = Demand::of(planned.graph(), depth, element_bytes(kv_type));
@@ -94,19 +118,18 @@ fn on_cpu(
         }
         _ => ("f32", roof.f32_flops_per_s),
     };
-    let reading = match bytes_per_s {
-        Some(_) => "given with --bandwidth".to_owned(),
-        None => format!("measured over {:.0} MB", read_bytes / 1e6),
-    };
     Ok(Setting {
         name: format!("cpu ({}), {} threads", cpu.level(), cpu.pool().n_threads()),
         roofs: Roofs {
-            bytes_per_s: bytes_per_s.unwrap_or(roof.read_bytes_per_s),
+            bytes_per_s: roof.read_bytes_per_s,
             flops_per_s,
             launch_ns: 0.0,
         },
         demand,
-        source: format!("reading {reading}, arithmetic in {kind} measured in registers"),
+        source: format!(
+            "reading measured over {:.0} MB, arithmetic in {kind} measured in registers",
+            read_bytes / 1e6
+        ),
         token: None,
     })
 }

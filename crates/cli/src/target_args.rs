@@ -232,6 +232,21 @@ impl MachineArgs {
 }
 
 impl ModeArgs {
+    /// The first option that was given, if one was.
+    fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--mode", self.mode.is_some()),
+            ("--without", !self.without.is_empty()),
+            ("--numerics", self.numerics.is_some()),
+            ("--simulator", self.simulator.is_some()),
+            ("--machine", self.machine.machine.is_some()),
+            ("--set", !self.machine.set.is_empty()),
+            ("--profile", self.machine.profile.is_some()),
+        ];
+        let given = options.iter().find(|(_, is_given)| *is_given);
+        given.map(|(option, _)| *option)
+    }
+
     /// The given settings of the target, for the library.
     fn target_settings(&self) -> TargetSettings {
         TargetSettings {
@@ -372,6 +387,17 @@ impl DeviceArgs {
         matches!(self.device, ModelPlacement::Cpu)
     }
 
+    /// Refuses settings of an NPU where the CPU computes: they would change nothing.
+    pub(crate) fn refuse_settings_on_cpu(&self) -> CommandResult {
+        match (self.is_cpu(), self.plans.given()) {
+            (true, Some(option)) => Err(CommandFailure::usage(format!(
+                "{option} is for an NPU, and the CPU computes here"
+            ))
+            .hint("name the NPU with --device")),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes an engine as the options say. The cache's format and pages apply to the CPU only.
     pub(crate) fn make(
         &self,
@@ -380,7 +406,10 @@ impl DeviceArgs {
         ui: Ui,
     ) -> CommandResult<Box<dyn Engine>> {
         let device = match self.device {
-            ModelPlacement::Cpu => Device::named(CPU).engine_options(options),
+            ModelPlacement::Cpu => {
+                self.refuse_settings_on_cpu()?;
+                Device::named(CPU).engine_options(options)
+            }
             ModelPlacement::Target(target) => {
                 let graph = &model.model().graph;
                 self.plans.device(target, graph, options, ui)?

@@ -10,6 +10,7 @@ use crate::arch::{self, WeightConvention};
 use crate::builder::DraftPlace;
 use crate::catalog::Catalog;
 use crate::names::TensorName;
+use crate::ranking::ClassifierNames;
 use crate::vision::HfSpelling;
 use crate::{Model, config, head};
 
@@ -61,11 +62,20 @@ fn unused(checkpoint: &Checkpoint, model: &Model, catalog: &Catalog<'_>) -> Opti
         .and_then(|layer| DraftPlace::find(catalog, (family, layer), model.config.n_layers));
     // A draft layer serves only users who ask for drafts.
     let is_of_draft = |name: &str| draft.is_some_and(|draft| draft.holds(catalog, name, family));
+    // Ranking reads the classifier by itself.
+    let classifier = ClassifierNames::find(checkpoint);
+    let is_of_classifier = |name: &str| {
+        let layer = name.trim_end_matches(".weight").trim_end_matches(".bias");
+        classifier.as_ref().is_some_and(|c| {
+            c.out == layer || c.dense.as_deref() == Some(layer) || c.norm.as_deref() == Some(layer)
+        })
+    };
     let is_needless = |name: &str| {
         (model.config.tied_head && name == head)
             || is_derived(name)
             || is_of_a_vision_encoder(name, catalog)
             || is_of_draft(name)
+            || is_of_classifier(name)
     };
     let names: Vec<&str> = checkpoint
         .tensors()

@@ -57,6 +57,11 @@ impl Tokenizer {
         n_dropped
     }
 
+    /// Properties of the vocabulary that a user should know, whatever the model makes of texts.
+    pub fn vocabulary_warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
     /// Properties of the vocabulary that a user should know before texts are generated.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut all = self.warnings.clone();

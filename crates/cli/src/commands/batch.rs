@@ -3,6 +3,7 @@
 use super::serve::{ServedArgs, models, system};
 use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::interrupt;
+use crate::model_arg::ModelArgs;
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::target_args::examples;
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
     drop(lines);
     let n_parallel = args.served.parallel * models.len();
     let options = ServerOptions {
-        models: models::specs(&models, &args.served, ui)?,
+        models: models::specs(&models, &args.served, ui)
+            .map_err(|failure| with_request(failure, args))?,
         model_options: ModelOptions {
             scheduler: SchedulerOptions {
                 max_queue: 4 * n_parallel + 64,
@@ -109,6 +111,37 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
         true => Ok(()),
         false => Err(CommandFailure::interrupted()),
     }
+}
+
+/// Names the request whose model does not open, if the models are those that the requests name.
+fn with_request(failure: CommandFailure, args: &BatchArgs) -> CommandFailure {
+    if !args.model.is_empty() {
+        return failure;
+    }
+    let lines = read_lines(&args.input).unwrap_or_default();
+    let quiet = Ui {
+        quiet: true,
+        verbose: false,
+    };
+    let request = lines.iter().find_map(|line| {
+        let name = model_of(&line.body)?;
+        let model = ModelArgs {
+            model: name.clone(),
+            offline: args.served.is_offline(),
+        };
+        model
+            .load(quiet)
+            .is_err()
+            .then_some((&line.custom_id, name))
+    });
+    let Some((custom_id, name)) = request else {
+        return failure;
+    };
+    let input = args.input.display();
+    let message = format!("{input}: request `{custom_id}`: {}", failure.message);
+    CommandFailure::new(failure.exit, message).hint(format!(
+        "--model {name}=MODEL answers these requests with a model of another name"
+    ))
 }
 
 fn model_of(body: &Value) -> Option<String> {

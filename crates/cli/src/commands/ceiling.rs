@@ -35,7 +35,8 @@ pub(crate) struct CeilingArgs {
     /// Format of the cached keys and values
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type_parser())]
     kv_type: KvType,
-    /// Memory bandwidth, in GB/s [default: measured, or the device's]
+    /// Memory bandwidth of another machine, in GB/s. Without a --device its arithmetic is not limited [default:
+    /// measured, or the device's]
     #[arg(long, value_name = "GB/S", value_parser = parse_positive)]
     bandwidth: Option<f64>,
     /// Share of drafted tokens that are accepted
@@ -119,10 +120,10 @@ fn better_machines(roofs: &Roofs) -> Vec<(&'static str, Roofs)> {
         launch_ns: 0.0,
         ..*roofs
     };
-    let mut machines = vec![
-        ("memory 1.5 times as fast", faster),
-        ("twice the columns or cores", wider),
-    ];
+    let mut machines = vec![("memory 1.5 times as fast", faster)];
+    if roofs.flops_per_s.is_finite() {
+        machines.push(("twice the columns or cores", wider));
+    }
     if roofs.launch_ns > 0.0 {
         machines.push(("launches for nothing", free));
     }
@@ -320,10 +321,13 @@ fn print(
         kv_type.name(),
         demand.flops / 1e9
     ))?;
+    let arithmetic = match roofs.flops_per_s.is_finite() {
+        true => format!(" and does {:.2} TFLOP/s", roofs.flops_per_s / 1e12),
+        false => String::new(),
+    };
     out.line(format!(
-        "  the machine reads {:.1} GB/s and does {:.2} TFLOP/s; {}",
+        "  the machine reads {:.1} GB/s{arithmetic}; {}",
         roofs.bytes_per_s / 1e9,
-        roofs.flops_per_s / 1e12,
         setting.source
     ))?;
     if let Some((token, provenance)) = &setting.token {

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
     let texts = texts(&read_file(&args.file)?)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
-    warn(&tokenizer.warnings(), ui);
+    warn(tokenizer.vocabulary_warnings(), ui);
     let pooling = match args.pooling {
         Some(PoolingArg::Mean) => Pooling::Mean,
         Some(PoolingArg::First) => Pooling::First,

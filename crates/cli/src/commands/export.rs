@@ -5,8 +5,8 @@ use crate::output::{Out, Ui};
 use crate::plan_args::PlanArgs;
 use crate::target_args::{examples, targets};
 use millrace_format::output;
-use millrace_plan::Export;
-use std::path::PathBuf;
+use millrace_plan::{Export, SourceFile};
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +37,24 @@ pub(crate) struct ExportArgs {
 /// Limit above the context of any model.
 const MOST: u64 = 1 << 22;
 
+/// Refuses a folder whose README.md an export of this model did not write: its files would be replaced.
+fn check_folder(out: &Path, files: &[SourceFile]) -> CommandResult {
+    const README: &str = "README.md";
+    let path = out.join(README);
+    let Ok(found) = std::fs::read_to_string(&path) else {
+        return Ok(());
+    };
+    let ours = files.iter().find(|file| file.path == README);
+    match ours.is_some_and(|file| file.text.lines().next() != found.lines().next()) {
+        true => Err(CommandFailure::usage(format!(
+            "{} is not from an export of this model, and would be replaced",
+            path.display()
+        ))
+        .hint("name a new folder with --out")),
+        false => Ok(()),
+    }
+}
+
 pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {
     let target = args.plan.target.device;
     let planned = args.plan.read(ui)?;
@@ -66,6 +84,7 @@ pub(crate) fn run(args: &ExportArgs, ui: Ui) -> CommandResult {
         CommandFailure::usage(message)
     })?;
     let files = exporter.export(&request)?;
+    check_folder(&args.out, &files)?;
     for file in &files {
         let path = args.out.join(&file.path);
         let folder = path.parent().unwrap_or(&args.out);

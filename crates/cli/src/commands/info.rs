@@ -109,7 +109,9 @@ pub(crate) fn run(args: &InfoArgs, ui: Ui) -> CommandResult {
             print_tensors(&tensors, &mut out)?;
         }
     }
-    out.flush()
+    out.flush()?;
+    let ranks = runnable.ok().and_then(|runnable| runnable.ranks);
+    ranks.map_or(Ok(()), |ranks| ranks.check_fits())
 }
 
 /// Requirements of running the file; otherwise the reason it does not run here, in words.
@@ -158,11 +160,13 @@ fn plan_geometry(args: &InfoArgs, name: &str, model: &Model) -> CommandResult {
     let plan = RanksPlan::of(args, model, n_ranks as usize)?;
     let mut out = Out::new();
     if args.json {
-        return out.json(&json!({ "geometry": name, "ranks": plan }));
+        out.json(&json!({ "geometry": name, "ranks": plan }))?;
+        return plan.check_fits();
     }
     out.line(Paint::Bold.stdout(name))?;
     plan.print(&mut out)?;
-    out.flush()
+    out.flush()?;
+    plan.check_fits()
 }
 
 fn print_summary(summary: &CheckpointSummary, out: &mut Out) -> CommandResult {

@@ -164,8 +164,9 @@ fn subject(args: &KernelArgs, bench: &dyn Workbench) -> CommandResult<KernelSubj
         let names = kernels.iter().map(|kernel| kernel.name.as_str());
         let near = names.max_by(|a, b| strsim::jaro(a, &name).total_cmp(&strsim::jaro(b, &name)));
         let hint = format!(
-            "is it `{}`? `millrace kernel` lists them",
-            near.unwrap_or_default()
+            "is it `{}`? `millrace kernel --device {}` lists them",
+            near.unwrap_or_default(),
+            args.target.device.name()
         );
         return Err(CommandFailure::not_found(format!("no kernel `{name}`")).hint(hint));
     };

@@ -82,20 +82,39 @@ fn list_families(as_json: bool) -> CommandResult {
         let all: Vec<serde_json::Value> = all.collect();
         return out.json(&all);
     }
-    // The longest column comes last. The fixture is for scripts.
-    let columns = ["family", "models", "makes", "GGUF", "transformers"];
+    // The longest column comes last, so that rows fit a terminal. Classes and fixtures are for scripts.
+    let columns = ["family", "makes", "GGUF", "models"];
     let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
     for family in families().chain(encoders()) {
-        table.row(vec![
-            family.name.to_owned(),
-            family.models.to_owned(),
-            makes(family).to_owned(),
-            family.gguf_arch.to_owned(),
-            family.hf_classes.join(", "),
-        ]);
+        let mut lines = wrapped(family.models, MODELS_WIDTH).into_iter();
+        let first = [family.name, makes(family), family.gguf_arch].map(str::to_owned);
+        table.row(first.into_iter().chain(lines.next()).collect());
+        for line in lines {
+            table.row(vec![String::new(), String::new(), String::new(), line]);
+        }
     }
     table.print(&mut out)?;
     out.flush()
+}
+
+/// Characters of a line's models: with the other columns, a line has less than 100.
+const MODELS_WIDTH: usize = 52;
+
+/// A text in lines of at most `width` characters, unless a word is longer. There is at least one line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 /// Kind of output from a model of the family.

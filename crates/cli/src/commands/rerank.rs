@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RerankArgs, ui: Ui) -> CommandResult {
     let texts = texts(&read_file(&args.file)?)?;
     let model = args.model.load(ui)?;
     let tokenizer = model.tokenizer()?;
-    warn(&tokenizer.warnings(), ui);
+    warn(tokenizer.vocabulary_warnings(), ui);
     let ranker = Ranker::of(&model)?;
     let embedder = Embedder::new(&model)?;
     let instruction = args.instruction.as_deref();

@@ -137,7 +137,7 @@ const THINKING_KEY_BYTES: usize = 16;
 #[command(next_help_heading = "Network")]
 struct NetworkArgs {
     /// Address to listen on; an address beyond this computer needs an API key
-    #[arg(long, default_value = "127.0.0.1")]
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = parse_host)]
     host: IpAddr,
     /// Port; 0 picks a free one
     #[arg(long, default_value_t = 8080)]
@@ -174,7 +174,7 @@ struct NetworkArgs {
     #[arg(long)]
     allow_open: bool,
     /// Allow web pages of this origin, such as http://localhost:3000; `*` is any. May be repeated
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = parse_origin)]
     allow_origin: Vec<String>,
     /// Host name that requests may use, besides addresses and localhost. May be repeated
     #[arg(long, value_name = "NAME")]
@@ -207,7 +207,7 @@ struct NetworkArgs {
     #[arg(long)]
     share_cache: bool,
     /// Abort a request after this many seconds [default: never]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     request_timeout: Option<u64>,
     /// Keep accepting requests for this long after being asked to stop, while /ready says no, so that a proxy notices
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -218,6 +218,11 @@ struct NetworkArgs {
 }
 
 impl ServedArgs {
+    /// Whether models must be on this computer already.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.offline
+    }
+
     /// Folder for pages on disk.
     fn page_folder(&self, ui: Ui) -> CommandResult<Option<PageFolder>> {
         let Some(path) = &self.cache_dir else {
@@ -228,6 +233,9 @@ impl ServedArgs {
             return Err(CommandFailure::usage(message)
                 .hint("leave --device out, or serve it beside the CPU with --also-on"));
         }
+        std::fs::create_dir_all(path).map_err(|error| {
+            CommandFailure::io(format_args!("--cache-dir {}", path.display()), &error)
+        })?;
         let mib = self.cache_dir_size.unwrap_or(CACHE_DIR_MIB) as u64;
         Ok(Some(PageFolder {
             path: path.clone(),
@@ -242,6 +250,27 @@ pub(crate) fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usi
     clap::value_parser!(u32)
         .range(1..)
         .map(|number| number as usize)
+}
+
+/// An IP address, or the name that every computer has for itself.
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+        _ => text.parse().map_err(|_| {
+            "write an IP address: 127.0.0.1 for this computer alone, 0.0.0.0 for others too"
+                .to_owned()
+        }),
+    }
+}
+
+/// `*`, `null`, or a scheme and a host, as browsers send them.
+fn parse_origin(text: &str) -> Result<String, String> {
+    let host = text.split_once("://").map(|(_, host)| host);
+    match host.is_some_and(|host| !host.is_empty() && !host.contains('/')) {
+        true => Ok(text.to_owned()),
+        false if text == "*" || text == "null" => Ok(text.to_owned()),
+        false => Err("write scheme and host without a path, as http://localhost:3000".to_owned()),
+    }
 }
 
 pub(crate) fn run(args: &ServeArgs, ui: Ui) -> CommandResult {

@@ -5,7 +5,7 @@ use crate::model_arg::{ModelArgs, warn};
 use crate::output::{Align, Out, TextTable, Ui};
 use crate::prompt::TextArgs;
 use crate::tokens::TokenList;
-use millrace_text::{EncodeOptions, Tokenizer, Warning};
+use millrace_text::{EncodeOptions, Tokenizer};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -45,10 +45,7 @@ pub(crate) struct TokenizeArgs {
 
 pub(crate) fn run(args: &TokenizeArgs, ui: Ui) -> CommandResult {
     let tokenizer = args.model.tokenizer(ui)?;
-    // This command shows the tokens after a text, so the warning does not apply.
-    let mut warnings = tokenizer.warnings();
-    warnings.retain(|warning| !matches!(warning, Warning::SuffixLeftOut { .. }));
-    warn(&warnings, ui);
+    warn(tokenizer.vocabulary_warnings(), ui);
     if let Some(ids) = &args.decode {
         ids.check(tokenizer.n_vocab(), None)?;
         return decode(args, &tokenizer, &ids.0);

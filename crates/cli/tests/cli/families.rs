@@ -21,6 +21,8 @@ fn families_are_listed_for_people_and_for_scripts() {
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
+    let widest = table.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest < Some(100), "{widest:?} columns");
     for (row, family) in rows.iter().zip(all) {
         assert_eq!(row["name"], family.name);
         assert_eq!(row["gguf_architecture"], family.gguf_arch);

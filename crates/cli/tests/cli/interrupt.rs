@@ -15,9 +15,9 @@ fn is_watching(id: u32) -> bool {
     mask.is_some_and(|mask| mask & 0b10 != 0)
 }
 
-fn interrupt(child: &Child) {
+fn send(signal: &str, child: &Child) {
     let status = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+        .args([signal, &child.id().to_string()])
         .status();
     assert!(status.expect("kill starts").success());
 }
@@ -84,7 +84,7 @@ fn every_long_command_stops() {
         }
         // Waits until the work is in progress.
         std::thread::sleep(Duration::from_millis(300));
-        interrupt(&child);
+        send("-INT", &child);
         let finished = finished(child.wait_with_output().expect("it ends"));
         let line: String = line.chars().take(60).collect();
         assert_eq!(
@@ -104,4 +104,33 @@ fn every_long_command_stops() {
             "{line}: {left:?}"
         );
     }
+}
+
+/// A service manager ends commands by SIGTERM.
+#[test]
+fn a_terminated_command_leaves_nothing_half_written() {
+    let home = tempdir().expect("a temporary folder");
+    let mut command = millrace(home.path());
+    command
+        .args("synth llama-3.2-1b out.gguf --type Q4_K".split(' '))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().expect("the binary starts");
+    let start = Instant::now();
+    while !files(home.path())
+        .iter()
+        .any(|name| name.ends_with(".partial"))
+    {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "no file was begun"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    send("-TERM", &child);
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(143));
+    let left = files(home.path());
+    assert!(left.iter().all(|name| name == ".cache"), "{left:?}");
 }

@@ -205,7 +205,7 @@ impl SamplingParams {
         let least = |name, x, least, words| (name, x, finite(x, least), words);
         const SHARE: &str = "over 0 and at most 1";
         const UNIT: &str = "from 0 to 1";
-        const POSITIVE: &str = "0 or more";
+        const POSITIVE: &str = "a finite number, 0 or more";
         vec![
             least("temperature", self.temperature, 0.0, POSITIVE),
             least("dynatemp-range", dynatemp.range, 0.0, POSITIVE),

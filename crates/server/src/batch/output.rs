@@ -59,6 +59,14 @@ impl BatchOutput {
             .truncate(false)
             .open(path);
         let mut file = file.map_err(failed)?;
+        // A device or a pipe may have no end.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(BatchError::Foreign {
+                file: path.to_owned(),
+                line: 1,
+                message: "this is not a regular file".to_owned(),
+            });
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -113,7 +121,7 @@ impl BatchOutput {
 }
 
 /// Beginning of every answer's line.
-const START: &[u8] = b"{\"";
+const START: &[u8] = b"{\"id\":\"batch_req_";
 
 fn begins_an_answer(text: &[u8]) -> bool {
     let n = text.len().min(START.len());
@@ -129,6 +137,10 @@ fn held(text: &[u8]) -> Result<OutputLines, (usize, String)> {
         let value: Value = serde_json::from_slice(line).map_err(|error| at(error.to_string()))?;
         let id = value.get("custom_id").and_then(Value::as_str);
         let id = id.ok_or_else(|| at("it has no custom_id".to_owned()))?;
+        // A request has a custom_id too, and its file must not be taken for one of answers.
+        if value.get("response").is_none() && value.get("error").is_none() {
+            return Err(at("it has neither `response` nor `error`".to_owned()));
+        }
         if !held.ids.insert(id.to_owned()) {
             return Err(at(format!("custom_id \"{id}\" is there twice")));
         }
@@ -169,7 +181,7 @@ mod tests {
     }
 
     fn answer(id: &str) -> Value {
-        json!({"id": "x", "custom_id": id, "response": {"status_code": 200, "body": {"text": "ä\n\"}"}}, "error": null})
+        json!({"id": "batch_req_x", "custom_id": id, "response": {"status_code": 200, "body": {"text": "ä\n\"}"}}, "error": null})
     }
 
     /// If killed at any byte, a batch continues with the complete lines. The result is the same as without the kill.
@@ -205,6 +217,10 @@ mod tests {
             "my notes\n",
             "{\"a\": 1}\n",
             "{\"custom_id\": \"a\"}\n{\"custom_id\": \"a\"}\n",
+            // Requests, the last without a line end.
+            "{\"custom_id\": \"a\", \"url\": \"/v1/completions\"}\n",
+            "{\"custom_id\": \"a\", \"url\": \"/v1/completions\"}",
+            "{\"id\": \"b\", \"text\": \"a line of mine\"}",
         ] {
             std::fs::write(&path, text).unwrap();
             assert!(
@@ -212,6 +228,13 @@ mod tests {
                 "{text}"
             );
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        // Neither has an end.
+        for device in ["/dev/full", "/dev/zero"].map(Path::new) {
+            if device.exists() {
+                let found = BatchOutput::open(device);
+                assert!(matches!(found, Err(BatchError::Foreign { .. })));
+            }
         }
         let path = folder.path().join("out");
         let first = BatchOutput::open(&path).unwrap();

@@ -17,8 +17,12 @@ struct SavedChat {
     images: BTreeMap<usize, Vec<String>>,
 }
 
-/// Writes the messages as JSON, the system prompt first if there is one.
+/// Writes the messages as JSON, the system prompt first if there is one. A file of another kind is not replaced.
 pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> CommandResult {
+    if path.exists() && read(path).is_err() {
+        let message = format!("{} is a file of another kind", path.display());
+        return Err(CommandFailure::usage(message).hint("name a new file"));
+    }
     let images = messages.iter().map(|message| message.images.clone());
     let images = images.enumerate().filter(|(_, names)| !names.is_empty());
     let saved = SavedChat {

@@ -102,7 +102,10 @@ impl MemoryPlan {
         };
         let max_ctx = match self.max_ctx {
             Some(0) | None => "no context fits".to_owned(),
-            Some(n) if n == self.trained_ctx => format!("so does all it was trained for ({n})"),
+            Some(n) if n == self.trained_ctx => {
+                let so = if fits { "so does" } else { "what fits is" };
+                format!("{so} all it was trained for ({n})")
+            }
             Some(n) => format!("at most {n} tokens do"),
         };
         out.line(format!(

@@ -2,7 +2,7 @@
 
 use super::InfoArgs;
 use crate::commands::ceiling::{parse_cost, parse_positive};
-use crate::exit::CommandResult;
+use crate::exit::{CommandFailure, CommandResult, Exit};
 use crate::output::{Align, Out, Paint, TextTable, bytes};
 use millrace_model::Model;
 use millrace_runtime::EngineOptions;
@@ -170,6 +170,14 @@ impl RanksPlan {
         ))?;
         self.print_fit(out)?;
         self.print_predictions(out)
+    }
+
+    /// The exit code's failure, if the ranks do not fit into the memory that was given.
+    pub(super) fn check_fits(&self) -> CommandResult {
+        match self.fits {
+            Some(false) => Err(CommandFailure::new(Exit::Failed, "")),
+            _ => Ok(()),
+        }
     }
 
     /// Prints whether it fits, and a setting that would.

@@ -7,7 +7,7 @@ use crate::exit::{CommandFailure, CommandResult};
 use crate::model_arg::{ModelArgs, warn};
 use crate::output::Ui;
 use crate::ranks::MpiArgs;
-use crate::target_args::{DeviceArgs, ModelPlacement};
+use crate::target_args::{DeviceArgs, ModeArgs, ModelPlacement};
 use millrace_runtime::disk::{DiskError, PageFolder};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, Error, LoadedModel, LogitsFor, VisionEncoder,
@@ -29,6 +29,7 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
     if args.ranks.mpi {
         the_only(models, args)?;
     }
+    check_devices(args)?;
     let models: Vec<NamedModel> = models.iter().map(|text| named(text)).collect();
     let drafts = DRAFT.assign(&args.draft, &models)?;
     let encoders = MMPROJ.assign(&args.mmproj, &models)?;
@@ -44,6 +45,15 @@ pub(crate) fn specs(models: &[String], args: &ServedArgs, ui: Ui) -> CommandResu
         }
     }
     Ok(specs)
+}
+
+/// Refuses options with which no model could compute, before the server listens.
+fn check_devices(args: &ServedArgs) -> CommandResult {
+    let is_cpu = |place: &ModelPlacement| matches!(place, ModelPlacement::Cpu);
+    if args.also_on.iter().all(is_cpu) {
+        args.device.refuse_settings_on_cpu()?;
+    }
+    args.cpu.check()
 }
 
 /// A model to serve, already opened once.
@@ -72,7 +82,11 @@ impl OpenedModel {
         };
         let loaded = model.load(ui)?;
         // Clients send text, so a tokenizer is needed.
-        warn(&loaded.tokenizer()?.warnings(), ui);
+        let tokenizer = loaded.tokenizer()?;
+        match loaded.model().config.encoder {
+            Some(_) => warn(tokenizer.vocabulary_warnings(), ui),
+            None => warn(&tokenizer.warnings(), ui),
+        }
         let drafter = match draft {
             Some(draft) => Drafter::open(draft, args, &loaded, &args.device, ui)?,
             None => None,
@@ -116,11 +130,20 @@ impl OpenedModel {
         folder: Option<PageFolder>,
         ui: Ui,
     ) -> CommandResult<ModelSpec> {
-        let device = DeviceArgs {
-            device: also_on.unwrap_or(args.device.device),
-            ..args.device.clone()
+        let place = also_on.unwrap_or(args.device.device);
+        // Settings of an NPU are for the models beside this one, if it is on the CPU.
+        let (is_cpu, plans) = match place {
+            ModelPlacement::Cpu => (true, ModeArgs::default()),
+            ModelPlacement::Target(target) => {
+                let plans = args.device.plans.clone();
+                plans.planner(target, &self.loaded.model().graph)?;
+                (false, plans)
+            }
         };
-        let is_cpu = matches!(device.device, ModelPlacement::Cpu);
+        let device = DeviceArgs {
+            device: place,
+            plans,
+        };
         if !is_cpu && also_on.is_none() && !self.adapters.is_empty() {
             let message = format!("--lora: {} computes with no adapters", device.device.name());
             return Err(CommandFailure::usage(message)
