@@ -51,6 +51,20 @@ def jais_tensors(tensors):
     return {key: np.ascontiguousarray(x.T) if key.endswith(turned) else x for key, x in out.items()}
 
 
+def convolutions(tensors):
+    """Convolutions of queries, keys and values as in published folders. transformers 5.24 saves three parts of one length, whatever
+    the widths are; it joins them again when it reads them."""
+    out = dict(tensors)
+    for key in tensors:
+        if not key.endswith("q_conv1d.weight"):
+            continue
+        names = [key.replace("q_conv1d", f"{part}_conv1d") for part in "qkv"]
+        widths = [len(tensors[name.replace("conv1d", "proj")]) for name in names]
+        parts = np.split(np.concatenate([tensors[name] for name in names]), np.cumsum(widths)[:-1])
+        out.update({name: np.ascontiguousarray(part) for name, part in zip(names, parts)})
+    return out
+
+
 SPARK_ROPES = {
     "full_attention": {"rope_theta": 500000.0, "partial_rotary_factor": 0.25},
     "sliding_attention": {"rope_theta": 10000.0, "partial_rotary_factor": 1.0},
@@ -78,6 +92,7 @@ FIXTURES = {
             rope_parameters={"rope_type": "default", "rope_theta": None},
         ),
         config_class="OlmoHybridConfig",
+        publish=convolutions,
     ),
     # Factors on embeddings, scores and logits; a number of heads that is no power of 2.
     "jais": Fixture(

@@ -412,8 +412,7 @@ fn sequences_of_a_batch_do_not_see_each_other() {
     };
     let cpu = Cpu::new(CpuOptions::default()).expect("opens");
     let (n_rows, width) = (11, shape.qkv_width());
-    let qkv = numbers(n_rows * width, 1);
-    let gates = numbers(n_rows * 2, 2);
+    let (qkv, gates) = (numbers(n_rows * width, 1), numbers(n_rows * 2, 2));
     let input = |rows: Range<usize>| DeltaInput {
         qkv: &qkv[rows.start * width..rows.end * width],
         alpha: &gates[rows.start * 2..rows.end * 2],

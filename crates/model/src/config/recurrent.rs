@@ -151,8 +151,7 @@ pub enum ScanNorms {
     Weighted,
 }
 
-/// Factors on a selective scan and on attention beside it, and on the feed-forward behind; GGUF files fold them into
-/// weights.
+/// Factors on a selective scan, on attention beside it and on the feed-forward behind; GGUF files fold them in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchScales {
     /// On attention's input.
