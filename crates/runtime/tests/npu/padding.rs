@@ -43,7 +43,7 @@ fn check(mode: Mode, n_tokens: u32, lengths: &[u64]) {
 
 #[test]
 fn mode_fast_has_the_same_bits_at_every_length() {
-    // A length is one of the modes' in turn, or both modes' with `MILLRACE_TEST_ALL=1`: both choose tilings by the length alone.
+    // Each length in one of the modes, in turn; with `MILLRACE_TEST_ALL=1` in both.
     for (i, mode) in [Mode::Fast, Mode::Int4].into_iter().enumerate() {
         let lengths: Vec<u64> = sample::part(BUCKETS.into_iter().skip(1), 2, i).collect();
         check(mode, 64, &lengths);

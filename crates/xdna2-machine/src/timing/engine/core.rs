@@ -221,7 +221,7 @@ impl TimingEngine<'_, '_> {
     }
 
     fn channel(&self, core: usize, bundle: usize, index: &[Affine]) -> Result<usize, TimingError> {
-        // The verifier bounds the dimensions of a bundle far below this. Gets are too many for an allocation each.
+        // The verifier allows a bundle 32 dimensions. There are too many gets for an allocation each.
         let mut values = [0i64; 32];
         let env = self.env(core);
         for (value, affine) in values.iter_mut().zip(index) {
