@@ -4,7 +4,7 @@ use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
 use millrace_hub::{CachedModel, Hub, HubSettings};
-use millrace_model::arch::{Family, encoders, families};
+use millrace_model::arch::{Family, assistants, encoders, families};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
 fn list_families(as_json: bool) -> CommandResult {
     let mut out = Out::new();
     if as_json {
-        let all = families().chain(encoders()).map(|family| {
+        let all = families().chain(encoders()).chain(assistants()).map(|family| {
             json!({
                 "name": family.name, "makes": makes(family), "models": family.models, "gguf_architecture": family.gguf_arch,
                 "classes": family.hf_classes, "model_types": family.hf_model_types,
@@ -85,7 +85,7 @@ fn list_families(as_json: bool) -> CommandResult {
     // The longest column comes last. The fixture is for scripts.
     let columns = ["family", "models", "makes", "GGUF", "transformers"];
     let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
-    for family in families().chain(encoders()) {
+    for family in families().chain(encoders()).chain(assistants()) {
         table.row(vec![
             family.name.to_owned(),
             family.models.to_owned(),
@@ -100,10 +100,10 @@ fn list_families(as_json: bool) -> CommandResult {
 
 /// Kind of output from a model of the family.
 fn makes(family: &Family) -> &'static str {
-    if family.is_encoder() {
-        "vectors"
-    } else {
-        "text"
+    match (family.is_encoder(), family.is_assistant()) {
+        (true, _) => "vectors",
+        (_, true) => "drafts",
+        _ => "text",
     }
 }
 
