@@ -24,7 +24,8 @@ pub(crate) const MTP: &str = "mtp";
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftArgs {
     /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, with the model's
-    /// own draft layer (`mtp`), or from repetitions in the text (`ngram`). Changes the speed, not the text
+    /// own draft layer (`mtp`), with its assistant (a MODEL too), or from repetitions in the text (`ngram`). Changes
+    /// the speed, not the text
     #[arg(long, value_name = "MODEL|mtp|ngram")]
     pub(crate) draft: Option<String>,
 }
@@ -36,6 +37,8 @@ pub(crate) enum Draft {
     /// The target's own layer.
     Layer,
     Model(Arc<LoadedModel>),
+    /// The target's assistant, which reads the target's keys and values.
+    Assistant(Arc<LoadedModel>),
 }
 
 /// Memory of a model, in bytes.
@@ -86,12 +89,19 @@ impl DraftArgs {
             model: name.clone(),
             ..args.clone()
         };
-        let draft = args.load(ui)?;
-        check_draft(target, &draft)?;
+        let draft = args.load_draft(ui)?;
         let options = with_context_of(target, options);
+        let mut of_draft = options.clone();
+        if draft.is_assistant() {
+            check_on_cpu(device, (name.as_str(), "an assistant"))?;
+            draft.for_target(target)?;
+            of_draft = assistant_options(&options);
+        } else {
+            check_draft(target, &draft)?;
+        }
         let needs = [
             need(target, device, &options)?,
-            need(&draft, device, &options)?,
+            need(&draft, device, &of_draft)?,
         ];
         let n_ctx = options.n_ctx.unwrap_or_default();
         ui.detail(format_args!(
@@ -104,7 +114,15 @@ impl DraftArgs {
         if let Some(usable) = HostMemory::read().usable_bytes() {
             check_fits([target.name(), draft.name()], needs, n_ctx, usable)?;
         }
-        Ok(Some(Draft::Model(draft)))
+        Ok(Some(Draft::of(draft)))
+    }
+}
+
+/// Options for the memory of an assistant, which computes one row at a time.
+pub(crate) fn assistant_options(options: &EngineOptions) -> EngineOptions {
+    EngineOptions {
+        max_chunk: 1,
+        ..options.clone()
     }
 }
 
@@ -115,7 +133,7 @@ fn open_layer(
     options: &EngineOptions,
     ui: Ui,
 ) -> CommandResult<Draft> {
-    check_on_cpu(device)?;
+    check_on_cpu(device, (MTP, "an MTP layer"))?;
     let layer = target.draft_layer()?;
     let options = with_context_of(target, options);
     let needs = [
@@ -139,12 +157,12 @@ fn open_layer(
     Ok(Draft::Layer)
 }
 
-/// A device does not give out the hidden states that a draft layer reads.
-fn check_on_cpu(device: &DeviceArgs) -> CommandResult {
+/// A device does not give out the hidden states that a draft layer or an assistant reads.
+fn check_on_cpu(device: &DeviceArgs, (name, drafter): (&str, &str)) -> CommandResult {
     match device.device {
         ModelPlacement::Cpu => Ok(()),
         ModelPlacement::Target(target) => Err(CommandFailure::usage(format!(
-            "--draft {MTP} runs on the CPU: {} does not give out the states that an MTP layer reads",
+            "--draft {name} runs on the CPU: {} does not give out the states that {drafter} reads",
             target.name()
         ))
         .hint("take --draft ngram or a smaller model, or leave --device out")),
@@ -211,6 +229,14 @@ fn check_fits(names: [&str; 2], needs: [Need; 2], n_ctx: usize, usable: u64) -> 
 }
 
 impl Draft {
+    /// The drafter that an open model is.
+    pub(crate) fn of(model: Arc<LoadedModel>) -> Draft {
+        match model.is_assistant() {
+            true => Draft::Assistant(model),
+            false => Draft::Model(model),
+        }
+    }
+
     /// Lays out the drafter for `engine`'s model, on the same device and in the same context.
     pub(crate) fn speculator(
         &self,
@@ -223,6 +249,10 @@ impl Draft {
             Draft::Ngram => return Ok(Speculator::ngram()),
             Draft::Layer => None,
             Draft::Model(draft) => Some(draft),
+            Draft::Assistant(draft) => {
+                check_on_cpu(device, (draft.name(), "an assistant"))?;
+                return Ok(Speculator::assistant(draft, engine)?);
+            }
         };
         let options = EngineOptions {
             n_ctx: Some(engine.limits().n_ctx),
@@ -231,7 +261,7 @@ impl Draft {
             ..options.clone()
         };
         let Some(draft) = draft else {
-            check_on_cpu(device)?;
+            check_on_cpu(device, (MTP, "an MTP layer"))?;
             let layer = Arc::new(engine.model().draft_layer()?);
             let own = CpuEngine::new(layer, options)?;
             return Ok(Speculator::layer(Box::new(own), engine.model())?);

@@ -50,6 +50,13 @@ impl ModelArgs {
         Ok(loaded)
     }
 
+    /// The same for a model to draft with, which may be the assistant of another one.
+    pub(crate) fn load_draft(&self, ui: Ui) -> CommandResult<Arc<LoadedModel>> {
+        let loaded = self.files(ui)?.load_draft()?;
+        warn_of(loaded.checkpoint(), loaded.model(), ui);
+        Ok(loaded)
+    }
+
     /// As [`load`](ModelArgs::load), with the options for reading images.
     pub(crate) fn model(&self, vision: &VisionArgs, ui: Ui) -> CommandResult<millrace::Model> {
         let loaded = self.load(ui)?;

@@ -100,7 +100,7 @@ fn check_memory(node: &Node, n_states: &mut usize, caches: &mut Caches) -> Resul
     let has = |caches: &Caches, layer| caches.iter().any(|(kv, _)| kv.layer == layer);
     let appended = || node.inputs.iter().skip(1).copied().collect();
     match node.op.memory() {
-        SequenceMemory::None | SequenceMemory::AllTokens(_) => {}
+        SequenceMemory::None | SequenceMemory::AllTokens(_) | SequenceMemory::TargetKv(_) => {}
         SequenceMemory::KvCache(kv) if has(caches, kv.layer) => {
             return Err(format!("layer {} has its cache already", kv.layer));
         }

@@ -12,6 +12,8 @@ pub enum SequenceMemory {
     /// Keys and values that an earlier op with a [`KvCache`](SequenceMemory::KvCache) of this shape keeps. The op reads
     /// them and adds nothing.
     SharedKv(KvShape),
+    /// Keys and values that another model keeps, for which this one drafts. The op reads them and adds nothing.
+    TargetKv(KvShape),
     /// Keys and values of all tokens of the sequence, later tokens included. Nothing is kept: a sequence is computed
     /// whole.
     AllTokens(AllTokensShape),

@@ -41,6 +41,7 @@ mod slice_heads;
 mod softcap;
 mod ssm_scan;
 mod table_row;
+mod target_attention;
 mod target_state;
 mod temperature;
 #[cfg(test)]
@@ -93,6 +94,7 @@ pub use slice_heads::SliceHeads;
 pub use softcap::Softcap;
 pub use ssm_scan::SsmScan;
 pub use table_row::TableRow;
+pub use target_attention::TargetAttention;
 pub use target_state::TargetState;
 pub use temperature::Temperature;
 pub use token_shift::TokenShift;
@@ -144,7 +146,7 @@ pub trait Operation: Debug + Send + Sync {
         None
     }
 
-    /// The attention over a KV cache, its own or shared ([`memory`](Operation::memory) says which), if the op is one.
+    /// The attention over a KV cache, its own, shared or a target's ([`memory`](Operation::memory) says which), if the op is one.
     fn attention(&self) -> Option<&Attention> {
         None
     }
@@ -277,6 +279,8 @@ ops! {
     EncoderAttention(EncoderAttention),
     /// A row of a table by position.
     TableRow(TableRow),
+    /// Attention over the cache of another model.
+    TargetAttention(TargetAttention),
     /// A row that the caller passes along with a token.
     TargetState(TargetState),
     /// A row of a table, chosen by the text that the token belongs to.

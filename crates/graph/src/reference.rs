@@ -175,9 +175,9 @@ impl<'a, R> Keys<'a, R> {
     /// The keys and values that the token at `position` sees, from those of its sequence from position `first` on.
     pub(crate) fn seen(self, memory: SequenceMemory, first: usize, position: usize) -> Keys<'a, R> {
         let (seen, width) = match memory {
-            SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
-                (kv.seen(position), kv.width())
-            }
+            SequenceMemory::KvCache(kv)
+            | SequenceMemory::SharedKv(kv)
+            | SequenceMemory::TargetKv(kv) => (kv.seen(position), kv.width()),
             SequenceMemory::AllTokens(all) => {
                 let seen = all.seen(position - first, self.k.len() / all.width);
                 (first + seen.start..first + seen.end, all.width)

@@ -62,7 +62,10 @@ impl<'a, R: Real> Sequence<'a, R> {
         let width = self.executor.graph.width(node.output);
         let mut out = vec![R::default(); tokens.ids.len() * width];
         match node.op.memory() {
-            SequenceMemory::None => self.executor.rows(node, tokens, inputs, &mut out),
+            // Without a target there are no keys.
+            SequenceMemory::None | SequenceMemory::TargetKv(_) => {
+                self.executor.rows(node, tokens, inputs, &mut out);
+            }
             SequenceMemory::State(state) => {
                 let mut state = vec![R::default(); state.n_elems];
                 for (index, out) in out.chunks_exact_mut(width).enumerate() {

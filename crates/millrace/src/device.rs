@@ -265,7 +265,8 @@ impl Device {
         self
     }
 
-    /// Drafts tokens with a smaller model of the same vocabulary. This changes the speed, not the text.
+    /// Drafts tokens with a smaller model of the same vocabulary, or with the model's assistant ([`Model::open_draft`]).
+    /// This changes the speed, not the text.
     #[must_use]
     pub fn draft(mut self, model: &Model) -> Device {
         self.draft = Some(Draft::Model(model.clone()));
@@ -381,6 +382,9 @@ impl Device {
             }
             Some(Draft::Model(draft)) => draft.loaded(),
         };
+        if draft.is_assistant() {
+            return Ok(Some(Speculator::assistant(draft, engine)?));
+        }
         check_draft(engine.model(), draft)?;
         let own = beside.engine(draft)?;
         Ok(Some(Speculator::model(own, engine.model())?))
@@ -389,7 +393,8 @@ impl Device {
     /// The draft model's name, if there is one.
     pub(crate) fn draft_name(&self) -> Option<&str> {
         match &self.draft {
-            Some(Draft::Model(model)) => Some(model.name()),
+            // An assistant reads the target's keys and values, those of images too.
+            Some(Draft::Model(model)) if !model.loaded().is_assistant() => Some(model.name()),
             _ => None,
         }
     }

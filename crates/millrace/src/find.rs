@@ -140,13 +140,27 @@ impl ModelFiles {
     /// # Errors
     /// [`Error::File`], [`Error::NoWeights`], [`Error::Model`].
     pub fn load(&self) -> Result<Arc<LoadedModel>> {
+        let checkpoint = self.with_weights()?;
+        Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
+    }
+
+    /// Opens the model to draft with: any model, or the assistant of another one.
+    ///
+    /// # Errors
+    /// As [`load`](ModelFiles::load).
+    pub fn load_draft(&self) -> Result<Arc<LoadedModel>> {
+        let checkpoint = self.with_weights()?;
+        Ok(Arc::new(LoadedModel::from_draft_checkpoint(checkpoint)?))
+    }
+
+    fn with_weights(&self) -> Result<Checkpoint> {
         let checkpoint = self.checkpoint()?;
         if checkpoint.tensors().is_empty() {
             return Err(Error::NoWeights {
                 model: checkpoint.name().to_owned(),
             });
         }
-        Ok(Arc::new(LoadedModel::from_checkpoint(checkpoint)?))
+        Ok(checkpoint)
     }
 
     /// Loads only the tokenizer. No weights are needed, and any architecture is accepted.

@@ -58,6 +58,16 @@ impl Model {
         Ok(Model::new(loaded, options))
     }
 
+    /// Opens a model to draft with ([`Device::draft`]): any model, or the assistant of another one, which runs with that
+    /// model alone.
+    ///
+    /// # Errors
+    /// As [`open`](Model::open).
+    pub fn open_draft(name: &str, options: &OpenOptions) -> Result<Model> {
+        let loaded = ModelFiles::find(name, options)?.load_draft()?;
+        Ok(Model::new(loaded, options))
+    }
+
     /// A model whose files are already open. Only the options about images apply.
     pub fn new(loaded: Arc<LoadedModel>, options: &OpenOptions) -> Model {
         Model {

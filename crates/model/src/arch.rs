@@ -304,8 +304,16 @@ pub fn encoders() -> impl Iterator<Item = &'static Family> {
     ENCODERS.iter().copied()
 }
 
-fn all() -> impl Iterator<Item = &'static Family> {
-    families().chain(encoders())
+/// Assistants, which draft for another model.
+static ASSISTANTS: &[&Family] = &[&gemma4::ASSISTANT];
+
+/// Families of assistants: they draft with the keys and values of another model, and write no text without it.
+pub fn assistants() -> impl Iterator<Item = &'static Family> {
+    ASSISTANTS.iter().copied()
+}
+
+pub(crate) fn all() -> impl Iterator<Item = &'static Family> {
+    families().chain(encoders()).chain(assistants())
 }
 
 /// All families of models that write texts.

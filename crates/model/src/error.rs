@@ -81,6 +81,29 @@ pub enum Error {
         /// The layer's first tensor in this file format.
         tensor: String,
     },
+    /// An assistant was to run by itself.
+    #[error(
+        "{file}: an assistant, which drafts for another model with that model's keys and values, and writes no text without it; \
+         name that model, and this file with --draft"
+    )]
+    Assistant {
+        /// The checkpoint's name.
+        file: String,
+    },
+    /// An assistant drafts for other models than this one.
+    #[error("{file} does not draft for {target}: `{key}` is {found}; in {target} it is {expected}")]
+    OtherTarget {
+        /// The assistant's checkpoint.
+        file: String,
+        /// The model to draft for.
+        target: String,
+        /// The value that differs.
+        key: String,
+        /// The assistant's.
+        found: String,
+        /// The model's.
+        expected: String,
+    },
     /// The shape of a weight differs from that of the configuration.
     #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]
     TensorShape {

@@ -8,6 +8,7 @@
 
 pub mod adapter;
 pub mod arch;
+mod assistant;
 mod builder;
 mod catalog;
 pub mod config;

@@ -49,7 +49,8 @@ impl Model {
                     2 * kept as u64 * kv.width() as u64
                 }
                 // Counted where it is filled.
-                SequenceMemory::SharedKv(_) | SequenceMemory::AllTokens(_) => 0,
+                SequenceMemory::SharedKv(_) | SequenceMemory::TargetKv(_) => 0,
+                SequenceMemory::AllTokens(_) => 0,
                 SequenceMemory::None | SequenceMemory::State(_) => 0,
             };
             let nodes = self.graph.nodes.iter();

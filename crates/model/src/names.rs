@@ -202,8 +202,8 @@ impl TensorName {
                 format!("{prefix}{layers}.{layer}.{name}{bias}")
             }
             (Some(layer), _) => format!("{prefix}{layers}.{layer}.{name}.{suffix}"),
-            // The head belongs to the causal model that wraps the text model.
-            (None, WeightRole::Output) => {
+            // These belong to the causal model that wraps the text model.
+            (None, WeightRole::Output | WeightRole::AssistantIn | WeightRole::AssistantOut) => {
                 let wrapper = prefix
                     .strip_suffix("model.")
                     .filter(|outer| outer.ends_with('.'));

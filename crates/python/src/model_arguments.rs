@@ -123,7 +123,7 @@ impl ModelArguments {
             None => device,
             Some(NGRAM) => device.draft_ngram(),
             Some(MTP) => device.draft_mtp(),
-            Some(draft) => device.draft(&Model::open_with(draft, &open)?),
+            Some(draft) => device.draft(&Model::open_draft(draft, &open)?),
         };
         if let Some(mode) = &self.mode {
             device = device.mode(mode);

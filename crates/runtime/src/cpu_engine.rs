@@ -126,6 +126,7 @@ impl CpuEngine {
             n_threads: options.n_threads,
             level: options.level,
         })?;
+        model.check_runs_alone()?;
         model.decode_packed();
         let sizes = memory::sizes(&model.model().config, &options)?;
         options.adapters.check(&model)?;
@@ -272,6 +273,11 @@ impl Compute for CpuCompute {
 
     fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    fn hides_keys(&self) -> Option<&'static str> {
+        let ranks = self.ranks.as_ref();
+        ranks.map(|_| "one process: of several, each has the keys and values of some heads alone")
     }
 
     fn rank_traffic(&self) -> Option<RankTraffic> {

@@ -9,6 +9,7 @@ use millrace_kernels::Cpu;
 use millrace_npu::Provenance;
 
 use crate::Error;
+use crate::assistant::Assistant;
 use crate::disk::{DiskError, PageFolder};
 use crate::image::Image;
 use crate::kv::PrefixCounters;
@@ -122,6 +123,32 @@ pub trait Engine: Send {
         let mut output = StepOutput::default();
         self.step(batch, &mut output)?;
         Ok(output)
+    }
+
+    /// Why an [`Assistant`] cannot read the keys and values of its sequences; `None` if it can.
+    fn hides_keys(&self) -> Option<&'static str> {
+        Some("an engine on the CPU, without ranks: this one does not hand out its keys and values")
+    }
+
+    /// Computes a row of an assistant behind the tokens of a sequence, over the sequence's keys and values. The row stands at
+    /// `token`, which the engine has not computed, and has a state `[d_model]`: the engine's at its last token, or the one of
+    /// the assistant's row before. `output` gets the logits, and as the head's input the state `[d_model]` for the next row.
+    /// Returns false, and computes nothing, for an empty sequence and for one whose window a cut has reached. The sequence
+    /// does not change.
+    ///
+    /// # Errors
+    /// [`Error::NoSequence`], [`Error::BadToken`]; [`Error::BadOption`] for an engine that cannot, an assistant of another
+    /// model, and a state of another width.
+    fn assist(
+        &mut self,
+        assistant: &mut Assistant,
+        seq: SeqId,
+        (token, state): (u32, &[f32]),
+        output: &mut StepOutput,
+    ) -> Result<bool, Error> {
+        let _ = (seq, token, state, output);
+        assistant.refuse(self.hides_keys())?;
+        Ok(false)
     }
 
     /// Writes the memory of a sequence to a file, with a note of the caller's: its tokens, keys, values and states. The

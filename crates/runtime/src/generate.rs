@@ -280,7 +280,12 @@ impl GenerationRun {
                 };
             }
         };
-        tokens.extend_from_slice(speculator.draft(seq, turn, n_tokens, MAX_DRAFTS)?);
+        tokens.extend_from_slice(speculator.draft(
+            (&mut *engine, seq),
+            turn,
+            n_tokens,
+            MAX_DRAFTS,
+        )?);
         let n_drafts = tokens.len() - n_tokens;
         let logits = match n_drafts > 0 {
             true => LogitsFor::All,

@@ -14,6 +14,7 @@
 //! adds no arithmetic except that of adapters, row by row.
 #![forbid(unsafe_code)]
 
+mod assistant;
 mod batch;
 mod cpu_engine;
 pub mod disk;
@@ -38,6 +39,7 @@ pub mod speculate;
 mod turn;
 pub mod vision;
 
+pub use assistant::Assistant;
 pub use batch::{generate_batch, generate_each};
 pub use cpu_engine::{CpuEngine, EngineMemory, EngineOptions};
 pub use embedding::{Embedder, Embedding, EmbeddingPrompts, Pooling, cut_embedding};

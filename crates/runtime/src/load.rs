@@ -1,5 +1,6 @@
 //! A checkpoint ready to run: its graph, tokenizer, chat template and sampling defaults.
 
+mod draft;
 mod rank;
 
 use crate::host_memory::HostMemory;
@@ -45,9 +46,15 @@ impl LoadedModel {
     /// Takes an open checkpoint.
     ///
     /// # Errors
-    /// An architecture this build does not run; missing or misshapen tensors.
+    /// An architecture this build does not run; missing or misshapen tensors; an assistant, which runs with the model that
+    /// it drafts for alone ([`open_draft`](LoadedModel::open_draft)).
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<LoadedModel, Error> {
-        let model = Model::from_checkpoint(&checkpoint)?;
+        let loaded = LoadedModel::from_draft_checkpoint(checkpoint)?;
+        loaded.check_runs_alone()?;
+        Ok(loaded)
+    }
+
+    fn with_model(checkpoint: Checkpoint, model: Model) -> Result<LoadedModel, Error> {
         let weights = model.graph.weights.iter();
         let derived = weights.map(|weight| bytes_of(&checkpoint, weight));
         let derived = derived.collect::<Result<Vec<_>, _>>()?;
@@ -59,27 +66,6 @@ impl LoadedModel {
             parts: Vec::new(),
             model,
             tokenizer: Mutex::new(None),
-        })
-    }
-
-    /// The model's draft layer as a separate model over the same files ([`Model::draft_layer`]).
-    ///
-    /// # Errors
-    /// Files without a draft layer, or whose layer lacks tensors or has them in other shapes; a family without one.
-    pub fn draft_layer(&self) -> Result<LoadedModel, Error> {
-        let model = Model::draft_layer(&self.checkpoint)?;
-        let weights = model.graph.weights.iter();
-        let derived = weights.map(|weight| bytes_of(&self.checkpoint, weight));
-        let derived = derived.collect::<Result<Vec<_>, _>>()?;
-        let tokenizer = self.tokenizer.lock();
-        let tokenizer = tokenizer.unwrap_or_else(PoisonError::into_inner);
-        Ok(LoadedModel {
-            checkpoint: Arc::clone(&self.checkpoint),
-            reads_ahead: self.reads_ahead,
-            derived,
-            parts: Vec::new(),
-            model,
-            tokenizer: Mutex::new(tokenizer.clone()),
         })
     }
 

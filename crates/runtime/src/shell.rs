@@ -10,10 +10,12 @@ use millrace_graph::Op;
 use millrace_kernels::Cpu;
 
 use crate::Error;
+use crate::assistant::Assistant;
 use crate::disk::store::PageStore;
 use crate::disk::{self, CacheIdentity, DiskError, PageFolder};
 use crate::engine::{
-    BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, LogitsFor, StepShape, StepSink,
+    BatchItem, Engine, EngineCounters, EngineLimits, KvUsage, LogitsFor, StepOutput, StepShape,
+    StepSink,
 };
 use crate::image;
 use crate::kv::KvCache;
@@ -89,6 +91,11 @@ pub trait Compute: Send + Sized {
         batch: &[BatchItem<'_>],
         sink: &mut dyn StepSink,
     ) -> Result<(), Error>;
+
+    /// Why an assistant cannot read the cache; `None` if it can.
+    fn hides_keys(&self) -> Option<&'static str> {
+        Some("the CPU: on a device the model does not give out its states")
+    }
 
     /// The model on the device that computes, where one does.
     fn device_model(&self) -> Option<&Arc<NpuModel>> {
@@ -305,6 +312,26 @@ impl<C: Compute> Engine for EngineOf<C> {
         counters.n_steps += 1;
         counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Ok(())
+    }
+
+    fn hides_keys(&self) -> Option<&'static str> {
+        self.compute.hides_keys()
+    }
+
+    fn assist(
+        &mut self,
+        assistant: &mut Assistant,
+        seq: SeqId,
+        given: (u32, &[f32]),
+        output: &mut StepOutput,
+    ) -> Result<bool, Error> {
+        assistant.refuse(self.hides_keys())?;
+        let start = Instant::now();
+        let Shell { model, cache, .. } = &mut self.shell;
+        let computed = assistant.row((self.compute.cpu(), &*model), (cache, seq), given, output)?;
+        let counters = &mut self.shell.counters;
+        counters.host_ns += u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok(computed)
     }
 
     fn save_sequence(&self, seq: SeqId, note: &[u8], path: &Path) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 //!
 //! A step over `1 + k` tokens reads the weights once. If reading them takes most of the time, it costs little more than a step
 //! over one. A [`Speculator`] drafts after the tokens that a [`Turn`] feeds: from a small model of the same vocabulary, from the
-//! model's own draft layer, or from repetitions in the text. [`follow`] then takes the rows of logits that the engine computed.
+//! model's own draft layer, from its assistant, or from repetitions in the text. [`follow`] then takes the rows of logits that the engine computed.
 //! Row by row the turn draws as it always does; while the draw equals the draft, the next row is that of the next token. The
 //! first draw that differs is the turn's token, and the drafts after it are cut off the sequence ([`Engine::truncate`]).
 //!
@@ -24,6 +24,7 @@
 //! The number of drafts is chosen by their expected gain ([`plan`]). If there is none, no drafts are made except for a probe now and then.
 
 mod acceptance;
+mod assistant;
 mod costs;
 mod draft_layer;
 mod draft_model;
@@ -41,6 +42,7 @@ use crate::load::LoadedModel;
 use crate::sequences::SeqId;
 use crate::turn::Turn;
 use acceptance::Acceptance;
+use assistant::AssistantDraft;
 use costs::Pace;
 use draft_layer::DraftLayer;
 use draft_model::DraftModel;
@@ -100,6 +102,7 @@ pub struct DraftOutcome {
 enum Drafter {
     Model(Box<DraftModel>),
     Layer(Box<DraftLayer>),
+    Assistant(Box<AssistantDraft>),
     Repeats,
 }
 
@@ -107,7 +110,7 @@ impl Drafter {
     /// Computes guesses, as long as `goes_on` returns true.
     fn compute(
         &mut self,
-        seq: SeqId,
+        (engine, seq): (&mut dyn Engine, SeqId),
         (turn, most): (&Turn, usize),
         out: &mut Vec<Guess>,
         goes_on: &mut dyn FnMut(&[Guess]) -> bool,
@@ -115,6 +118,7 @@ impl Drafter {
         match self {
             Drafter::Model(model) => model.draft(seq, turn, most, out, goes_on),
             Drafter::Layer(layer) => layer.draft(seq, turn, most, out, goes_on),
+            Drafter::Assistant(own) => own.draft((engine, seq), (turn, most), out, goes_on),
             Drafter::Repeats => Ok(Drafting::default()),
         }
     }
@@ -217,19 +221,20 @@ impl Speculator {
         match &self.drafter {
             Drafter::Model(model) => Some(model.engine()),
             Drafter::Layer(layer) => Some(layer.engine()),
-            Drafter::Repeats => None,
+            Drafter::Assistant(_) | Drafter::Repeats => None,
         }
     }
 
     /// Tokens to compute after the tokens that the turn feeds next, at most `most`. There are none while the turn
     /// reads its prompt, if they would not fit or not be drawn, or if they do not pay. `n_rows` are the rows that the
-    /// step computes without drafts, one of each sequence that decodes in it; 1 for one that decodes alone.
+    /// step computes without drafts, one of each sequence that decodes in it; 1 for one that decodes alone. `engine` is the
+    /// target's.
     ///
     /// # Errors
-    /// The errors of the draft model's engine.
+    /// The errors of the draft model's engine, or of the target's with an assistant.
     pub fn draft(
         &mut self,
-        seq: SeqId,
+        (engine, seq): (&mut dyn Engine, SeqId),
         turn: &Turn,
         n_rows: usize,
         most: usize,
@@ -266,7 +271,8 @@ impl Speculator {
                         always || pace.goes_on(&state.acceptance, made, most, n_rows)
                     };
                     let guesses = &mut state.guesses;
-                    let drafting = drafter.compute(seq, (turn, most), guesses, &mut goes_on)?;
+                    let drafting =
+                        drafter.compute((engine, seq), (turn, most), guesses, &mut goes_on)?;
                     pace.drafted(&drafting);
                     self.stats.draft_ns += drafting.total_ns;
                 }
@@ -353,7 +359,7 @@ impl Speculator {
     /// Whether [`read`](Speculator::read) must follow each step of the engine, prompts' too, with the head's input
     /// ([`BatchItem::head_input`](crate::BatchItem)).
     pub fn wants_states(&self) -> bool {
-        matches!(self.drafter, Drafter::Layer(_))
+        matches!(self.drafter, Drafter::Layer(_) | Drafter::Assistant(_))
     }
 
     /// Tells that the engine computed the tokens of the turn's context from `first` on. `states` are the head's inputs for each
@@ -375,6 +381,10 @@ impl Speculator {
                 self.stats.draft_ns += clock_ns(layer.engine()) - before_ns;
                 Ok(())
             }
+            Drafter::Assistant(assistant) => {
+                assistant.read(seq, turn, first, states);
+                Ok(())
+            }
             Drafter::Model(_) | Drafter::Repeats => Ok(()),
         }
     }
@@ -394,6 +404,10 @@ impl Speculator {
         match &mut self.drafter {
             Drafter::Model(model) => model.forget(seq),
             Drafter::Layer(layer) => layer.forget(seq),
+            Drafter::Assistant(assistant) => {
+                assistant.forget(seq);
+                Ok(())
+            }
             Drafter::Repeats => Ok(()),
         }
     }

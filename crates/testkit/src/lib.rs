@@ -5,6 +5,7 @@
 //! so a broken fixture panics with the reason instead of returning an error.
 #![forbid(unsafe_code)]
 
+pub mod assistant;
 pub mod compare;
 pub mod draft;
 pub mod encoder;

@@ -122,6 +122,10 @@ fn runnable(
     ui: Ui,
 ) -> CommandResult<Result<Runnable, String>> {
     Ok(match Model::from_checkpoint(&checkpoint) {
+        Ok(model) if model.is_assistant() => Err(
+            "it is an assistant, which drafts for another model; `millrace run MODEL --draft FILE` takes it"
+                .to_owned(),
+        ),
         Ok(model) => {
             warn_of(&checkpoint, &model, ui);
             let model = Arc::new(LoadedModel::from_checkpoint(checkpoint)?);

@@ -4,7 +4,7 @@ use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
 use millrace_hub::{CachedModel, Hub, HubSettings};
-use millrace_model::arch::{Family, encoders, families};
+use millrace_model::arch::{Family, assistants, encoders, families};
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ListArgs, ui: Ui) -> CommandResult {
 fn list_families(as_json: bool) -> CommandResult {
     let mut out = Out::new();
     if as_json {
-        let all = families().chain(encoders()).map(|family| {
+        let all = families().chain(encoders()).chain(assistants()).map(|family| {
             json!({
                 "name": family.name, "makes": makes(family), "models": family.models, "gguf_architecture": family.gguf_arch,
                 "classes": family.hf_classes, "model_types": family.hf_model_types,
@@ -85,7 +85,7 @@ fn list_families(as_json: bool) -> CommandResult {
     // The longest column comes last, so that rows fit a terminal. Classes and fixtures are for scripts.
     let columns = ["family", "makes", "GGUF", "models"];
     let mut table = TextTable::new(&columns.map(|column| (column, Align::Left)));
-    for family in families().chain(encoders()) {
+    for family in families().chain(encoders()).chain(assistants()) {
         let mut lines = wrapped(family.models, MODELS_WIDTH).into_iter();
         let first = [family.name, makes(family), family.gguf_arch].map(str::to_owned);
         table.row(first.into_iter().chain(lines.next()).collect());
@@ -119,10 +119,10 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// Kind of output from a model of the family.
 fn makes(family: &Family) -> &'static str {
-    if family.is_encoder() {
-        "vectors"
-    } else {
-        "text"
+    match (family.is_encoder(), family.is_assistant()) {
+        (true, _) => "vectors",
+        (_, true) => "drafts",
+        _ => "text",
     }
 }
 

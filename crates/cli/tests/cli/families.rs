@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_model::arch::{Family, encoders, families};
+use millrace_model::arch::{Family, assistants, encoders, families};
 
 use crate::run::{OK, finish, millrace};
 
@@ -13,7 +13,7 @@ fn families_are_listed_for_people_and_for_scripts() {
     let json = finish(millrace(home.path()).args(["list", "--families", "--json"])).expect(OK);
     let rows = json.json();
     let rows = rows.as_array().unwrap();
-    let all: Vec<&Family> = families().chain(encoders()).collect();
+    let all: Vec<&Family> = families().chain(encoders()).chain(assistants()).collect();
     assert_eq!(rows.len(), all.len());
     // One line per family after the headings; a long cell may take more lines.
     let firsts: BTreeSet<&str> = table

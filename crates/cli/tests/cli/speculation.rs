@@ -4,6 +4,7 @@ use crate::models;
 use crate::run::{BAD_INPUT, Finished, NOT_FOUND, OK, USAGE, finish, home, millrace};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use tempfile::TempDir;
 
 fn run(home: &TempDir, arguments: &[&str]) -> Finished {
@@ -90,6 +91,45 @@ fn the_models_own_layer_drafts() {
     run(&home, &device).expect_error(USAGE, &["--draft mtp runs on the CPU"]);
     let llama = ["synth", "llama-tiny", "l.gguf", "--mtp"];
     run(&home, &llama).expect_error(USAGE, &["draft layer for llama-tiny", "qwen35"]);
+}
+
+/// An assistant drafts for its model, from a file and from a folder, and does nothing else.
+#[test]
+fn an_assistant_drafts_for_its_model() {
+    let home = home();
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let path = |file: &str| testdata.join(file).display().to_string();
+    let model = path("goldens/gemma4/model.f32.gguf");
+    let assistant = path("assistants/gemma4/model.f32.gguf");
+    let converted = ["-q", "quantize", &assistant, "folder", "F32"];
+    run(&home, &converted).expect(OK);
+    let write = ["run", &model, "Once", "-n", "40", "--json", "-q"];
+    let write = [&write[..], &["--greedy", "--ignore-eos"]].concat();
+    let plain = json(&home, &write);
+    for draft in [&assistant[..], "folder"] {
+        let drafted = json(&home, &[&write[..], &["--draft", draft]].concat());
+        assert_eq!(drafted["tokens"], plain["tokens"], "{draft}");
+        assert!(drafted["speculation"]["n_drafted"].is_u64(), "{drafted}");
+    }
+    let beside = ["run", &model, "Hi", "--draft", &assistant];
+    let on_device = [&beside[..], &["--device", "xdna2"]].concat();
+    run(&home, &on_device).expect_error(USAGE, &["runs on the CPU", "an assistant reads"]);
+    let alone = ["an assistant", "--draft"];
+    run(&home, &["run", &assistant, "Hi"]).expect_error(BAD_INPUT, &alone);
+    let told = run(&home, &["info", &assistant]).expect(OK);
+    assert!(
+        told.stdout.contains("it is an assistant"),
+        "{}",
+        told.stdout
+    );
+    let other = path("goldens/gemma4-keys/model.f32.gguf");
+    let sizes = [
+        "does not draft for",
+        "key/value heads of layer 0",
+        "is 1",
+        "it is 2",
+    ];
+    run(&home, &["run", &other, "Hi", "--draft", &assistant]).expect_error(BAD_INPUT, &sizes);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Ops over streams and sparse gates against their formulas, at odd sizes, in both element types.
 
 use super::{
-    AddToStreams, EmbedKnown, GateFunction, GaussianTopK, MatchMagnitude, MixStreams, Op,
-    Operation, PadHeads, ScaleByGate,
+    AddToStreams, Attention, EmbedKnown, GateFunction, GaussianTopK, MatchMagnitude, MixStreams,
+    Op, Operation, PadHeads, ScaleByGate, TargetAttention,
 };
 use crate::{
-    Graph, Keys, Node, TokenContext, Value, ValueId, Weight, WeightId, WeightSource, WeightValues,
-    check, exact,
+    Executor, Graph, InOrder, Keys, Node, SequenceSpan, Shapes, TokenContext, Tokens, Value,
+    ValueId, Weight, WeightId, WeightSource, WeightValues, check, exact,
 };
 use millrace_quant::DType;
 
@@ -282,5 +282,91 @@ fn gates_scale_their_groups_and_padding_is_zero() {
             assert_eq!(found[..width], *x, "head {head}");
             assert_eq!(found[width..], [0.0; 3], "head {head}");
         }
+    }
+}
+
+/// Attention of two query heads over one key head of a target.
+fn over_target(window: Option<usize>) -> TargetAttention {
+    TargetAttention {
+        attention: Attention {
+            layer: 2,
+            n_heads: 2,
+            n_kv_heads: 1,
+            head_dim: 3,
+            scale: 0.5,
+            window,
+            chunked: false,
+            softcap: None,
+            sinks: None,
+            slopes: None,
+        },
+    }
+}
+
+fn node_of(op: TargetAttention) -> Node {
+    Node {
+        op: op.into(),
+        inputs: vec![ValueId(0)],
+        output: ValueId(1),
+        layer: Some(0),
+        label: "attn_target",
+    }
+}
+
+/// The element `at` of the result over some of the keys, by the formula.
+fn attended(at: usize, seen: std::ops::Range<usize>, [q, k, v]: [&[f64]; 3]) -> f64 {
+    let d = 3;
+    let weight = |key: usize| {
+        let products = q[at / d * d..][..d].iter().zip(&k[key * d..]);
+        (0.5 * products.map(|(q, k)| q * k).sum::<f64>()).exp()
+    };
+    let sum: f64 = seen.clone().map(weight).sum();
+    let weighed = seen.map(|key| weight(key) * v[key * d + at % d]);
+    weighed.sum::<f64>() / sum
+}
+
+/// It sees the last keys alone, and nothing where there is no target.
+#[test]
+fn attention_over_a_targets_keys_sees_the_last_of_them() {
+    let n_keys = 5;
+    let mut graph = graph(4);
+    graph.values = vec![Value { width: 6 }; 2];
+    let (q, k, v) = (
+        numbers(6, 1),
+        numbers(n_keys * 3, 2),
+        numbers(n_keys * 3, 3),
+    );
+    let executor = Executor {
+        graph: &graph,
+        weights: &TokenRows,
+        pool: &InOrder,
+        round: exact,
+    };
+    // The query's position is behind the last key.
+    let tokens = Tokens {
+        ids: &[0],
+        positions: &[n_keys as u32],
+    };
+    let span = SequenceSpan {
+        rows: 0..1,
+        first_pos: n_keys - 1,
+    };
+    for (window, n_seen) in [(None, 5), (Some(9), 5), (Some(3), 3), (Some(1), 1)] {
+        let node = node_of(over_target(window));
+        assert_eq!(node.op.check(&Shapes::of(&graph, &node)), Ok(()));
+        let mut found = vec![f64::NAN; 6];
+        let keys = (0, Keys { k: &k, v: &v });
+        executor.over_keys(&node, (tokens, &span), &[&q], keys, &mut found);
+        let expected = (0..6).map(|at| attended(at, n_keys - n_seen..n_keys, [&q, &k, &v]));
+        let expected: Vec<f64> = expected.collect();
+        assert_close(&found, &expected, &format!("window {window:?}"));
+        executor.rows(&node, tokens, &[&q], &mut found);
+        assert_eq!(found, vec![0.0; 6], "without a target");
+    }
+    let (mut chunked, mut narrow) = (over_target(Some(3)), over_target(None));
+    chunked.attention.chunked = true;
+    narrow.attention.n_heads = 3;
+    for node in [chunked, narrow].map(node_of) {
+        assert!(node.op.check(&Shapes::of(&graph, &node)).is_err());
     }
 }

@@ -296,6 +296,11 @@ impl Family {
         super::encoders().any(|encoder| encoder.name == self.name)
     }
 
+    /// Whether it drafts for another model with that model's keys and values, and runs with it alone.
+    pub fn is_assistant(&self) -> bool {
+        super::assistants().any(|assistant| assistant.name == self.name)
+    }
+
     /// How its Hugging Face files name modules.
     pub fn hf_names(&self) -> HfNames {
         HfNames {

@@ -2,6 +2,7 @@
 //! have norms. The last layers read keys and values of earlier ones. Each layer has embeddings, and a factor on its
 //! output. One model has experts beside the dense network.
 
+mod assistant;
 mod config;
 
 use super::Family;
@@ -15,7 +16,10 @@ use crate::names::{HfNorms, WeightRole};
 use attention::Heads;
 use millrace_graph::{Activation, Linear, RmsNorm, ScaleByWeight, ValueId, WeightSource};
 
-pub(super) static FAMILY: Family = Family {
+pub(super) static FAMILY: Family = TEXT;
+pub(super) static ASSISTANT: Family = assistant::FAMILY;
+
+const TEXT: Family = Family {
     name: "gemma4",
     gguf_arch: "gemma4",
     hf_model_types: &[

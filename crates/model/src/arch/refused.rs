@@ -134,25 +134,15 @@ static REFUSED: &[RefusedFamilies] = &[
     },
     RefusedFamilies {
         names: &[
-            "gemma4-assistant",
-            "gemma4_assistant",
-            "gemma4_unified_assistant",
-            "muse_glimmer_assistant",
-        ],
-        models: "Assistants of Gemma 4 and Muse Glimmer",
-        why: "drafts with the keys and values of the model that it helps, which engines here keep to themselves; take a smaller \
-              model or `ngram` as --draft",
-    },
-    RefusedFamilies {
-        names: &[
             "dflash",
             "eagle3",
             "Eagle3DraftModel",
             "Eagle3LlamaForCausalLM",
             "Eagle3Speculator",
             "LlamaForCausalLMEagle3",
+            "muse_glimmer_assistant",
         ],
-        models: "EAGLE-3 and DFlash heads",
+        models: "EAGLE-3 and DFlash heads, Muse Glimmer's assistant",
         why: "drafts from the states between several blocks of the model that it helps, which engines here do not hand over; take a \
               smaller model or `ngram` as --draft",
     },

@@ -77,9 +77,7 @@ fn read_values(
     tables: RopeTables,
 ) -> Result<ModelConfig, Error> {
     let catalog = keys.catalog;
-    // Blocks behind the last predict further tokens; a model is complete without them.
-    let n_behind = keys.usize("nextn_predict_layers")?.unwrap_or(0);
-    let n_layers = keys.required("block_count")?.saturating_sub(n_behind);
+    let n_layers = n_layers(family, keys)?;
     let d_model = keys.required("embedding_length")?;
     let (n_heads, latent, head_dim) = heads(family, keys, d_model)?;
     let windows = windows(family, keys, n_layers)?;
@@ -130,6 +128,17 @@ fn read_values(
         recurrent: None,
         encoder: family.is_encoder().then(EncoderConfig::default),
     })
+}
+
+/// The number of blocks. Those behind the last predict further tokens, and a model is complete without them. An assistant has
+/// no others.
+fn n_layers(family: &Family, keys: &Keys<'_>) -> Result<usize, Error> {
+    let n_blocks = keys.required("block_count")?;
+    let n_behind = match family.is_assistant() {
+        true => None,
+        false => keys.usize("nextn_predict_layers")?,
+    };
+    Ok(n_blocks.saturating_sub(n_behind.unwrap_or(0)))
 }
 
 /// The number of heads, the latent that they share, and elements a head.

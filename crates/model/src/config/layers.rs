@@ -190,6 +190,8 @@ pub struct LayerConfig {
     pub post_norms: bool,
     /// Bounds in the gated networks of each layer; empty where none has any.
     pub glu_bounds: Vec<GluBounds>,
+    /// Width of the stream of the model that an assistant drafts for; 0 for other models.
+    pub target_dim: usize,
 }
 
 /// Visibility of an image among its own rows.

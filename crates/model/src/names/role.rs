@@ -331,4 +331,8 @@ pub enum WeightRole {
     DraftHead,
     /// `[d_model]`: norm before its head.
     DraftHeadNorm,
+    /// `[d_model, 2·target_dim]`: of an assistant, projection of its target's embedding beside its target's state.
+    AssistantIn,
+    /// `[target_dim, d_model]`: projection of its last norm's output to a state of its target.
+    AssistantOut,
 }

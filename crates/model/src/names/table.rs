@@ -32,7 +32,7 @@ const fn both(name: &'static str) -> [Option<&'static str>; 2] {
 /// One row a role, in the order of the enum. Sources: ggml's `gguf-py` constants, transformers'
 /// `modeling_llama.py`, `modeling_gemma3.py`, `modeling_qwen3_moe.py` and `modeling_deepseek_v3.py`.
 #[rustfmt::skip]
-pub(super) const TABLE: [NameRow; 162] = {
+pub(super) const TABLE: [NameRow; 164] = {
     use WeightRole as R;
     [
         row_of(R::TokenEmbedding, false, "token_embd", both("embed_tokens")),
@@ -197,6 +197,8 @@ pub(super) const TABLE: [NameRow; 162] = {
         row_of(R::DraftEmbedding, true, "nextn.embed_tokens", both("embed_tokens")),
         row_of(R::DraftHead, true, "nextn.shared_head_head", both("shared_head.head")),
         row_of(R::DraftHeadNorm, true, "nextn.shared_head_norm", both("shared_head.norm")),
+        row_of(R::AssistantIn, false, "nextn.pre_projection", both("pre_projection")),
+        row_of(R::AssistantOut, false, "nextn.post_projection", both("post_projection")),
     ]
 };
 

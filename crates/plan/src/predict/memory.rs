@@ -119,6 +119,7 @@ fn cache_bytes(graph: &Graph, n_cached: u64) -> u64 {
         graph::SequenceMemory::State(state) => 4 * state.n_elems as u64,
         graph::SequenceMemory::None
         | graph::SequenceMemory::SharedKv(_)
+        | graph::SequenceMemory::TargetKv(_)
         | graph::SequenceMemory::AllTokens(_) => 0,
     };
     graph.nodes.iter().map(|node| of(node.op.memory())).sum()

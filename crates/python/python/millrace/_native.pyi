@@ -53,8 +53,8 @@ class ModelArguments(TypedDict, total=False):
     device: Optional[str]
     """Device to run on: a name of `devices()`. Default: `cpu`."""
     draft: Optional[str]
-    """Source of draft tokens: `ngram` (repetitions in the text), `mtp` (the model's own layer), or a small model of the same
-    vocabulary."""
+    """Source of draft tokens: `ngram` (repetitions in the text), `mtp` (the model's own layer), the model's assistant, or a
+    small model of the same vocabulary."""
     kv_type: Optional[str]
     """Format of cached keys and values on the CPU, such as `f16`, `q8_0`."""
     level: Optional[str]

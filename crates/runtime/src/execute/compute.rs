@@ -1,8 +1,6 @@
 //! A step of one op: by its kernel, or by the graph's definition.
 
-use millrace_graph::{
-    Embed, InputRows, Node, Op, SequenceMemory, SequenceSpan, SharedAttention, Tokens,
-};
+use millrace_graph::{Attention, Embed, InputRows, Node, Op, SequenceMemory, SequenceSpan, Tokens};
 use millrace_kernels as kernels;
 use millrace_kernels::{AttentionScratch, KvRun, StateRun};
 
@@ -38,27 +36,15 @@ impl Compute<'_> {
         cache: &mut CacheParts<'_>,
         scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
     ) -> Result<(), Error> {
+        if let Some(attention) = self.node.op.attention() {
+            self.attend(attention, buffers, cache, scratch);
+            return Ok(());
+        }
         match (&self.node.op, self.inputs) {
             (Op::Embed(embed), _) => self.embed(embed, buffers)?,
             (Op::TargetState(_), _) => {
                 let out = buffers.rows_mut(self.out, self.m);
                 out.copy_from_slice(&self.chunk.given);
-            }
-            (
-                op
-                @ (Op::Attention(attention) | Op::SharedAttention(SharedAttention { attention })),
-                &[q, k, v],
-            ) => {
-                let args = AttendArgs {
-                    attention,
-                    registers: [q, k, v],
-                    out: self.out,
-                    appends: matches!(op, Op::Attention(_)),
-                    sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
-                };
-                let layer = &mut cache.layers[attention.layer];
-                let (cpu, tables) = (self.ops.cpu, cache.tables);
-                attend(cpu, buffers, scratch, layer, tables, self.chunk, args);
             }
             (op, inputs) if has_kernel(op) => {
                 let positions = self.tokens.positions;
@@ -71,6 +57,28 @@ impl Compute<'_> {
             _ => self.by_definition(buffers, cache),
         }
         Ok(())
+    }
+
+    /// Attention over a cache: of this op, of an earlier one, or of a target. Only the first has keys and values to append.
+    fn attend(
+        &self,
+        attention: &Attention,
+        buffers: &mut PassBuffers,
+        cache: &mut CacheParts<'_>,
+        scratch: (&mut AttentionScratch, &mut Vec<KvRun<'static>>),
+    ) {
+        let q = self.inputs[0];
+        let kv = |index: usize| self.inputs.get(index).copied().unwrap_or(q);
+        let args = AttendArgs {
+            attention,
+            registers: [q, kv(1), kv(2)],
+            out: self.out,
+            appends: matches!(self.node.op.memory(), SequenceMemory::KvCache(_)),
+            sinks: attention.sinks.map(|sinks| &self.ops.vectors[sinks.0][..]),
+        };
+        let layer = &mut cache.layers[attention.layer];
+        let (cpu, tables) = (self.ops.cpu, cache.tables);
+        attend(cpu, buffers, scratch, layer, tables, self.chunk, args);
     }
 
     /// A recurrent op over all sequences of the chunk.

@@ -44,7 +44,9 @@ impl Ops<'_> {
     ) {
         match node.op.memory() {
             SequenceMemory::None => self.by_definition(node, tokens, inputs, out),
-            SequenceMemory::KvCache(kv) | SequenceMemory::SharedKv(kv) => {
+            SequenceMemory::KvCache(kv)
+            | SequenceMemory::SharedKv(kv)
+            | SequenceMemory::TargetKv(kv) => {
                 self.over_cache(node, kv, (tokens, span), inputs, past, out)
             }
             SequenceMemory::AllTokens(all) => self.over_all(node, all, (tokens, span), inputs, out),

@@ -86,6 +86,10 @@ impl NpuModel {
                 "it is an encoder, whose tokens see each other both ways; run it without --device";
             return Err(NpuError::plan(model.name(), problem));
         }
+        if model.is_assistant() {
+            let problem = "it is an assistant, which drafts for a model on the CPU";
+            return Err(NpuError::plan(model.name(), problem));
+        }
         let device = planner.open(options.cpu()?).map_err(NpuError::Open)?;
         NpuModel::on(model, planner, device, options)
     }

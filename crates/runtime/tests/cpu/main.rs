@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A test may panic.
 
 mod adapters;
+mod assistant;
 mod converted;
 mod disk;
 mod draft_layer;

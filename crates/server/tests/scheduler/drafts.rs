@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use millrace_runtime::{CpuEngine, EngineOptions, Finish, LoadedModel, Speculator};
 use millrace_server::grammar::Grammar;
-use millrace_server::scheduler::{Job, MAX_PASS_DRAFTS, Scheduler, SchedulerOptions};
+use millrace_server::scheduler::{Job, MAX_PASS_DRAFTS, Scheduler, SchedulerOptions, Snapshot};
 use serde_json::json;
 
 use crate::engines::{Fault, Watched, embedded, model, options};
 use crate::faults::poisoned;
 use crate::same_bits::check_with;
-use crate::{alone, chat, job, sampled, start, start_watched, tokens, wait};
+use crate::{Answer, alone, chat, job, sampled, start, start_watched, tokens, wait};
 
 /// The small demo model, which always drafts `n` tokens: timing does not affect the test.
 fn by_model(options: EngineOptions, n: usize) -> Speculator {
@@ -78,20 +78,6 @@ fn so_they_do_with_the_models_own_layer() {
             speculator.unwrap().always(3)
         }
     };
-    let job = |i: u32| {
-        let prompt = (0..60 + i).map(|at| 40 + (at * 7 + i) % 90).collect();
-        let mut job = sampled(prompt, 120, u64::from(i));
-        job.params.ignore_end = true;
-        job
-    };
-    let answers = |scheduler: Scheduler| {
-        let receivers: Vec<_> = (0..5).map(|i| scheduler.submit(job(i)).unwrap()).collect();
-        let outcomes = receivers
-            .into_iter()
-            .map(|mut receiver| wait(&mut receiver).unwrap());
-        let answers: Vec<_> = outcomes.map(|outcome| outcome.answers).collect();
-        (answers, scheduler.metrics().snapshot())
-    };
     let watched = Watched::of(Arc::clone(&model), small.clone());
     let (plain, _) = answers(start_watched(&watched, SchedulerOptions::default()));
     let watched = Watched::of(model, small).drafted(by_layer);
@@ -99,6 +85,51 @@ fn so_they_do_with_the_models_own_layer() {
     assert_eq!(drafted, plain);
     assert!(counted.drafted_tokens > 100, "{counted:?}");
     assert_eq!(counted.draft_failures, 0);
+}
+
+/// So do those of an assistant, which reads the engine's cache while pages come and go.
+#[test]
+fn so_they_do_with_an_assistant() {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let model = LoadedModel::open(&testdata.join("goldens/gemma4/model.f32.gguf"));
+    let model = Arc::new(model.unwrap());
+    let small = EngineOptions {
+        kv_tokens: Some(320),
+        max_chunk: 32,
+        ..options()
+    };
+    let by_assistant = {
+        let model = Arc::clone(&model);
+        move |options: EngineOptions| {
+            let draft = testdata.join("assistants/gemma4/model.f32.gguf");
+            let draft = LoadedModel::open_draft(&draft).unwrap();
+            let engine = CpuEngine::new(Arc::clone(&model), options).unwrap();
+            Speculator::assistant(&draft, &engine).unwrap().always(3)
+        }
+    };
+    let watched = Watched::of(Arc::clone(&model), small.clone());
+    let (plain, _) = answers(start_watched(&watched, SchedulerOptions::default()));
+    let watched = Watched::of(model, small).drafted(by_assistant);
+    let (drafted, counted) = answers(start_watched(&watched, SchedulerOptions::default()));
+    assert_eq!(drafted, plain);
+    assert!(counted.drafted_tokens > 100, "{counted:?}");
+    assert_eq!(counted.draft_failures, 0);
+}
+
+/// Five sampled answers to prompts of different lengths, and the counters.
+fn answers(scheduler: Scheduler) -> (Vec<Vec<Answer>>, Snapshot) {
+    let job = |i: u32| {
+        let prompt = (0..60 + i).map(|at| 40 + (at * 7 + i) % 90).collect();
+        let mut job = sampled(prompt, 120, u64::from(i));
+        job.params.ignore_end = true;
+        job
+    };
+    let receivers: Vec<_> = (0..5).map(|i| scheduler.submit(job(i)).unwrap()).collect();
+    let outcomes = receivers
+        .into_iter()
+        .map(|mut receiver| wait(&mut receiver).unwrap());
+    let answers: Vec<_> = outcomes.map(|outcome| outcome.answers).collect();
+    (answers, scheduler.metrics().snapshot())
 }
 
 /// The configuration of a real server: timing decides how many tokens are drafted.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use millrace_runtime::ranks::RankError;
 use millrace_runtime::{
-    AdapterSet, BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits, EngineOptions,
-    Error, KvUsage, LoadedModel, SeqId, Speculator, StepSink,
+    AdapterSet, Assistant, BatchItem, Cpu, CpuEngine, Engine, EngineCounters, EngineLimits,
+    EngineOptions, Error, KvUsage, LoadedModel, SeqId, Speculator, StepOutput, StepSink,
 };
 use millrace_server::scheduler::EngineSetup;
 
@@ -301,6 +301,20 @@ impl Engine for WatchedEngine {
         self.inner.step(batch, sink)?;
         shared.steps.push(step);
         Ok(())
+    }
+
+    fn hides_keys(&self) -> Option<&'static str> {
+        self.inner.hides_keys()
+    }
+
+    fn assist(
+        &mut self,
+        assistant: &mut Assistant,
+        seq: SeqId,
+        given: (u32, &[f32]),
+        output: &mut StepOutput,
+    ) -> Result<bool, Error> {
+        self.inner.assist(assistant, seq, given, output)
     }
 
     fn limits(&self) -> EngineLimits {

@@ -2,7 +2,7 @@
 
 use super::models::{engine_bytes, engine_options};
 use super::{MAX_PASS_DRAFTS, ServedArgs};
-use crate::draft_args::{Draft, DraftArgs, MTP, NGRAM, with_context_of};
+use crate::draft_args::{Draft, DraftArgs, MTP, NGRAM, assistant_options, with_context_of};
 use crate::exit::CommandResult;
 use crate::model_arg::ModelArgs;
 use crate::output::{Ui, bytes};
@@ -56,8 +56,11 @@ impl Drafter {
                 ));
                 beside
             }
-            Draft::Model(draft) => {
-                let options = with_context_of(target, &engine_options(args));
+            Draft::Model(draft) | Draft::Assistant(draft) => {
+                let mut options = with_context_of(target, &engine_options(args));
+                if draft.is_assistant() {
+                    options = assistant_options(&options);
+                }
                 let beside = engine_bytes(draft, &options)?;
                 let weights = draft.checkpoint().size_bytes();
                 ui.note(format_args!(
@@ -83,7 +86,7 @@ impl Drafter {
         let draft = match args.model.as_str() {
             NGRAM => Draft::Ngram,
             MTP => Draft::Layer,
-            _ => Draft::Model(args.load(ui)?),
+            _ => Draft::of(args.load_draft(ui)?),
         };
         let args = args.clone();
         Ok(Drafter { draft, args })

@@ -7,7 +7,7 @@ use crate::config::HeadSizes;
 use crate::names::WeightRole;
 use millrace_graph::{
     Attention, Clamp, Derivation, EncoderAttention, HeadRows, PadHeads, SharedAttention,
-    SliceHeads, ValueId, WeightSource,
+    SliceHeads, TargetAttention, ValueId, WeightSource,
 };
 
 /// Queries, keys and values of a token, heads side by side.
@@ -343,6 +343,25 @@ pub(in crate::arch) fn attend_shared(
     let op = SharedAttention { attention };
     let inputs = vec![q, source.k, source.v];
     Ok(b.push("attn_shared", op.into(), inputs, width))
+}
+
+/// Attends to keys and values of the model that an assistant drafts for: those of its last layer of this kind. Its number is
+/// not known yet ([`Model::for_target`](crate::Model::for_target)). A window reaches as many tokens behind the last cached
+/// one (transformers, `sliding_window_bidirectional_overlay`).
+pub(in crate::arch) fn attend_target(
+    b: &mut GraphBuilder<'_>,
+    layer: usize,
+    q: ValueId,
+) -> Result<ValueId, Error> {
+    let (attention, q) = attention(b, layer, q)?;
+    let width = b.width(q);
+    let attention = Attention {
+        layer: 0,
+        window: attention.window.map(|window| window.saturating_add(1)),
+        ..attention
+    };
+    let op = TargetAttention { attention };
+    Ok(b.push("attn_target", op.into(), vec![q], width))
 }
 
 /// The same in both directions: a window reaches half as far to each side.

@@ -34,9 +34,7 @@ pub(super) fn of(
                     let types = family.hf_model_types;
                     types.contains(&model_type) && types.contains(&inner)
                 };
-                family = arch::families()
-                    .find(of_both)
-                    .ok_or_else(|| unknown(inner))?;
+                family = arch::all().find(of_both).ok_or_else(|| unknown(inner))?;
             }
             // Attention both ways makes the encoder of it that shares its types, if there is one.
             let object = text.unwrap_or(config);

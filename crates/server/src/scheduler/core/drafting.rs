@@ -56,7 +56,8 @@ impl SchedulerCore {
         let Some(feed) = task.turn.feed(1) else {
             return Ok(());
         };
-        let drafts = speculator.draft(seq, &task.turn, parts.len(), most)?;
+        let n_rows = parts.len();
+        let drafts = speculator.draft((&mut *self.engine, seq), &task.turn, n_rows, most)?;
         if !drafts.is_empty() {
             self.drafted[i].extend_from_slice(feed.tokens);
             self.drafted[i].extend_from_slice(drafts);
