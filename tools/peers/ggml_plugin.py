@@ -21,6 +21,8 @@ import statistics
 import subprocess
 import sys
 
+from completion import whole_text
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLUGIN = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "libggml_millrace.so"
 # Programs with a built-in CPU backend look for plugins only if an option names devices or buffer types. This one has no other effect.
@@ -94,8 +96,9 @@ def greedy(args):
         return
     command = [args.programs / "llama-completion", "-m", args.greedy, "-p", PROMPT, "-n", 60, "--temp", 0, "-t", args.threads, "-no-cnv", *LOAD]
     # Every token goes through the plugin, not only the prompt.
-    texts = [succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout for plugin in (None, args.plugin)]
-    if not texts[0].strip() or texts[0] != texts[1]:
+    complete = lambda plugin: succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout
+    texts = [whole_text(lambda: complete(plugin)) for plugin in (None, args.plugin)]
+    if not texts[0] or texts[0] != texts[1]:
         sys.exit(f"greedy text differs:\n{texts[0]}\n{texts[1]}")
     # The text would also be the same if the plugin computed nothing.
     failed = run(command, args.plugin, MILLRACE_GGML_LEAST_ROWS="1", MILLRACE_GGML_FAIL="ffn_out")
