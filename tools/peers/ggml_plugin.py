@@ -21,6 +21,8 @@ import statistics
 import subprocess
 import sys
 
+from completion import whole_text
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLUGIN = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "libggml_millrace.so"
 # Programs with a built-in CPU backend look for plugins only if an option names devices or buffer types. This one has no other effect.
@@ -46,6 +48,11 @@ def succeed(done):
     return done
 
 
+def cases(args):
+    """Options of test-backend-ops that choose cases by their parameters."""
+    return ["-p", args.cases] if args.cases else []
+
+
 def ops(args):
     """Runs llama.cpp's test of single ops: every case that a device supports must pass."""
     for device in args.devices:
@@ -55,7 +62,7 @@ def ops(args):
             # excluded: the test draws new numbers each time, and by chance a few results near zero exceed its tolerance.
             if device == "Millrace":
                 variables["MILLRACE_GGML_LEAST_ROWS"] = "1"
-            command = [args.programs / "test-backend-ops", "test", "-b", device, "-o", op]
+            command = [args.programs / "test-backend-ops", "test", "-b", device, "-o", op, *cases(args)]
             text = succeed(run(command, args.plugin, **variables)).stdout
             passed = re.search(r"(\d+)/(\d+) tests passed", text)
             if not passed or passed[1] != passed[2] or passed[1] == "0":
@@ -63,7 +70,7 @@ def ops(args):
             tokens = ", every number of tokens" if "MILLRACE_GGML_LEAST_ROWS" in variables else ""
             print(f"- `test-backend-ops test -b {device} -o {op}`{tokens}: {passed[0]}", flush=True)
         # Ops that a device does not support are reported so, and must not fail.
-        command = [args.programs / "test-backend-ops", "test", "-b", device]
+        command = [args.programs / "test-backend-ops", "test", "-b", device, *cases(args)]
         text = succeed(run(command, args.plugin, MILLRACE_GGML_DEVICES=device)).stdout
         passed = re.search(r"(\d+)/(\d+) tests passed", text)
         if not passed or passed[1] != passed[2]:
@@ -94,8 +101,9 @@ def greedy(args):
         return
     command = [args.programs / "llama-completion", "-m", args.greedy, "-p", PROMPT, "-n", 60, "--temp", 0, "-t", args.threads, "-no-cnv", *LOAD]
     # Every token goes through the plugin, not only the prompt.
-    texts = [succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout for plugin in (None, args.plugin)]
-    if not texts[0].strip() or texts[0] != texts[1]:
+    complete = lambda plugin: succeed(run(command, plugin, MILLRACE_GGML_LEAST_ROWS="1")).stdout
+    texts = [whole_text(lambda: complete(plugin)) for plugin in (None, args.plugin)]
+    if not texts[0] or texts[0] != texts[1]:
         sys.exit(f"greedy text differs:\n{texts[0]}\n{texts[1]}")
     # The text would also be the same if the plugin computed nothing.
     failed = run(command, args.plugin, MILLRACE_GGML_LEAST_ROWS="1", MILLRACE_GGML_FAIL="ffn_out")
@@ -147,6 +155,7 @@ def main():
     parser.add_argument("--models", type=pathlib.Path, help="folder with files to time")
     parser.add_argument("--plugin", type=pathlib.Path, default=PLUGIN)
     parser.add_argument("--devices", nargs="*", default=["Millrace"], help="devices whose ops are tested")
+    parser.add_argument("--cases", help="regular expression of the parameters of ops; '^(?!.*n_mats=128)' leaves out cases of many minutes")
     parser.add_argument("--perplexity", nargs="*", default=[], help="files to score on --text")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "ARCHITECTURE.md")
     parser.add_argument("--greedy", help="an F16 file whose greedy text must not change")

@@ -22,6 +22,8 @@ import subprocess
 import sys
 import time
 
+from completion import whole_text
+
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", pathlib.Path(__file__).resolve().parents[2] / "target"))
 PLUGIN = TARGET / "release" / "libggml_millrace.so"
 PROMPT = "Once upon a time there was a little girl named Lily who lived in a small house near the forest with her mother and her"
@@ -87,12 +89,12 @@ def attempt(command):
 
 def greedy(args):
     command = [args.programs / "llama-completion", "-m", args.greedy, "-p", PROMPT, "-n", 60, "--temp", 0, "-t", args.threads, "-no-cnv"]
-    expected = run(command)
-    if not expected.strip():
+    expected = whole_text(lambda: run(command))
+    if not expected:
         sys.exit("llama-completion wrote nothing")
     for n in sorted({1, args.servers}):
         with servers(args, n, args.plugin) as addresses:
-            found = run([*command, "--rpc", addresses, "-ngl", 99])
+            found = whole_text(lambda: run([*command, "--rpc", addresses, "-ngl", 99]))
         if found != expected:
             sys.exit(f"greedy text over {n} servers differs:\n{expected}\n{found}")
         print(f"- greedy text of {pathlib.Path(args.greedy).name}, 60 tokens, over {n} ggml-rpc-server on MillraceNode: the same", flush=True)

@@ -10,7 +10,34 @@ const MODULE: &str = "millrace._errors";
 /// The exception of an error.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let advice = error.advice().map(|advice| in_python(&advice));
-    raise(py, class(error), &in_python(&error.to_string()), advice)
+    raise(py, class(error), &in_python(&message(error)), advice)
+}
+
+/// The text of an error. Those of the engine end with a remedy in the command line's words; where there is other advice, they end before it.
+fn message(error: &Error) -> String {
+    let text = error.to_string();
+    match error {
+        Error::Engine(engine::Error::BadOption {
+            option,
+            found,
+            expected,
+        }) => format!("{} is {found}; it must be {expected}", argument(option)),
+        Error::Engine(_) if error.advice().is_some() => match text.split_once("; ") {
+            Some((what, _)) => what.to_owned(),
+            None => text,
+        },
+        _ => text,
+    }
+}
+
+/// The argument for an option of the engine, whose names are those of the command line.
+fn argument(option: &str) -> String {
+    match option {
+        "ctx" => "`context`".to_owned(),
+        "max-sequences" => "`sequences`".to_owned(),
+        words if words.contains(' ') => words.to_owned(),
+        option => format!("`{}`", option.replace('-', "_")),
+    }
 }
 
 /// An exception for a caller's value that this module checks itself.
@@ -58,16 +85,31 @@ fn class(error: &Error) -> &'static str {
         | Error::OtherImage { .. }
         | Error::Image(_)
         | Error::Text(_) => "InvalidValueError",
-        Error::Engine(Inner::BadOption { .. }) => "InvalidValueError",
+        Error::Engine(
+            Inner::BadOption { .. }
+            | Inner::BadToken { .. }
+            | Inner::BeyondRope { .. }
+            | Inner::CacheTooLarge { .. }
+            | Inner::EmptyPrompt
+            | Inner::Kernels(_),
+        ) => "InvalidValueError",
         _ => "Error",
     }
 }
 
-/// A sentence of the library in Python's words: a builder's method in Rust is an argument here.
+/// A sentence of the library in Python's words: a builder's method in Rust and an option of the command line are arguments here.
 fn in_python(text: &str) -> String {
-    ["Device::", "OpenOptions::", "Options::"]
+    const WORDS: [(&str, &str); 8] = [
+        ("`Device::", "`"),
+        ("`OpenOptions::", "`"),
+        ("`Options::", "`"),
+        ("--ctx", "`context`"),
+        ("--device", "`device`"),
+        ("--kv-type", "`kv_type`"),
+        ("--max-tokens", "`max_tokens`"),
+        ("--mmproj FILE", "`mmproj`"),
+    ];
+    WORDS
         .iter()
-        .fold(text.to_owned(), |text, builder| {
-            text.replace(&format!("`{builder}"), "`")
-        })
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }

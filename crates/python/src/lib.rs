@@ -5,14 +5,17 @@
 #![forbid(unsafe_code)]
 
 mod cancel;
+mod embed;
 mod errors;
 mod generation;
 mod logits;
 mod model;
 mod model_arguments;
 mod options;
+mod process;
 mod prompts;
 mod stream;
+mod tokens;
 mod watch;
 
 use millrace::{Device, Level};

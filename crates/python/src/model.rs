@@ -1,17 +1,20 @@
 //! A model on a device.
 
+use crate::embed::embed;
 use crate::errors::{bad_value, closed, exception};
 use crate::generation::Completion;
 use crate::logits::{LogitRows, TokenLogprob, logprob};
 use crate::model_arguments::ModelArguments;
 use crate::options::CallOptions;
-use crate::prompts::{self, PromptArgument};
+use crate::process::Owner;
+use crate::prompts::{self, PromptArgument, Texts};
 use crate::stream::TextStream;
+use crate::tokens;
 use crate::watch::WorkWatch;
 use millrace::engine::EncodeOptions;
-use millrace::{Error, Generation, Pooling, Prompt, Session};
+use millrace::{Error, Generation, Prompt, Session};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -21,20 +24,12 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct PythonModel {
     /// None after it was closed.
     session: Mutex<Option<Session>>,
-    /// The process that owns the compute threads: a fork has none of them.
-    pid: u32,
-}
-
-/// A text's embedding, or several texts'.
-#[derive(FromPyObject)]
-enum EmbedTexts {
-    One(String),
-    Many(Vec<String>),
+    owner: Owner,
 }
 
 /// One result or several.
 #[derive(IntoPyObject)]
-enum Results<T> {
+pub(crate) enum Results<T> {
     One(T),
     Many(Vec<T>),
 }
@@ -50,13 +45,7 @@ impl<T> Results<T> {
 
 impl PythonModel {
     fn session(&self, py: Python<'_>) -> PyResult<Session> {
-        if std::process::id() != self.pid {
-            let advice =
-                "make the model in the process that uses it, or start processes by `spawn`";
-            let message =
-                "this model belongs to another process, and a fork has none of its threads";
-            return Err(bad_value(py, message, Some(advice.to_owned())));
-        }
+        self.owner.check(py)?;
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let session = session.as_ref().cloned();
         session.ok_or_else(|| closed(py, "the model was closed"))
@@ -166,7 +155,7 @@ impl PythonModel {
         let session = ModelArguments::of(py, arguments)?.open(py, &model)?;
         Ok(PythonModel {
             session: Mutex::new(Some(session)),
-            pid: std::process::id(),
+            owner: Owner::new(),
         })
     }
 
@@ -191,7 +180,7 @@ impl PythonModel {
         stream: bool,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.text(py, prompts::conversation(messages)?, stream, options)
+        self.text(py, &prompts::conversation(messages)?, stream, options)
     }
 
     /// As `generate` and `chat`, with tokens, times and the reason of the end. With `return_exceptions`, a prompt of
@@ -219,48 +208,20 @@ impl PythonModel {
     fn embed<'py>(
         &self,
         py: Python<'py>,
-        text: EmbedTexts,
+        text: &Bound<'py, PyAny>,
         pooling: Option<&str>,
         normalize: bool,
         truncate: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let session = self.session(py)?;
-        let pooling = match pooling {
-            None => None,
-            Some("mean") => Some(Pooling::Mean),
-            Some("first") => Some(Pooling::First),
-            Some("last") => Some(Pooling::Last),
-            Some(other) => {
-                let message = format!("no pooling `{other}`: there are mean, first and last");
-                return Err(bad_value(py, &message, None));
-            }
-        };
-        let embed = |text: &String| {
-            let pooling = match pooling {
-                Some(pooling) => pooling,
-                None => Pooling::of(session.model().loaded())?.unwrap_or(Pooling::Mean),
-            };
-            let mut tokens = session.model().tokenize(text)?;
-            if truncate {
-                tokens.truncate(session.n_ctx());
-            }
-            session.embed_tokens(&tokens, pooling, normalize)
-        };
-        let watch = WorkWatch::new(None);
-        let embeddings = watch.run(py, || match &text {
-            EmbedTexts::One(text) => embed(text).map(Results::One),
-            EmbedTexts::Many(texts) => {
-                let mut all = Vec::with_capacity(texts.len());
-                for text in texts {
-                    if watch.cancel.is_cancelled() {
-                        return Err(Error::Cancelled);
-                    }
-                    all.push(embed(text)?);
-                }
-                Ok(Results::Many(all))
-            }
-        })?;
-        let embeddings = embeddings.map_err(|error| exception(py, &error))?;
+        let embeddings = embed(
+            py,
+            &session,
+            &Texts::of("text", text)?,
+            pooling,
+            normalize,
+            truncate,
+        )?;
         Ok(embeddings.into_pyobject(py)?.into_any())
     }
 
@@ -288,7 +249,7 @@ impl PythonModel {
     fn logprobs(
         &self,
         py: Python<'_>,
-        tokens: Vec<u32>,
+        tokens: &Bound<'_, PyAny>,
         first: usize,
         top: usize,
     ) -> PyResult<Vec<TokenLogprob>> {
@@ -297,7 +258,7 @@ impl PythonModel {
             let message = "`first` is 0, and nothing is before the first token";
             return Err(bad_value(py, message, Some(advice)));
         }
-        let session = self.session(py)?;
+        let (session, tokens) = (self.session(py)?, prompts::tokens(tokens)?);
         // The last token's own logits are not used, so a text may fill the context.
         let read = tokens.len().saturating_sub(1);
         if first > read {
@@ -327,26 +288,40 @@ impl PythonModel {
             add_special,
             parse_special,
         };
-        let tokens = py.detach(|| {
-            let tokenizer = session.model().loaded().tokenizer()?;
-            Ok(tokenizer.encode(text, options))
-        });
-        tokens.map_err(|error: Error| exception(py, &error))
+        tokens::encode(py, &session, text, options)
     }
 
     /// The text of tokens; with `show_special`, control tokens are shown.
     #[pyo3(signature = (tokens, *, show_special = false))]
-    fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>, show_special: bool) -> PyResult<String> {
-        let session = self.session(py)?;
-        let text = py.detach(|| {
-            let tokenizer = session.model().loaded().tokenizer()?;
-            Ok(tokenizer.decode(&tokens, !show_special))
-        });
-        text.map_err(|error: Error| exception(py, &error))
+    fn detokenize(
+        &self,
+        py: Python<'_>,
+        tokens: &Bound<'_, PyAny>,
+        show_special: bool,
+    ) -> PyResult<String> {
+        let (session, tokens) = (self.session(py)?, prompts::tokens(tokens)?);
+        tokens::decode(py, &session, &tokens, show_special)
+    }
+
+    /// The bytes of tokens, each as it continues a text: the first and the last may be a part of a character. With
+    /// `show_special`, control tokens give the bytes of their texts.
+    #[pyo3(signature = (tokens, *, show_special = false))]
+    fn token_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        tokens: &Bound<'py, PyAny>,
+        show_special: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (session, tokens) = (self.session(py)?, prompts::tokens(tokens)?);
+        let bytes = tokens::bytes(py, &session, &tokens, show_special)?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// Frees the memory. Streams that are under way continue; every later call is refused.
     fn close(&self, py: Python<'_>) {
+        if self.owner.is_lost() {
+            return;
+        }
         let lock = || self.session.lock().unwrap_or_else(PoisonError::into_inner);
         py.detach(|| drop(lock().take()));
     }
@@ -437,7 +412,21 @@ impl PythonModel {
                 session.model().name(),
                 session.device_name()
             ),
+            Err(_) if self.owner.is_lost() => "<millrace.Model of another process>".to_owned(),
             Err(_) => "<millrace.Model, closed>".to_owned(),
+        }
+    }
+}
+
+impl Drop for PythonModel {
+    /// In a fork the session is not freed, because that would wait for threads that the fork does not have.
+    fn drop(&mut self) {
+        if self.owner.is_lost() {
+            let session = self
+                .session
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(session.take());
         }
     }
 }

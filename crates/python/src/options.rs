@@ -2,12 +2,13 @@
 
 use crate::cancel::CancelToken;
 use crate::errors::{bad_value, exception};
+use crate::prompts::Texts;
 use crate::watch::WorkWatch;
 use millrace::sampling::Mirostat;
 use millrace::{Options, RgbImage, read_image};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -40,13 +41,6 @@ pub(crate) struct CallOptions {
     pub(crate) options: Options,
     pub(crate) watch: WorkWatch,
     pub(crate) images: Vec<RgbImage>,
-}
-
-/// One text or several.
-#[derive(FromPyObject)]
-enum Texts {
-    One(String),
-    Many(Vec<String>),
 }
 
 impl CallOptions {
@@ -96,7 +90,7 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
         "max_tokens" => options.max_tokens(of_type(name, value)?),
         "ignore_end" => options.ignore_end(of_type(name, value)?),
         "show_special" => options.show_special(of_type(name, value)?),
-        "stop" => match of_type(name, value)? {
+        "stop" => match Texts::of(name, value)? {
             Texts::One(text) => options.stop(text),
             Texts::Many(texts) => texts.into_iter().fold(options, Options::stop),
         },
@@ -140,6 +134,11 @@ pub(crate) fn unexpected(name: &str, known: &[&str]) -> PyErr {
 
 /// Images: paths, or the bytes of files.
 fn image_list(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Vec<RgbImage>> {
+    let is_one = value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>();
+    if is_one {
+        let what = "`images` is a list of paths and bytes, also for one image";
+        return Err(PyTypeError::new_err(what));
+    }
     let mut images = Vec::new();
     for (index, image) in value.try_iter()?.enumerate() {
         let image = image?;

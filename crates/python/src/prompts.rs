@@ -1,10 +1,11 @@
 //! Prompts from Python: a text, tokens, messages, or several of a kind.
 
 use crate::errors::bad_value;
+use crate::options::of_type;
 use millrace::{Message, Prompt, RgbImage};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyInt, PyIterator, PyList, PyString};
 
 /// One prompt, or several to compute together.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ enum ListKind {
 impl PromptArgument {
     /// Reads a prompt or a list of them: a text is a `str`, tokens are a list of `int`, messages a list of `dict`.
     pub(crate) fn of(value: &Bound<'_, PyAny>) -> PyResult<PromptArgument> {
+        let value = &listed(value)?;
         if !is_text(value)
             && let ListKind::Prompts = kind(value)?
         {
@@ -37,7 +39,7 @@ impl PromptArgument {
         match self {
             PromptArgument::One(prompt) => Ok(prompt),
             PromptArgument::Many(_) => {
-                let advice = "call once for each prompt, or leave `stream` out".to_owned();
+                let advice = "call once for each prompt".to_owned();
                 Err(bad_value(py, "this takes one prompt", Some(advice)))
             }
         }
@@ -78,9 +80,25 @@ fn is_text(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyString>()
 }
 
+/// The elements of an iterator as a list, because it gives each of them once; any other value as it is.
+fn listed<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if value.cast::<PyIterator>().is_err() {
+        return Ok(value.clone());
+    }
+    let list = PyList::empty(value.py());
+    for element in value.try_iter()? {
+        list.append(element?)?;
+    }
+    Ok(list.into_any())
+}
+
 /// The kind of a list, by its first element.
 fn kind(list: &Bound<'_, PyAny>) -> PyResult<ListKind> {
-    let Ok(mut elements) = list.try_iter() else {
+    // Python iterates over the numbers of bytes and the keys of a dict, and neither is a prompt.
+    let is_list = !list.is_instance_of::<PyBytes>()
+        && !list.is_instance_of::<PyByteArray>()
+        && !list.is_instance_of::<PyDict>();
+    let Some(mut elements) = list.try_iter().ok().filter(|_| is_list) else {
         let what = list.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
             "a prompt is a str, a list of int (tokens), a list of dict (messages), or a list of prompts; found {what}"
@@ -92,7 +110,9 @@ fn kind(list: &Bound<'_, PyAny>) -> PyResult<ListKind> {
     let first = first?;
     Ok(if first.is_instance_of::<PyDict>() {
         ListKind::Messages
-    } else if !is_text(&first) && first.extract::<u32>().is_ok() {
+    } else if first.is_instance_of::<PyInt>()
+        || (!is_text(&first) && first.extract::<u32>().is_ok())
+    {
         ListKind::Tokens
     } else {
         ListKind::Prompts
@@ -103,11 +123,9 @@ fn one(value: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     if is_text(value) {
         return Ok(Prompt::text(value.extract::<String>()?));
     }
+    let value = &listed(value)?;
     match kind(value)? {
-        ListKind::Tokens => {
-            let tokens = value.try_iter()?.map(|token| token?.extract::<u32>());
-            Ok(Prompt::tokens(tokens.collect::<PyResult<Vec<u32>>>()?))
-        }
+        ListKind::Tokens => Ok(Prompt::tokens(tokens(value)?)),
         ListKind::Messages => Ok(Prompt::messages(messages(value)?)),
         ListKind::Prompts => Err(PyTypeError::new_err(
             "a list of prompts does not hold such lists",
@@ -115,13 +133,51 @@ fn one(value: &Bound<'_, PyAny>) -> PyResult<Prompt> {
     }
 }
 
+/// Tokens: a list or an iterator of `int`, each a number of 32 bits.
+pub(crate) fn tokens(value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let tokens = value.try_iter()?.map(|token| of_type("token", &token?));
+    tokens.collect()
+}
+
+/// One text, or several.
+#[derive(Debug)]
+pub(crate) enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Texts {
+    /// Reads the argument `name`: a `str`, or a list or an iterator of them.
+    pub(crate) fn of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Texts> {
+        if is_text(value) {
+            return Ok(Texts::One(value.extract()?));
+        }
+        let wrong = |what: &Bound<'_, PyAny>| -> PyErr {
+            match what.get_type().name() {
+                Ok(what) => PyTypeError::new_err(format!(
+                    "`{name}` is a str or a list of str; found {what}"
+                )),
+                Err(error) => error,
+            }
+        };
+        let mut texts = Vec::new();
+        for text in value.try_iter().map_err(|_| wrong(value))? {
+            let text = text?;
+            if !is_text(&text) {
+                return Err(wrong(&text));
+            }
+            texts.push(text.extract()?);
+        }
+        Ok(Texts::Many(texts))
+    }
+}
+
 /// Accepts only the prompts of `chat`: messages, or a list of conversations.
-pub(crate) fn conversation<'a, 'py>(
-    value: &'a Bound<'py, PyAny>,
-) -> PyResult<&'a Bound<'py, PyAny>> {
-    let is_conversation = match is_text(value) {
+pub(crate) fn conversation<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let value = listed(value)?;
+    let is_conversation = match is_text(&value) {
         true => false,
-        false => match kind(value)? {
+        false => match kind(&value)? {
             ListKind::Messages => true,
             ListKind::Tokens => false,
             // The first decides; the others are read as the same kind.

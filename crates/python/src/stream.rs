@@ -2,6 +2,7 @@
 
 use crate::errors::exception;
 use crate::generation::Completion;
+use crate::process::Owner;
 use crate::watch::WorkWatch;
 use millrace::{Error, Generation, Stream};
 use pyo3::prelude::*;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct TextStream {
     state: Mutex<StreamState>,
     watch: WorkWatch,
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ impl TextStream {
                 generation: None,
             }),
             watch,
+            owner: Owner::new(),
         }
     }
 
@@ -63,6 +66,7 @@ impl TextStream {
 
     /// The next piece. The first step reads the prompt, so it runs under a watch.
     fn step(&self, py: Python<'_>) -> PyResult<Option<Result<String, Error>>> {
+        self.owner.check(py)?;
         let began = py.detach(|| self.lock().began);
         if !began {
             let piece = self.watch.run(py, || {
@@ -105,6 +109,9 @@ impl TextStream {
 
     /// Ends the generation here. The text so far stays in `completion`.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.owner.is_lost() {
+            return Ok(());
+        }
         self.watch.cancel.cancel();
         self.end(py)
     }
@@ -124,14 +131,20 @@ impl TextStream {
 
     /// The whole text with its tokens and times; None before the end.
     #[getter]
-    fn completion(&self, py: Python<'_>) -> Option<Completion> {
-        py.detach(|| self.lock().generation.clone()).map(Completion)
+    fn completion(&self, py: Python<'_>) -> PyResult<Option<Completion>> {
+        self.owner.check(py)?;
+        Ok(py.detach(|| self.lock().generation.clone()).map(Completion))
     }
 }
 
 impl Drop for TextStream {
     /// Releasing a sequence takes the session's lock. Another thread that holds it may need the interpreter first.
     fn drop(&mut self) {
+        if self.owner.is_lost() {
+            // Freeing it would wait for locks and threads that a fork does not have.
+            let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            return std::mem::forget(state.stream.take());
+        }
         if let Some(stream) = self.lock().stream.take() {
             Python::attach(|py| py.detach(|| drop(stream)));
         }

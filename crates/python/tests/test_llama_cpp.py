@@ -276,11 +276,22 @@ class Completions(unittest.TestCase):
         llama.reset()
 
 
+def _is_text(data):
+    try:
+        return bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 class Tokens(unittest.TestCase):
     def test_there_and_back(self):
         tokens = llama.tokenize(b"The dog saw a ball.")
         self.assertEqual(llama.detokenize(tokens), b"The dog saw a ball.")
-        self.assertEqual(llama.detokenize(tokens[3:], prev_tokens=tokens[:3]), llama.detokenize(tokens)[len(llama.detokenize(tokens[:3])):])
+        # Put together, tokens that cut characters give the text, with `prev_tokens` and without.
+        tokens = llama.tokenize("A dog 🦙 é".encode(), add_bos=False)
+        self.assertGreater(len([token for token in tokens if not _is_text(llama.detokenize([token]))]), 1)
+        for before in (None, tokens):
+            self.assertEqual(b"".join(llama.detokenize([token], prev_tokens=before) for token in tokens).strip(), "A dog 🦙 é".encode())
         self.assertEqual((llama.n_ctx(), llama.n_vocab(), llama.n_embd()), (256, 2048, 256))
         self.assertGreaterEqual(llama.token_eos(), 0)
 

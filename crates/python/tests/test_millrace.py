@@ -81,6 +81,27 @@ class Text(unittest.TestCase):
         self.assertEqual(model.detokenize(done.tokens), done.text)
         self.assertEqual(done.timings["decode_tokens"], 12)
 
+    def test_prompts_of_an_iterator_are_those_of_a_list(self):
+        prompts = [PROMPT, "Tom", "The dog"]
+        texts = model.generate(prompts, **GREEDY)
+        self.assertEqual(model.generate(iter(prompts), **GREEDY), texts)
+        self.assertEqual(model.generate((prompt for prompt in prompts), **GREEDY), texts)
+        self.assertEqual(model.generate(iter(model.tokenize(PROMPT)), **GREEDY), texts[0])
+        self.assertEqual(model.chat(iter(QUESTION), **GREEDY), model.chat(QUESTION, **GREEDY))
+        done = model.complete(iter(prompts), return_exceptions=True, **GREEDY)
+        self.assertEqual([one.text for one in done], texts)
+
+    def test_bytes_of_tokens_may_cut_a_character(self):
+        tokens = model.tokenize("A dog 🦙", add_special=False)
+        pieces = [model.token_bytes([token]) for token in tokens]
+        self.assertGreater(len(tokens), 4)
+        self.assertEqual(b"".join(pieces), model.token_bytes(tokens))
+        self.assertEqual(model.token_bytes(tokens).strip().decode(), "A dog 🦙")
+        with self.assertRaises(UnicodeDecodeError):
+            pieces[-1].decode()
+        self.assertEqual(model.token_bytes([model.eos_token, 1 << 20]), b"")
+        self.assertNotEqual(model.token_bytes([model.eos_token], show_special=True), b"")
+
     def test_seed_stop_and_bias(self):
         def story(seed):
             return model.generate(PROMPT, seed=seed, temperature=1.0, max_tokens=20)
@@ -274,18 +295,33 @@ class Errors(unittest.TestCase):
             (lambda: model.chat("hello"), TypeError, "messages"),
             (lambda: model.chat([{"content": "hello"}]), millrace.InvalidValueError, "role"),
             (lambda: model.chat([{"role": "user", "content": [{"type": "image_url"}]}]), millrace.InvalidValueError, "images="),
+            (lambda: model.generate(PROMPT.encode()), TypeError, "found bytes"),
+            (lambda: model.generate(QUESTION[0]), TypeError, "found dict"),
+            (lambda: model.generate(PROMPT, images="no.png"), TypeError, "list of paths"),
             (lambda: model.generate(PROMPT, images=["no.png"]), millrace.Error, "no.png"),
             (lambda: model.generate(PROMPT, images=[b"no image"]), millrace.InvalidValueError, "image 0"),
             (lambda: millrace.Model("demo", lora="no-adapter.gguf"), millrace.Error, "no-adapter.gguf"),
             (lambda: millrace.Model("demo", lora=[("no-adapter.gguf", 0.5)]), millrace.Error, "no-adapter.gguf"),
             (lambda: millrace.Model("demo", lora=3), TypeError, "`lora`"),
             (lambda: model.generate(PROMPT, mirostat=5.0), TypeError, "`mirostat`"),
+            (lambda: model.generate([-1]), millrace.InvalidValueError, "token"),
+            (lambda: model.detokenize([-1]), millrace.InvalidValueError, "token"),
+            (lambda: model.generate(PROMPT, stop=[1]), TypeError, "`stop` is a str or a list of str; found int"),
+            (lambda: model.generate(PROMPT, top_p=2), millrace.InvalidValueError, "`top_p` is 2"),
+            (lambda: model.embed(b"x"), TypeError, "`text` is a str or a list of str; found int"),
+            (lambda: model.embed(7), TypeError, "found int"),
+            (lambda: millrace.Model("demo", threads=0), millrace.InvalidValueError, "1 to 1024 threads"),
+            (lambda: millrace.Model("demo", context=0), millrace.InvalidValueError, "`context` is 0"),
+            (lambda: millrace.Model("demo", sequences=0), millrace.InvalidValueError, "`sequences` is 0"),
+            (lambda: millrace.Model("demo", sequences=10**9), millrace.InvalidValueError, "`sequences`"),
             (lambda: model.embed("x", pooling="max"), millrace.InvalidValueError, "max"),
         ]
         for call, kind, words in cases:
             with self.subTest(words=words), self.assertRaises(kind) as caught:
                 call()
             self.assertIn(words, str(caught.exception))
+            # No advice in the words of the command line.
+            self.assertNotIn("--", str(caught.exception))
         self.assertEqual(len(model.complete(PROMPT, **GREEDY).tokens), 12)
 
     def test_advice_is_apart_from_the_message(self):
@@ -316,6 +352,31 @@ class Errors(unittest.TestCase):
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout.strip(), "7", done.stderr)
+
+    def test_a_fork_ends_with_the_parents_model_and_stream_in_it(self):
+        code = (
+            "import os, sys, millrace\n"
+            "model = millrace.Model('demo', threads=2, context=32)\n"
+            "stream = model.generate('x', stream=True, ignore_end=True)\n"
+            "next(stream)\n"
+            "child = os.fork()\n"
+            "if child == 0:\n"
+            "    for refused in (lambda: next(stream), lambda: stream.completion, lambda: model.name):\n"
+            "        try:\n"
+            "            refused()\n"
+            "        except millrace.InvalidValueError as error:\n"
+            "            assert 'spawn' in str(error), error\n"
+            "        else:\n"
+            "            os._exit(9)\n"
+            "    stream.close()\n"
+            "    with model:\n"
+            "        assert 'another process' in repr(model), model\n"
+            "    del stream\n"
+            "    sys.exit(7)\n"
+            "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(list(stream)) > 0)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout.strip(), "7 True", done.stderr)
 
 
 class Stubs(unittest.TestCase):

@@ -302,6 +302,11 @@ class Model:
         """
     def detokenize(self, tokens: Sequence[int], *, show_special: bool = False) -> str:
         """Returns the text of tokens. With `show_special`, control tokens show in it."""
+    def token_bytes(self, tokens: Sequence[int], *, show_special: bool = False) -> bytes:
+        """Returns the bytes of tokens, each as it continues a text. The first and the last may be a part of a character.
+
+        With `show_special`, control tokens give the bytes of their texts.
+        """
     def close(self) -> None:
         """Frees the memory. Running streams continue; every later call raises `ClosedError`."""
     def __enter__(self) -> Model: ...

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from codecs import getincrementaldecoder
 from typing import Any, Dict, Iterator, List, Optional
 
 from ._native import Completion, Model, Stream
@@ -79,28 +80,29 @@ def logprobs(
     if echo:
         rows[0] = None
     offset = 0 if echo or not isinstance(prompt, str) else len(prompt)
+    # An offset counts whole characters, whose bytes may come in several tokens.
+    characters = getincrementaldecoder("utf-8")(errors="ignore")
     listed: Dict[str, List[Any]] = {"tokens": [], "text_offset": [], "token_logprobs": [], "top_logprobs": []}
     for at, row in enumerate(rows, start):
-        text = text_behind(model, tokens[at : at + 1], tokens[at - 1 : at])
+        text = _token_text(model, tokens[at])
         listed["tokens"].append(text)
         listed["text_offset"].append(offset)
-        offset += len(text)
+        offset += len(characters.decode(model.token_bytes([tokens[at]])))
         if row is None:
             listed["token_logprobs"].append(None)
             listed["top_logprobs"].append(None)
             continue
         logprob, top = row
-        likeliest = {text_behind(model, [token], tokens[at - 1 : at]): value for token, value in top}
+        likeliest = {_token_text(model, token): value for token, value in top}
         likeliest[text] = logprob
         listed["token_logprobs"].append(logprob)
         listed["top_logprobs"].append(likeliest)
     return listed
 
 
-def text_behind(model: Model, tokens: List[int], before: List[int], special: bool = False) -> str:
-    """Text that `tokens` add to the text of the tokens before them."""
-    begun = model.detokenize(before, show_special=special) if before else ""
-    return model.detokenize([*before, *tokens], show_special=special)[len(begun) :]
+def _token_text(model: Model, token: int) -> str:
+    """A token as it continues a text. Bytes of a character that it only begins or ends are left out, as in llama-cpp-python."""
+    return model.token_bytes([token]).decode(errors="ignore")
 
 
 def chat_logprobs(listed: Dict[str, List[Any]]) -> Dict[str, Any]:

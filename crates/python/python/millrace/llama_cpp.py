@@ -340,8 +340,11 @@ class Llama:
         prev_tokens: Optional[List[int]] = None,
         special: bool = False,
     ) -> bytes:
-        """Returns the text that `tokens` add after `prev_tokens`."""
-        return _openai.text_behind(self._model, tokens, prev_tokens or [], special).encode()
+        """Returns the bytes of tokens; a character may be cut. As in llama-cpp-python, `prev_tokens` changes nothing, and the space before
+        a text goes only behind the BOS token."""
+        output = self._model.token_bytes(tokens, show_special=special)
+        is_beginning = len(tokens) > 0 and tokens[0] == self._model.bos_token
+        return output[1:] if is_beginning and output.startswith(b" ") else output
 
     def embed(
         self,
