@@ -92,7 +92,7 @@ def main():
             problems.append(f"it ended by itself with code {code} before {point} answers")
         print(f"killed behind {n_lines(out)} answers, {time.monotonic() - start:.0f} s", flush=True)
         with out.open("ab") as file:
-            file.write(b'{"custom_id":"request 1","error":nu')
+            file.write(b'{"id":"batch_req_1","custom_id":"request 1","error":nu')
     told = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     problems += check(out, args.lines)
     for problem in problems[:20]:

@@ -33,7 +33,7 @@ pub(crate) struct ServerArgs {
         // Not `threads` and `cpu_level`: their environment variables may be set for other commands.
         conflicts_with_all = [
             "device", "ctx", "kv_type", "mmproj", "image_style", "pan_and_scan", "offline", "lora", "draft", "mode", "without",
-            "numerics", "simulator", "machine", "set", "profile", "rank_timeout",
+            "numerics", "simulator", "machine", "set", "profile",
         ]
     )]
     pub(crate) server: Option<String>,

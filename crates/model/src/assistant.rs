@@ -2,13 +2,24 @@
 
 use millrace_graph::{Attention, Graph, KvShape, Node, Op, Rope, SequenceMemory, TargetAttention};
 
-use crate::{Error, Model, arch};
+use crate::{Error, Model, TargetDifference, arch};
 
 /// Relative difference of RoPE frequencies that comes of the formats of files.
 const FREQUENCY_TOLERANCE: f32 = 1e-5;
 
-/// A value of an assistant that differs from its target's: its name, the assistant's, the target's.
-type Difference = (String, String, String);
+type Difference = Box<TargetDifference>;
+
+fn difference(
+    key: impl Into<String>,
+    found: impl Into<String>,
+    expected: impl Into<String>,
+) -> Difference {
+    Box::new(TargetDifference {
+        key: key.into(),
+        found: found.into(),
+        expected: expected.into(),
+    })
+}
 
 impl Model {
     /// Whether it drafts for another model with that model's keys and values, and runs with it alone.
@@ -24,12 +35,10 @@ impl Model {
     /// RoPE frequencies.
     pub fn for_target(&self, file: &str, (target, of): (&Model, &str)) -> Result<Model, Error> {
         let graph = self.bound_to(target);
-        let graph = graph.map_err(|(key, found, expected)| Error::OtherTarget {
+        let graph = graph.map_err(|difference| Error::OtherTarget {
             file: file.into(),
             target: of.into(),
-            key,
-            found,
-            expected,
+            difference,
         })?;
         Ok(Model {
             config: self.config.clone(),
@@ -70,7 +79,7 @@ fn bind(
     let found = caches.find(|(_, kv)| kv.window.is_some() == slides);
     let (node, kv) = found.ok_or_else(|| {
         let key = format!("kind of layer {layer}");
-        (key, kind.to_owned(), "in no layer".to_owned())
+        difference(key, kind, "in no layer")
     })?;
     // The last of them is the last cached token, which a target's window counts from the token behind it.
     let own_window = attention.window.map(|window| window - 1);
@@ -88,7 +97,11 @@ fn bind(
     same(&of("rotated pairs"), own.len(), whole.len())?;
     if let Some(pair) = own.iter().zip(&whole).position(differs) {
         let key = of(&format!("RoPE frequency {pair}"));
-        return Err((key, own[pair].to_string(), whole[pair].to_string()));
+        return Err(difference(
+            key,
+            own[pair].to_string(),
+            whole[pair].to_string(),
+        ));
     }
     attention.layer = kv.layer;
     Ok(())
@@ -120,6 +133,6 @@ fn rotation<'g>(op: &Op, ropes: &'g [Rope]) -> Option<&'g Rope> {
 fn same(key: &str, found: usize, expected: usize) -> Result<(), Difference> {
     match found == expected {
         true => Ok(()),
-        false => Err((key.to_owned(), found.to_string(), expected.to_string())),
+        false => Err(difference(key, found.to_string(), expected.to_string())),
     }
 }

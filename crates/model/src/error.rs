@@ -1,5 +1,16 @@
 //! The crate's errors: each names the file, the key or tensor, the value found and the value expected.
 
+/// A value of an assistant that differs from that of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetDifference {
+    /// Its name.
+    pub key: String,
+    /// The assistant's.
+    pub found: String,
+    /// The model's.
+    pub expected: String,
+}
+
 /// Why a checkpoint is not a model this crate can describe.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -91,18 +102,17 @@ pub enum Error {
         file: String,
     },
     /// An assistant drafts for other models than this one.
-    #[error("{file} does not draft for {target}: `{key}` is {found}; in {target} it is {expected}")]
+    #[error(
+        "{file} does not draft for {target}: `{}` is {}; in {target} it is {}",
+        difference.key, difference.found, difference.expected
+    )]
     OtherTarget {
         /// The assistant's checkpoint.
         file: String,
         /// The model to draft for.
         target: String,
-        /// The value that differs.
-        key: String,
-        /// The assistant's.
-        found: String,
-        /// The model's.
-        expected: String,
+        /// The first value that differs. Boxed, so that errors stay small.
+        difference: Box<TargetDifference>,
     },
     /// The shape of a weight differs from that of the configuration.
     #[error("{file}: tensor `{tensor}` has shape {found:?}; the configuration says {expected:?}")]

@@ -36,7 +36,7 @@ use millrace_quant::DType;
 use builder::{DraftPlace, GraphBuilder};
 use catalog::Catalog;
 pub use config::{ImageSight, ModelConfig};
-pub use error::Error;
+pub use error::{Error, TargetDifference};
 pub use kind::check_kind;
 pub use memory::{MemoryPlan, WeightGroup};
 use millrace_graph::Graph;

@@ -99,12 +99,9 @@ fn examine(
     names(program, &mut findings);
     let flats = structure(program, machine, &mut findings)?;
     let mut alone = LaunchesAlone::new(&flats, known);
-    for (number, flat) in flats.iter().enumerate() {
-        findings.launch.clone_from(&flat.launch.name);
-        alone.check(number, &mut findings, |flat, _, findings| {
-            place::check(flat, machine, findings);
-        });
-    }
+    alone.check_all(&mut findings, |flat, _, findings| {
+        place::check(flat, machine, findings);
+    });
     findings.stop()?;
     for (number, flat) in flats.iter().enumerate() {
         findings.launch.clone_from(&flat.launch.name);
@@ -116,30 +113,21 @@ fn examine(
         pattern::check(program, flat, machine, &mut findings);
     }
     findings.stop()?;
-    for (number, flat) in flats.iter().enumerate() {
-        findings.launch.clone_from(&flat.launch.name);
-        alone.check(number, &mut findings, |flat, report, findings| {
-            route::check(flat, machine, report, findings);
-            coverage::stages(flat, findings);
-        });
-    }
+    alone.check_all(&mut findings, |flat, report, findings| {
+        route::check(flat, machine, report, findings);
+        coverage::stages(flat, findings);
+    });
     findings.stop()?;
-    for (number, flat) in flats.iter().enumerate() {
-        findings.launch.clone_from(&flat.launch.name);
-        alone.check(number, &mut findings, |flat, report, findings| {
-            joins::check(flat, machine, report, findings);
-        });
-    }
+    alone.check_all(&mut findings, |flat, report, findings| {
+        joins::check(flat, machine, report, findings);
+    });
     findings.stop()?;
     let mut report = alone.report();
     side_by_side(program, machine, &mut report, &mut findings);
     findings.stop()?;
-    for (number, flat) in flats.iter().enumerate() {
-        findings.launch.clone_from(&flat.launch.name);
-        alone.check(number, &mut findings, |flat, _, findings| {
-            flow::check(flat, findings);
-        });
-    }
+    alone.check_all(&mut findings, |flat, _, findings| {
+        flow::check(flat, findings);
+    });
     findings.stop()?;
     let mut slots = coverage::Coverage::new(program, &flats);
     for flat in &flats {

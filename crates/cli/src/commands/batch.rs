@@ -80,13 +80,7 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
             },
             ..ModelOptions::default()
         },
-        http: HttpOptions {
-            port: 0,
-            // No client knows this key.
-            api_keys: vec![secret()],
-            grace: Duration::ZERO,
-            ..HttpOptions::default()
-        },
+        http: for_itself(),
         system: Arc::new(system),
     };
     // Ctrl-C ends the batch at its present state, however long that takes.
@@ -110,6 +104,17 @@ pub(crate) fn run(args: &BatchArgs, ui: Ui) -> CommandResult {
     match report.is_complete() {
         true => Ok(()),
         false => Err(CommandFailure::interrupted()),
+    }
+}
+
+/// A server that only this process asks.
+fn for_itself() -> HttpOptions {
+    HttpOptions {
+        port: 0,
+        // No client knows this key.
+        api_keys: vec![secret()],
+        grace: Duration::ZERO,
+        ..HttpOptions::default()
     }
 }
 

@@ -294,6 +294,25 @@ impl Setting {
     }
 }
 
+fn table(rows: &[CeilingRow]) -> TextTable {
+    let right = Align::Right;
+    let mut table = TextTable::new(&[
+        ("if", Align::Left),
+        ("tokens/s at most", right),
+        ("factor", right),
+        ("bound by", Align::Left),
+    ]);
+    for row in rows {
+        table.row(vec![
+            row.what.clone(),
+            rate(row.tokens_per_s),
+            format!("{:.2}x", row.factor),
+            row.limit.words().to_owned(),
+        ]);
+    }
+    table
+}
+
 fn print(
     args: &CeilingArgs,
     planned: &PlanSubject,
@@ -337,22 +356,7 @@ fn print(
         ))?;
     }
     out.line("")?;
-    let right = Align::Right;
-    let mut table = TextTable::new(&[
-        ("if", Align::Left),
-        ("tokens/s at most", right),
-        ("factor", right),
-        ("bound by", Align::Left),
-    ]);
-    for row in rows {
-        table.row(vec![
-            row.what.clone(),
-            rate(row.tokens_per_s),
-            format!("{:.2}x", row.factor),
-            row.limit.words().to_owned(),
-        ]);
-    }
-    table.print(&mut out)?;
+    table(rows).print(&mut out)?;
     out.line(format!("\n{verdict}"))?;
     out.flush()
 }

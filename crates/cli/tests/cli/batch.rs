@@ -91,7 +91,7 @@ fn killed_at_any_point_it_goes_on() {
         // The remains of a kill in the middle of a write.
         let mut text = fs::read(&out).expect("answers");
         if signal == "-KILL" && text.ends_with(b"\n") {
-            text.extend_from_slice(br#"{"custom_id":"request 39","error":nu"#);
+            text.extend_from_slice(br#"{"id":"batch_req_39","custom_id":"request 39","error":nu"#);
             fs::write(&out, text).expect("half a line");
         }
     }

@@ -1,6 +1,6 @@
 //! Models on several machines, as far as one process can test them.
 
-use crate::run::{OK, USAGE, finish, millrace};
+use crate::run::{FAILED, OK, USAGE, finish, millrace};
 use tempfile::tempdir;
 
 #[cfg(not(feature = "mpi"))]
@@ -75,12 +75,13 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
         finish(command.arg("info").args(options.split(' ')))
     };
     let of_70b = "--geometry llama-3.1-70b --type Q4_K_M --memory-gb 16";
-    let plan = |options: &str| {
+    // The exit code says whether it fits.
+    let plan = |options: &str, code: i32| {
         info(&format!("{of_70b} --json {options}"))
-            .expect(OK)
+            .expect(code)
             .json()
     };
-    let four = plan("--ranks 4");
+    let four = plan("--ranks 4", OK);
     assert_eq!(four["geometry"], "llama-3.1-70b");
     assert_eq!(four["ranks"]["fits"], true);
     assert_eq!(four["ranks"]["memory_bytes"], 16_000_000_000_u64);
@@ -94,7 +95,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
         (40_000_000_000..44_000_000_000).contains(&weights),
         "{weights}"
     );
-    let two = plan("--ranks 2");
+    let two = plan("--ranks 2", FAILED);
     assert_eq!(two["ranks"]["fits"], false);
     let rows = two["ranks"]["predictions"].as_array().unwrap();
     let fits = |n: u64| rows.iter().find(|row| row["n_ranks"] == n).unwrap()["fits"].clone();
@@ -103,7 +104,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
         (false.into(), true.into(), true.into())
     );
     // A context too long for any machine.
-    let long = plan("--ranks 4 -c 131072");
+    let long = plan("--ranks 4 -c 131072", FAILED);
     assert_eq!(long["ranks"]["fits"], false);
 
     let text = info(&format!("{of_70b} --ranks 4")).expect(OK).stdout;

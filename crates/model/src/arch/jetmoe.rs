@@ -103,15 +103,26 @@ fn write_hf(_: &ModelConfig, out: &mut Value) {
     }
 }
 
+/// Epsilon of the norms in blocks, whatever `rms_norm_eps` says, which is for the last norm alone (transformers,
+/// `JetMoeDecoderLayer`).
+const BLOCK_EPS: f32 = 1e-6;
+
 fn block(b: &mut GraphBuilder<'_>, layer: usize, x: ValueId) -> Result<ValueId, Error> {
-    let normed = norm::stream(b, "attn_norm", WeightRole::AttnNorm, x)?;
+    let d_model = b.config().d_model;
+    let normed = norm::rms_with(
+        "attn_norm",
+        (WeightRole::AttnNorm, d_model),
+        BLOCK_EPS,
+        b,
+        x,
+    )?;
     let mut out = normed;
     if let Some(config) = b.config().experts_of(layer) {
         out = attend(b, layer, config, normed)?;
     }
     let out = biased(b, "attn_output_bias", WeightRole::AttnOutput, out)?;
     let x = b.residual("attn_residual", x, out);
-    let normed = norm::stream(b, "ffn_norm", WeightRole::FfnNorm, x)?;
+    let normed = norm::rms_with("ffn_norm", (WeightRole::FfnNorm, d_model), BLOCK_EPS, b, x)?;
     let mut out = normed;
     if let Some(config) = b.config().experts_of(layer) {
         out = experts::mixture(b, config, Inner::Gated(None), normed)?;

@@ -64,7 +64,7 @@ fn lengths_make_room_for_each_other() {
     let model = demo();
     for mode in [Mode::Fast, Mode::MlirAir] {
         let npu = load(&model, Features::of(mode), NpuOptions::default());
-        let mut run = |n_tokens: u32| {
+        let run = |n_tokens: u32| {
             let mut session = NpuSession::new(&npu).unwrap();
             let last = session.prefill(&noise(n_tokens, 5)).unwrap().to_vec();
             let next = session.decode(900).unwrap().to_vec();

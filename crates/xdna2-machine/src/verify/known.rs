@@ -103,6 +103,18 @@ impl<'a, 'p> LaunchesAlone<'a, 'p> {
         }
     }
 
+    /// Applies a stage's rules to every launch.
+    pub(super) fn check_all(
+        &mut self,
+        findings: &mut Findings,
+        rules: impl Fn(&Flat<'p>, &mut ResourceReport, &mut Findings),
+    ) {
+        for (number, flat) in self.flats.iter().enumerate() {
+            findings.launch.clone_from(&flat.launch.name);
+            self.check(number, findings, &rules);
+        }
+    }
+
     /// Applies a stage's rules to a launch, unless it is known or like an earlier one that passed them.
     pub(super) fn check(
         &mut self,
