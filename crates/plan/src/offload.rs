@@ -309,6 +309,21 @@ fn add_host(plan: &mut Plan, op: &OpOf<'_>, is_last_norm: bool, reason: Reason) 
     });
 }
 
+/// The name of a call's buffers: its label and layer. A layer may have several ops of one label, and each call has buffers of
+/// its own. The number follows from the graph alone, so that passes of other lengths have the same names.
+fn set(graph: &Graph, first: usize, label: String) -> String {
+    let node = &graph.nodes[first];
+    let set = match node.layer {
+        Some(layer) => format!("{label}_L{layer}"),
+        None => label,
+    };
+    let is_like = |other: &&Node| (other.label, other.layer) == (node.label, node.layer);
+    match graph.nodes[..first].iter().filter(is_like).count() {
+        0 => set,
+        n => format!("{set}_{}", n + 1),
+    }
+}
+
 fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup) {
     let OpGroup { taken, more } = group;
     let same = |p: &PlannedProgram| {
@@ -328,10 +343,7 @@ fn add_call(plan: &mut Plan, graph: &Graph, nodes: Range<usize>, group: OpGroup)
     });
     let call = Call {
         program,
-        set: match node.layer {
-            Some(layer) => format!("{label}_L{layer}"),
-            None => label,
-        },
+        set: set(graph, nodes.start, label),
         bindings: taken.bindings,
         nodes: nodes.clone().collect(),
         experts: taken.experts,

@@ -187,6 +187,27 @@ fn equal_layers_take_the_same_programs() {
     assert_eq!((one.1, four.1), (one.2, four.2));
 }
 
+/// Ops of one label in a layer do not share buffers, and each has the same ones in every pass.
+#[test]
+fn calls_of_one_label_have_buffers_of_their_own() {
+    let mut graph = Sizes::LEAST.graph();
+    for node in &mut graph.nodes {
+        node.label = "same";
+    }
+    let sets = |kind| {
+        let plan = Toy(Manner::all()).lower(&graph, &kind).unwrap();
+        let calls = plan
+            .calls()
+            .map(|call| (call.set.clone(), call.nodes.clone()));
+        calls.collect::<Vec<_>>()
+    };
+    let prefill = sets(PassKind::prefill(3));
+    let names: HashSet<&str> = prefill.iter().map(|(set, _)| &set[..]).collect();
+    assert!(prefill.len() > 3);
+    assert_eq!(names.len(), prefill.len(), "{prefill:?}");
+    assert_eq!(prefill, sets(PassKind::prefill(5)));
+}
+
 #[test]
 fn only_the_last_row_goes_through_the_head_unless_all_are_asked_for() {
     let graph = Sizes::LEAST.graph();
