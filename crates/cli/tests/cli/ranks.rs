@@ -109,7 +109,7 @@ fn a_geometry_is_planned_for_machines_without_its_file() {
 
     let text = info(&format!("{of_70b} --ranks 4")).expect(OK).stdout;
     assert!(text.contains("fits: rank"), "{text}");
-    let text = info(&format!("{of_70b} --ranks 2")).expect(OK).stdout;
+    let text = info(&format!("{of_70b} --ranks 2")).expect(FAILED).stdout;
     assert!(
         text.contains("does not fit: rank") && text.contains("4 machines would hold it"),
         "{text}"
