@@ -1,6 +1,6 @@
 //! Shape of the command line: the subcommands and their common options.
 
-mod layout;
+pub(crate) mod layout;
 
 use crate::commands;
 use crate::exit::EXIT_CODES_HELP;

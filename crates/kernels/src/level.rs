@@ -3,6 +3,7 @@
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 /// A set of instructions that kernels are written for, in order of preference. A level has most of the instructions of the lower
 /// levels of its processor architecture: [`Level::includes`] says which.
@@ -106,10 +107,12 @@ impl Level {
     /// alone, so a machine always gives the same bits.
     #[must_use]
     pub fn preferred() -> Level {
-        match Level::detect() {
+        // Found once: a virtual machine asks its host for the vendor, which takes longer than a small product.
+        static PREFERRED: LazyLock<Level> = LazyLock::new(|| match Level::detect() {
             Level::Avx512Bf16 if is_intel() => Level::Avx512,
             level => level,
-        }
+        });
+        *PREFERRED
     }
 
     /// Whether activations are rounded to bf16 with BF16 weights (at [`Level::Amx`] also with F16 weights).

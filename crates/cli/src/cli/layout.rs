@@ -81,8 +81,8 @@ fn in_columns(item: &str, about: &str, column: usize) -> String {
     format!("{first}{}", lines.join(&between))
 }
 
-/// Wraps a text into lines of at most `columns` columns.
-fn wrapped(text: &str, columns: usize) -> Vec<String> {
+/// Wraps a text into lines of at most `columns` columns, unless a word is longer. There is at least one line.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.last_mut().expect("there is a line");

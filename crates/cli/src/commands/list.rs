@@ -1,5 +1,6 @@
 //! `millrace list`: lists the available models.
 
+use crate::cli::layout::wrapped;
 use crate::exit::CommandResult;
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use millrace::EmbeddedModel;
@@ -99,23 +100,6 @@ fn list_families(as_json: bool) -> CommandResult {
 
 /// Characters of a line's models: with the other columns, a line has less than 100.
 const MODELS_WIDTH: usize = 52;
-
-/// A text in lines of at most `width` characters, unless a word is longer. There is at least one line.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is one");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
-}
 
 /// Kind of output from a model of the family.
 fn makes(family: &Family) -> &'static str {

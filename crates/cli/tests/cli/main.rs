@@ -27,6 +27,7 @@ mod npu;
 mod numbers;
 #[cfg(unix)]
 mod odd_files;
+mod options;
 #[cfg(unix)]
 mod pasted;
 mod plans;

@@ -24,6 +24,20 @@ pub(super) const NAMES: &[(WeightRole, &str)] = &[
     (WeightRole::OutputNorm, "ln_f"),
 ];
 
+/// Defaults of `GPT2Config`, which other classes have too.
+pub(super) const DEFAULTS: HfDefaults = HfDefaults {
+    vocab_size: 50_257,
+    d_model: 768,
+    d_ff: 3072,
+    n_layers: 12,
+    n_heads: 12,
+    n_kv_heads: None,
+    head_dim: None,
+    context_length: 1024,
+    tied_head: true,
+    rope_theta: 10_000.0,
+};
+
 pub(super) static FAMILY: Family = Family {
     name: "gpt2",
     gguf_arch: "gpt2",
@@ -37,18 +51,7 @@ pub(super) static FAMILY: Family = Family {
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases::ALL),
-    hf_defaults: HfDefaults {
-        vocab_size: 50_257,
-        d_model: 768,
-        d_ff: 3072,
-        n_layers: 12,
-        n_heads: 12,
-        n_kv_heads: None,
-        head_dim: None,
-        context_length: 1024,
-        tied_head: true,
-        rope_theta: 10_000.0,
-    },
+    hf_defaults: DEFAULTS,
     own_roles: &[
         WeightRole::AttnNorm,
         WeightRole::AttnQkv,

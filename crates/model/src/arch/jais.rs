@@ -8,7 +8,7 @@ use super::{Family, StoredForm, WeightConvention};
 use crate::Error;
 use crate::builder::GraphBuilder;
 use crate::config::gguf::{DISTANCE_BIAS_KEY, Keys};
-use crate::config::hf::{ConfigObject, HfDefaults, HfObject, Spelling, shortest};
+use crate::config::hf::{ConfigObject, HfObject, Spelling, shortest};
 use crate::config::{Biases, ModelConfig};
 use crate::names::WeightRole;
 use millrace_format::gguf::GgufValue;
@@ -39,18 +39,7 @@ pub(super) static FAMILY: Family = Family {
     layer_norms: true,
     hf_norm_eps: 1e-5,
     hf_biases: Some(Biases::ALL),
-    hf_defaults: HfDefaults {
-        vocab_size: 50_257,
-        d_model: 768,
-        d_ff: 3072,
-        n_layers: 12,
-        n_heads: 12,
-        n_kv_heads: None,
-        head_dim: None,
-        context_length: 1024,
-        tied_head: true,
-        rope_theta: 10_000.0,
-    },
+    hf_defaults: gpt2::DEFAULTS,
     own_roles: &[
         WeightRole::AttnNorm,
         WeightRole::AttnQkv,

@@ -7,15 +7,11 @@ use crate::matmul::{Precision, Task};
 use half::{bf16, f16};
 use millrace_kernels::Level;
 use millrace_kernels::tile::products_i16;
-use std::sync::LazyLock;
 
 const ATOM: usize = 16;
 
 /// Kernels that are processed at once: their rows stay in a near cache while rows of A pass.
 const BLOCK: usize = 16;
-
-/// This CPU's level, found once: a virtual machine asks its host for the vendor, which takes longer than a small product.
-static LEVEL: LazyLock<Level> = LazyLock::new(Level::preferred);
 
 /// C of a task, packed, from its packed A and B.
 pub(super) fn product(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
@@ -61,7 +57,7 @@ fn push_i16(task: &Task, bytes: &[u8], out: &mut Vec<i16>) {
 
 fn integers(task: &Task, a: &[u8], b: &[u8]) -> Vec<u8> {
     let (m, n, k) = (task.m as usize, task.n as usize, task.k as usize);
-    let level = *LEVEL;
+    let level = Level::preferred();
     let mut rows: Vec<i16> = Vec::with_capacity(m * k);
     for row in 0..m {
         a_row(task, a, row, |atom| push_i16(task, atom, &mut rows));
