@@ -56,6 +56,7 @@ impl From<Error> for CallFailure {
             Error::Engine(Inner::BadOption { .. })
             | Error::BiasBeyond { .. }
             | Error::EmptyStop
+            | Error::NpuSetting { .. }
             | Error::KvType { .. }
             | Error::Setting(_) => StatusCode::InvalidArgument,
             Error::Cancelled => StatusCode::Cancelled,

@@ -25,7 +25,7 @@ pub(crate) const MTP: &str = "mtp";
 pub(crate) struct DraftArgs {
     /// Guess tokens ahead and check them together: with a smaller MODEL of the same vocabulary, with the model's
     /// own draft layer (`mtp`), with its assistant (a MODEL too), or from repetitions in the text (`ngram`). Changes
-    /// the speed, not the text
+    /// the speed, not the text; on an NPU, near ties may fall otherwise
     #[arg(long, value_name = "MODEL|mtp|ngram")]
     pub(crate) draft: Option<String>,
 }

@@ -45,6 +45,21 @@ pub struct TargetSettings {
 }
 
 impl TargetSettings {
+    /// The first setting that is set, by its name here.
+    fn first_set(&self) -> Option<&'static str> {
+        let settings = [
+            ("mode", self.mode.is_some()),
+            ("without", !self.without.is_empty()),
+            ("numerics", self.numerics.is_some()),
+            ("simulator", self.simulator.is_some()),
+            ("machine", self.machine.is_some()),
+            ("profile", self.profile.is_some()),
+            ("set", !self.set.is_empty()),
+        ];
+        let first = settings.into_iter().find(|(_, is_set)| *is_set);
+        first.map(|(name, _)| name)
+    }
+
     /// Settings that do not depend on the model: machine, profile, changes of both, numerics, simulator.
     ///
     /// # Errors
@@ -273,7 +288,7 @@ impl Device {
         self
     }
 
-    /// Settings of an NPU; the CPU ignores them.
+    /// Settings of an NPU; with the CPU, [`Device::engine`] refuses them.
     #[must_use]
     pub fn settings(mut self, settings: TargetSettings) -> Device {
         self.settings = settings;
@@ -328,6 +343,9 @@ impl Device {
     /// As [`Model::on`].
     pub fn engine(&self, model: &Arc<LoadedModel>) -> Result<Box<dyn Engine>> {
         let Some(target) = self.find()? else {
+            if let Some(setting) = self.settings.first_set() {
+                return Err(Error::NpuSetting { setting });
+            }
             let engine = CpuEngine::new(Arc::clone(model), self.options.clone())?;
             return Ok(Box::new(engine));
         };

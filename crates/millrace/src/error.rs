@@ -72,6 +72,12 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// A setting of an NPU, for a model on the CPU, where it would change nothing.
+    #[error("`{setting}` is a setting of an NPU, and the device is the CPU")]
+    NpuSetting {
+        /// The setting, by its name in [`TargetSettings`](crate::TargetSettings).
+        setting: &'static str,
+    },
     /// A format of keys and values that the device does not have.
     #[error("{asked} is the CPU's: {device} keeps keys and values in bf16")]
     KvType {
@@ -201,6 +207,7 @@ impl Error {
                 let known = known.join(", ");
                 format!("built in are {known}; anything else is a file")
             }
+            Error::NpuSetting { .. } => "leave it out, or name the NPU as the device".to_owned(),
             Error::KvType { .. } => {
                 "leave `Device::kv_type` out, or run on the CPU".to_owned()
             }

@@ -1,11 +1,12 @@
 //! An open model.
 
-use crate::{Device, ModelFiles, OpenOptions, Prompt, PromptTokens, Result, Session};
+use crate::{Device, Error, ModelFiles, OpenOptions, Prompt, PromptTokens, Result, Session};
 use millrace_model::config::RopeScaling;
 use millrace_runtime::LoadedModel;
 use millrace_runtime::vision::{ImageReader, ReadOptions};
 use millrace_text::EncodeOptions;
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,8 +53,16 @@ impl Model {
     /// As [`open`](Model::open), with options.
     ///
     /// # Errors
-    /// As [`open`](Model::open).
+    /// As [`open`](Model::open); [`Error::Read`] for a vision encoder's file that cannot be read. That file is only
+    /// opened here: it is read with the first image.
     pub fn open_with(name: &str, options: &OpenOptions) -> Result<Model> {
+        if let Some(path) = &options.mmproj {
+            let opened = File::open(path);
+            opened.map_err(|source| Error::Read {
+                path: path.clone(),
+                source,
+            })?;
+        }
         let loaded = ModelFiles::find(name, options)?.load()?;
         Ok(Model::new(loaded, options))
     }

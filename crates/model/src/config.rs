@@ -234,11 +234,14 @@ impl ModelConfig {
     pub fn position_limit(&self) -> Option<usize> {
         let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
         let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
-        let encoder = self.encoder.as_ref();
-        let is_learned = self.layers.learned_positions
-            || encoder.is_some_and(|encoder| encoder.learned_positions);
-        let table = is_learned.then_some(self.context_length);
+        let table = self.has_position_table().then_some(self.context_length);
         ropes.filter_map(limit).chain(table).min()
+    }
+
+    /// Whether each position has a learned vector.
+    pub fn has_position_table(&self) -> bool {
+        let encoder = self.encoder.as_ref();
+        self.layers.learned_positions || encoder.is_some_and(|encoder| encoder.learned_positions)
     }
 
     /// The longest context to take where none is asked for: the trained one, or the limit of the frequencies.

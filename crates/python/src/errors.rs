@@ -77,6 +77,7 @@ fn class(error: &Error) -> &'static str {
         Error::Cancelled => "CancelledError",
         Error::NoFacts { .. }
         | Error::Facts { .. }
+        | Error::NpuSetting { .. }
         | Error::KvType { .. }
         | Error::BiasBeyond { .. }
         | Error::EmptyStop

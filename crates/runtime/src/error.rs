@@ -60,14 +60,20 @@ pub enum Error {
     /// The context is too long for the model's RoPE: its frequencies there depend on the length of each sequence, or its
     /// table of positions is shorter.
     #[error(
-        "ctx is {n_ctx}, and this model's positions end at {limit} tokens: beyond them its RoPE (`dynamic`) turns every \
-         position otherwise, or its table of positions has no row; give --ctx of at most {limit}, or leave it out"
+        "ctx is {n_ctx}, and this model's positions end at {limit} tokens: beyond them {}; give --ctx of at most \
+         {limit}, or leave it out",
+        match has_table {
+            true => "its table of positions has no row",
+            false => "its RoPE (`dynamic`) turns every position otherwise",
+        }
     )]
     BeyondRope {
         /// Tokens a sequence may hold.
         n_ctx: usize,
-        /// The most for these frequencies.
+        /// The most for these frequencies, or the rows of the table.
         limit: usize,
+        /// Whether the model has a table of positions.
+        has_table: bool,
     },
     /// The KV cache has too few free pages for the step.
     #[error(

@@ -33,6 +33,7 @@ impl From<millrace::Error> for CommandFailure {
             Error::NoWeights { .. } => CommandFailure::bad_input(text).hint(
                 "running takes the model's own file; `millrace tokenize` reads a vocabulary alone",
             ),
+            Error::NpuSetting { .. } => advised(CommandFailure::usage(text)),
             Error::KvType { .. } => CommandFailure::usage(format!("--kv-type {text}"))
                 .hint("leave --kv-type out, or take --device cpu"),
             Error::BiasBeyond { token, vocab_size } => CommandFailure::usage(format!(

@@ -122,6 +122,26 @@ fn errors_say_what_to_do() {
     }
 }
 
+#[test]
+fn the_cpu_refuses_settings_of_an_npu() {
+    let model = demo();
+    for device in [
+        Device::named("cpu").mode("int8"),
+        Device::named("cpu").set("cols=4"),
+    ] {
+        let error = model.on(device).unwrap_err();
+        assert!(matches!(error, Error::NpuSetting { .. }), "{error}");
+        assert!(error.advice().unwrap().contains("NPU"));
+    }
+}
+
+#[test]
+fn a_missing_vision_encoder_is_named_at_once() {
+    let error = Model::open_with("demo", &OpenOptions::new().mmproj("no-such.gguf")).unwrap_err();
+    assert!(matches!(error, Error::Read { .. }), "{error}");
+    assert!(error.to_string().contains("no-such.gguf"), "{error}");
+}
+
 #[cfg(feature = "targets")]
 #[test]
 fn an_npu_refuses_what_it_does_not_take() {

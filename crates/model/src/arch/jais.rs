@@ -148,6 +148,8 @@ fn hf_unsayable(config: &ModelConfig) -> Option<String> {
 }
 
 fn gguf(keys: &Keys<'_>, config: &mut ModelConfig) -> Result<(), Error> {
+    // The table of a file has the embeddings' factor in it, and no key says which: it cannot serve as the head.
+    config.tied_head = false;
     match keys.f32(DISTANCE_BIAS_KEY)?.filter(|bias| *bias > 0.0) {
         Some(max_bias) => set_distance_biases(config, max_bias),
         None => {

@@ -144,6 +144,30 @@ fn every_family_builds_of_exactly_what_it_lists_in_both_conventions() {
     assert!(built >= families().count(), "{built}");
 }
 
+/// The shape of square gates and ups does not tell their orientation; that of the down projections does.
+#[test]
+fn square_matrices_of_experts_are_read_as_the_others_lie() {
+    let checkpoint = Checkpoint::open(Golden::named("qwen3vlmoe").hf()).unwrap();
+    let mut config = Model::from_checkpoint(&checkpoint).unwrap().config;
+    let d_model = config.d_model;
+    let experts = config.experts.as_mut().unwrap();
+    experts.d_ff = d_model / 2;
+    let (n_experts, d_ff) = (experts.n_experts, experts.d_ff);
+    for (down, is_turned) in [([d_ff, d_model], true), ([d_model, d_ff], false)] {
+        let reshaped = |info: &TensorInfo| {
+            let shape = match info.name.rsplit('.').next() {
+                Some("gate_up_proj") => vec![n_experts, d_model, 2 * d_ff],
+                Some("down_proj") => vec![n_experts, down[0], down[1]],
+                _ => info.shape.clone(),
+            };
+            tensor(info.name.clone(), &shape)
+        };
+        let tensors: Vec<_> = checkpoint.tensors().iter().map(reshaped).collect();
+        let model = build(&config, Source::HuggingFace, &tensors).unwrap();
+        assert_eq!(is_derived(&model), is_turned, "{down:?}");
+    }
+}
+
 #[test]
 fn names_of_every_familys_weights_parse_back() {
     for (family, fixture) in published() {

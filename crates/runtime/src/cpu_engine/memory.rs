@@ -90,7 +90,11 @@ pub(crate) fn check_rope(config: &ModelConfig, n_ctx: usize) -> Result<(), Error
     let mut config = config.clone();
     config.choose_rope(n_ctx);
     match config.position_limit() {
-        Some(limit) if n_ctx > limit => Err(Error::BeyondRope { n_ctx, limit }),
+        Some(limit) if n_ctx > limit => Err(Error::BeyondRope {
+            n_ctx,
+            limit,
+            has_table: config.has_position_table(),
+        }),
         _ => Ok(()),
     }
 }

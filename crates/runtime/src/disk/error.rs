@@ -25,6 +25,12 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
+    /// A device, a pipe or a folder in the place of the file.
+    #[error("{}: not a regular file; name another one", path.display())]
+    NotRegular {
+        /// Its path.
+        path: PathBuf,
+    },
     /// The file was written in another form.
     #[error(
         "{}: its form is version {found}, and this build reads version {expected}; remove it to begin anew",

@@ -152,11 +152,17 @@ impl FileReader {
         path: &Path,
         identity: &CacheIdentity,
     ) -> Result<Option<(FileContents, FileReader)>, DiskError> {
-        let file = match File::open(path) {
+        let found = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(DiskError::io("read", path))?,
+            found => found.map_err(DiskError::io("read", path))?,
         };
-        let found = file.metadata().map_err(DiskError::io("read", path))?;
+        // Opening a pipe would wait for its writer.
+        if !found.is_file() {
+            return Err(DiskError::NotRegular {
+                path: path.to_owned(),
+            });
+        }
+        let file = File::open(path).map_err(DiskError::io("read", path))?;
         let mut reader = FileReader {
             file: BufReader::new(file),
             sum: crc32fast::Hasher::new(),

@@ -39,7 +39,7 @@ impl FileLock {
                 .truncate(false)
                 .write(true)
                 .open(path);
-            let file = options.map_err(DiskError::io("lock", path))?;
+            let file = options.map_err(DiskError::io("lock", subject))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -47,7 +47,9 @@ impl FileLock {
                         path: subject.to_owned(),
                     });
                 }
-                Err(TryLockError::Error(error)) => return Err(DiskError::io("lock", path)(error)),
+                Err(TryLockError::Error(error)) => {
+                    return Err(DiskError::io("lock", subject)(error));
+                }
             }
             // The previous holder may have removed the file meanwhile: then the lock is on a file without a name.
             if is_same(&file, path) {

@@ -143,6 +143,17 @@ fn refusal(engine: &mut CpuEngine, path: &Path) -> DiskError {
 }
 
 #[test]
+fn what_is_no_regular_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = engine("llama-llama3", options());
+    let devices: &[&str] = if cfg!(unix) { &["/dev/null"] } else { &[] };
+    for path in devices.iter().map(Path::new).chain([folder.path()]) {
+        let error = refusal(&mut engine, path);
+        assert!(matches!(error, DiskError::NotRegular { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_file_of_another_model_or_setting_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session");

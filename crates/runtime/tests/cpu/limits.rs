@@ -242,4 +242,18 @@ fn a_dynamic_rope_ends_at_the_trained_context() {
         "{error}"
     );
     assert!(error.to_string().contains("--ctx"), "{error}");
+    assert!(error.to_string().contains("RoPE"), "{error}");
+}
+
+#[test]
+fn a_table_of_positions_ends_at_its_last_row() {
+    let model = Arc::new(LoadedModel::open(Golden::named("gpt2").hf()).unwrap());
+    let options = EngineOptions {
+        n_ctx: Some(1 << 20),
+        ..EngineOptions::default()
+    };
+    let error = CpuEngine::new(model, options).err().unwrap();
+    assert!(matches!(error, Error::BeyondRope { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("table") && !text.contains("RoPE"), "{text}");
 }

@@ -115,7 +115,7 @@ fn wrong_probabilities(
     failure.map(|statistic| format!("{statistic:?}"))
 }
 
-/// The first op of a prompt and a token that differs from its definition.
+/// The first op of a prompt, of a token, and of a prompt with the logits of all its tokens, that differs from its definition.
 pub(crate) fn wrong_op(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Option<String> {
     let vocab_size = model.model().config.vocab_size;
     let mut session = NpuSession::new(npu).unwrap();
@@ -123,6 +123,10 @@ pub(crate) fn wrong_op(model: &Arc<LoadedModel>, npu: &Arc<NpuModel>) -> Option<
     session.observe(Some(observer));
     session.prefill(&tokens(19, 7, vocab_size)).unwrap();
     session.decode(7).unwrap();
+    session.truncate(0).unwrap();
+    let prompt = tokens(5, 8, vocab_size);
+    let n_logits = session.prefill_all(&prompt).unwrap().len();
+    assert_eq!(n_logits, prompt.len() * vocab_size);
     let summary = check.summary().unwrap();
     let is_checked = summary.unchecked.is_empty();
     match summary.finding {

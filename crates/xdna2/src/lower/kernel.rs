@@ -13,7 +13,7 @@ use millrace_graph::{
     single_row,
 };
 use millrace_plan::graph::HeadOrders;
-use millrace_plan::{ExpertCall, offload};
+use millrace_plan::{ExpertCall, HeadRows, offload};
 use millrace_xdna2_machine::program::Program;
 use millrace_xdna2_machine::verify::Verifier;
 use millrace_xdna2_machine::{Machine, Profile};
@@ -154,7 +154,8 @@ impl<'a> Kernels<'a> {
 
     /// Whether only the row whose logits are wanted goes through the last norm and the head.
     pub(super) fn is_single_row(&self) -> bool {
-        self.full_head.is_none()
+        let wants_all = self.phase == Phase::Prefill && self.options.head == HeadRows::All;
+        self.full_head.is_none() && !wants_all
     }
 
     pub(super) fn n_tokens(&self) -> u64 {
@@ -215,6 +216,9 @@ impl<'a> Kernels<'a> {
             Op::Linear(Linear { weight, .. }) if self.is_head(node) => {
                 return match &self.full_head {
                     Some(kernels) => Ok(kernels.clone()),
+                    None if !self.is_single_row() => {
+                        Err("no program computes the logits of all rows".to_owned())
+                    }
                     None => self.head(node, *weight),
                 };
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{read_hf, with};
+use super::{read_hf, through_gguf, with};
 use crate::config::{BlockForm, ModelConfig};
 
 fn pythia() -> Value {
@@ -73,6 +73,19 @@ fn sizes(config: &ModelConfig) -> [usize; 6] {
         config.n_rot,
         config.d_ff,
     ]
+}
+
+/// The table of a GGUF file has the embeddings' factor in it, which no key gives.
+#[test]
+fn the_table_of_a_jais_file_is_no_head() {
+    let mut config = read_hf(&json!({
+        "architectures": ["JAISLMHeadModel"], "model_type": "jais", "n_embd": 64, "n_inner": 96, "n_layer": 2,
+        "n_head": 4, "vocab_size": 100, "n_positions": 128, "layer_norm_epsilon": 1e-5,
+        "activation_function": "swiglu", "position_embedding_type": "alibi", "mup_embeddings_scale": 14.6,
+    }))
+    .unwrap();
+    config.tied_head = true;
+    assert!(!through_gguf(&config).unwrap().tied_head);
 }
 
 #[test]
