@@ -22,6 +22,8 @@ def setUpModule():
         raise unittest.SkipTest("no ray")
     # On a busy machine, the imports of Ray's proxy take longer than its limit of 5 s.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "50")
+    # Ray starts its workers with the niceness 15. On a machine whose cores are busy, their imports alone then take minutes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     # Processes that Ray starts inherit this variable and are found by it.
