@@ -230,26 +230,6 @@ impl ModelConfig {
         }
     }
 
-    /// Tokens that a sequence may hold with the frequencies that were chosen; `None` if they have no bound.
-    pub fn position_limit(&self) -> Option<usize> {
-        let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
-        let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
-        let table = self.has_position_table().then_some(self.context_length);
-        ropes.filter_map(limit).chain(table).min()
-    }
-
-    /// Whether each position has a learned vector.
-    pub fn has_position_table(&self) -> bool {
-        let encoder = self.encoder.as_ref();
-        self.layers.learned_positions || encoder.is_some_and(|encoder| encoder.learned_positions)
-    }
-
-    /// The longest context to take where none is asked for: the trained one, or the limit of the frequencies.
-    pub fn usual_context(&self) -> usize {
-        let limit = self.position_limit().unwrap_or(self.context_length);
-        self.context_length.min(limit)
-    }
-
     /// The position by which each of `n_pairs` pairs of a head rotates, where those of images differ: 0 for the time, 1 for the row, 2
     /// for the column. `None` where there is only one.
     pub fn rope_axes(&self, n_pairs: usize) -> Option<Vec<usize>> {

@@ -1,6 +1,6 @@
 //! RoPE: from a configuration to rotation frequencies.
 
-use super::{LongScaling, RopeConfig, RopeScaling, YarnScaling};
+use super::{LongScaling, ModelConfig, RopeConfig, RopeScaling, YarnScaling};
 use crate::Error;
 
 /// The divisor that GGUF files have for a pair that does not rotate.
@@ -329,5 +329,27 @@ impl Llama3 {
             let smooth = (self.context / wavelength - self.low) / (self.high - self.low);
             1.0 / ((1.0 - smooth) / self.factor + smooth)
         }
+    }
+}
+
+impl ModelConfig {
+    /// Tokens that a sequence may hold with the frequencies that were chosen; `None` if they have no bound.
+    pub fn position_limit(&self) -> Option<usize> {
+        let limit = |rope: &RopeConfig| rope.position_limit(self.context_length);
+        let ropes = std::iter::once(&self.rope).chain(&self.rope_local);
+        let table = self.has_position_table().then_some(self.context_length);
+        ropes.filter_map(limit).chain(table).min()
+    }
+
+    /// Whether each position has a learned vector.
+    pub fn has_position_table(&self) -> bool {
+        let encoder = self.encoder.as_ref();
+        self.layers.learned_positions || encoder.is_some_and(|encoder| encoder.learned_positions)
+    }
+
+    /// The longest context to take where none is asked for: the trained one, or the limit of the frequencies.
+    pub fn usual_context(&self) -> usize {
+        let limit = self.position_limit().unwrap_or(self.context_length);
+        self.context_length.min(limit)
     }
 }

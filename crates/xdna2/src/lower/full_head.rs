@@ -13,7 +13,8 @@ impl Kernels<'_> {
     /// the feature.
     pub(super) fn full_head(&mut self) -> Option<Vec<LoweredKernel>> {
         let graph = self.graph;
-        let node = graph.nodes.iter().find(|node| self.is_head(node))?;
+        let output = *self.heads.last()?;
+        let node = graph.nodes.iter().find(|node| node.output == output)?;
         let Op::Linear(Linear { weight, bias: None }) = node.op else {
             return None;
         };

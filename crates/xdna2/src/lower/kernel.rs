@@ -92,8 +92,8 @@ pub(super) struct Kernels<'a> {
     pub(super) phase: Phase,
     /// Projections to put in half-split order, and rotations that stay interleaved.
     pub(super) orders: HeadOrders,
-    /// The last norm's output and the values after it.
-    behind_norm: Vec<ValueId>,
+    /// Outputs of products behind the last norm. The last is the vocabulary's.
+    pub(super) heads: Vec<ValueId>,
     /// Products of experts on the array, by node.
     pub(super) experts: HashMap<usize, ExpertCall>,
     /// Nodes that the kernel of an earlier one computes too.
@@ -123,6 +123,18 @@ const fn dim(n: usize) -> u64 {
     n as u64
 }
 
+/// Outputs of products of the last norm's output, or of values derived from it.
+fn heads(graph: &Graph) -> Vec<ValueId> {
+    let behind_norm = single_row(graph);
+    let is_behind = |value: &ValueId| behind_norm.contains(value);
+    let is_head = |node: &&Node| {
+        let is_last = graph.logits == Some(node.output);
+        matches!(node.op, Op::Linear(_)) && (is_last || node.inputs.iter().any(is_behind))
+    };
+    let nodes = graph.nodes.iter().filter(is_head);
+    nodes.map(|node| node.output).collect()
+}
+
 impl<'a> Kernels<'a> {
     pub(super) fn new(
         graph: &'a Graph,
@@ -141,7 +153,7 @@ impl<'a> Kernels<'a> {
             options,
             phase,
             orders: check::head_orders(graph),
-            behind_norm: single_row(graph),
+            heads: heads(graph),
             experts: HashMap::new(),
             computed: HashSet::new(),
             full_head: None,
@@ -174,11 +186,13 @@ impl<'a> Kernels<'a> {
         self.resident_keys.is_some() && self.head_apart.is_none()
     }
 
-    /// Whether the node is the product with the vocabulary, of the last norm's output or a value derived from it.
+    /// Whether the node is the product with the vocabulary. Where a single row goes through it, products between the
+    /// last norm and it count as well.
     pub(super) fn is_head(&self, node: &Node) -> bool {
-        let is_behind = |value: &ValueId| self.behind_norm.contains(value);
-        let is_last = self.graph.logits == Some(node.output);
-        matches!(node.op, Op::Linear(_)) && (is_last || node.inputs.iter().any(is_behind))
+        match self.is_single_row() {
+            true => self.heads.contains(&node.output),
+            false => self.heads.last() == Some(&node.output),
+        }
     }
 
     /// The node's kernels, or the rule that leaves it to the host. None at all where an earlier

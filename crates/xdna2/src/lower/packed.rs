@@ -153,6 +153,9 @@ impl Kernels<'_> {
         let len = self.width(node.output);
         let padded_to = len.next_multiple_of(HEAD_ROWS) as u64;
         let k = self.graph.weights[weight.0].k as u64;
+        if !k.is_multiple_of(q4nx::GROUP) {
+            return None;
+        }
         // A vocabulary in bf16 is larger than all that a layer expands.
         let (names, shape) = problem(n_rows, k, &[padded_to], Expand::Within);
         let value = node.output;

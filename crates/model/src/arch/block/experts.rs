@@ -279,19 +279,13 @@ fn turned_order(b: &GraphBuilder<'_>, role: WeightRole, shape: [usize; 3]) -> Op
         GateOrder::Alternating | GateOrder::GateFirstTurned => true,
         GateOrder::Stacked => false,
         // Published files have them transposed; transformers 5 transposes them back, and writes them so.
-        // The shape of square ones says nothing; that of the other tensor decides.
         GateOrder::GateFirst => {
-            let [n_experts, rows, columns] = shape;
-            let other = match role {
-                WeightRole::ExpertsDown => {
-                    (WeightRole::ExpertsGateUp, [n_experts, 2 * columns, rows])
-                }
-                _ => (WeightRole::ExpertsDown, [n_experts, columns, rows / 2]),
-            };
-            let (role, shape) = if rows == columns {
-                other
-            } else {
-                (role, shape)
+            // The shape of square ones says nothing; that of the other tensor decides.
+            let [n, rows, columns] = shape;
+            let (role, shape) = match role {
+                _ if rows != columns => (role, shape),
+                WeightRole::ExpertsDown => (WeightRole::ExpertsGateUp, [n, 2 * columns, rows]),
+                _ => (WeightRole::ExpertsDown, [n, columns, rows / 2]),
             };
             !b.has_shape(b.name_of(role), &shape)
         }
