@@ -90,7 +90,8 @@ pub(crate) struct ServedArgs {
     kv_tokens: Option<usize>,
     /// Guess tokens of answers ahead and check them together: with a smaller MODEL of the same vocabulary, with the
     /// model's own draft layer (`mtp`), with its assistant (a MODEL too), or from repetitions in the text (`ngram`).
-    /// Changes the speed, not the text; on an NPU, near ties may fall otherwise. With several models NAME=MODEL, for each model with a draft
+    /// Changes the speed, not the text; on an NPU, near ties may fall otherwise. With several models NAME=MODEL, for each
+    /// model with a draft
     #[arg(
         long,
         value_name = "[NAME=]MODEL|mtp|ngram",
