@@ -28,4 +28,5 @@ pub use ops::{Numbers, decode_vectors};
 pub(crate) use ops::{Ops, decode_vector};
 pub(crate) use pass::Executor;
 pub use plan::PlanError;
+pub(crate) use plan::head_of;
 pub(crate) use planes::Planes;

@@ -63,6 +63,6 @@ pub use millrace_model::ImageSight;
 pub use sampling::{Sampler, SamplingParams};
 pub use sequences::SeqId;
 pub use shell::{Compute, EngineOf};
-pub use speculate::{SpeculationStats, Speculator};
+pub use speculate::{ShortHeadSize, SpeculationStats, Speculator};
 pub use turn::{Feed, Phase, Thinking, Turn, TurnPiece};
 pub use vision::VisionEncoder;

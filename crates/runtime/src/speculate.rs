@@ -30,6 +30,8 @@ mod draft_layer;
 mod draft_model;
 mod ngram;
 pub mod plan;
+mod short_head;
+mod stats;
 mod vocabulary;
 mod writing;
 
@@ -49,6 +51,8 @@ use draft_model::DraftModel;
 use millrace_graph::{Node, Op};
 use millrace_model::ModelConfig;
 use ngram::Repeats;
+pub use short_head::ShortHeadSize;
+pub use stats::SpeculationStats;
 pub use vocabulary::check_draft;
 use writing::Drafting;
 
@@ -62,29 +66,6 @@ struct Guess {
     token: u32,
     /// How sure the drafter is, as an index of [`acceptance`]'s classes.
     class: usize,
-}
-
-/// Counters of a speculator.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpeculationStats {
-    /// Steps that checked drafts.
-    pub n_checks: u64,
-    /// Steps of decoding without drafts.
-    pub n_plain: u64,
-    /// Tokens that were checked.
-    pub n_drafted: u64,
-    /// Checked tokens that were drawn.
-    pub n_accepted: u64,
-    /// Time of drafting, including the tokens that a draft layer read along: on the device of the draft model if it has one,
-    /// otherwise here.
-    pub draft_ns: u64,
-}
-
-impl SpeculationStats {
-    /// The share of drafts that were drawn; `None` without drafts.
-    pub fn acceptance(&self) -> Option<f64> {
-        (self.n_drafted > 0).then(|| self.n_accepted as f64 / self.n_drafted as f64)
-    }
 }
 
 /// Result of [`follow`] for a turn.
@@ -209,6 +190,16 @@ impl Speculator {
             always: Some(n),
             ..self
         }
+    }
+
+    /// The same with guesses of a draft layer from other rows of the head. The whole head is read where the short one would
+    /// not be less than half of it. Other drafters always read all of theirs.
+    #[must_use]
+    pub fn short_head(mut self, size: ShortHeadSize) -> Speculator {
+        if let Drafter::Layer(layer) = self.drafter {
+            self.drafter = Drafter::Layer(Box::new(layer.with_short_head(size)));
+        }
+        self
     }
 
     /// Counters so far.
@@ -376,9 +367,9 @@ impl Speculator {
     ) -> Result<(), Error> {
         match &mut self.drafter {
             Drafter::Layer(layer) => {
-                let before_ns = clock_ns(layer.engine());
+                let before_ns = layer.clock_ns();
                 layer.read(seq, turn, first, states)?;
-                self.stats.draft_ns += clock_ns(layer.engine()) - before_ns;
+                self.stats.draft_ns += layer.clock_ns() - before_ns;
                 Ok(())
             }
             Drafter::Assistant(assistant) => {

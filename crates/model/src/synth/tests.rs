@@ -1,6 +1,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 
+use millrace_format::gguf::GgufArray;
 use millrace_format::{Checkpoint, Source, TensorInfo};
 use tempfile::tempdir;
 
@@ -367,4 +368,40 @@ fn files_with_a_draft_layer_open_with_and_without_it() {
         let (all, n_shared) = (checkpoint.tensors().len(), whole.graph.weights.len());
         assert_eq!(n_own.count(), all - n_shared, "{file}");
     }
+}
+
+/// With a draft layer, the rows of tokens from 32,768 on are smaller; without one, all have one size.
+#[test]
+fn rows_of_rare_tokens_are_smaller_beside_a_draft_layer() {
+    let dir = tempdir().unwrap();
+    let n_vocab = draft::N_FREQUENT + 5_000;
+    let mut vocab = Metadata::default();
+    let tokens = (0..n_vocab).map(|i| format!("t{i}")).collect();
+    let tokens = GgufValue::Array(GgufArray::Str(tokens));
+    vocab.insert("tokenizer.ggml.tokens", tokens);
+    let options = SynthOptions {
+        vocab: Some(&vocab),
+        ..options("F32")
+    };
+    let ratio = |has_layer: bool| {
+        let path = dir.path().join("model.gguf");
+        let go_on = &mut |_, _| ControlFlow::Continue(());
+        let tiny = tiny("qwen35-tiny");
+        match has_layer {
+            true => write_with_draft_layer(tiny, &path, (&options, 0.9), go_on).unwrap(),
+            false => write(tiny, &path, &options, go_on).unwrap(),
+        };
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let table = checkpoint.tensor("token_embd.weight").unwrap();
+        let numbers: Vec<f32> = table
+            .bytes
+            .chunks_exact(4)
+            .map(|x| f32::from_le_bytes(x.try_into().unwrap()))
+            .collect();
+        let (frequent, rare) = numbers.split_at(numbers.len() / n_vocab * draft::N_FREQUENT);
+        let size = |x: &[f32]| (x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32).sqrt();
+        size(rare) / size(frequent)
+    };
+    assert!((ratio(true) - draft::RARE_SCALE).abs() < 0.02);
+    assert!((ratio(false) - 1.0).abs() < 0.02);
 }

@@ -50,8 +50,29 @@ enum WeightChunk<'a> {
     },
 }
 
-/// Format, inputs, and whether all is zero.
-type PoolKey = (DType, usize, bool);
+/// Format, inputs and size of the numbers.
+type PoolKey = (DType, usize, NumberSize);
+
+/// The size of a matrix's random numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum NumberSize {
+    /// Products of unit inputs have unit size.
+    Unit,
+    /// The rows of rare tokens in models with a draft layer.
+    Rare,
+    /// No product adds anything.
+    Zero,
+}
+
+impl NumberSize {
+    fn scale(self) -> f32 {
+        match self {
+            NumberSize::Unit => 1.0,
+            NumberSize::Rare => draft::RARE_SCALE,
+            NumberSize::Zero => 0.0,
+        }
+    }
+}
 
 impl Fill<'_> {
     /// Fills all tensors of the plan, in its order, through `sink`.
@@ -109,23 +130,22 @@ impl Fill<'_> {
             chunks.push(WeightChunk::Ready { name, bytes });
             return Ok(());
         }
-        let pool = &pools[&self.pool_key(tensor, k)];
-        let mut rest = tensor
-            .dtype
-            .size_bytes(n, k)
-            .ok_or_else(|| unwritable(tensor, "shape"))?;
-        let whole = CHUNK_BYTES / pool.block_bytes * pool.block_bytes;
-        for chunk in 0.. {
-            let len_bytes = rest.min(whole.max(pool.block_bytes));
-            chunks.push(WeightChunk::Picked {
-                name,
-                pool,
-                len_bytes,
-                seed: seed(chunk),
-            });
-            rest -= len_bytes;
-            if rest == 0 {
-                break;
+        let mut chunk = 0;
+        for (n_rows, size) in self.parts(tensor, n) {
+            let pool = &pools[&(tensor.dtype, k, size)];
+            let n_bytes = tensor.dtype.size_bytes(n_rows, k);
+            let mut rest = n_bytes.ok_or_else(|| unwritable(tensor, "shape"))?;
+            let whole = CHUNK_BYTES / pool.block_bytes * pool.block_bytes;
+            while rest > 0 {
+                let len_bytes = rest.min(whole.max(pool.block_bytes));
+                chunks.push(WeightChunk::Picked {
+                    name,
+                    pool,
+                    len_bytes,
+                    seed: seed(chunk),
+                });
+                rest -= len_bytes;
+                chunk += 1;
             }
         }
         Ok(())
@@ -175,10 +195,13 @@ impl Fill<'_> {
     fn pools(&self, plan: &[SynthTensor]) -> Result<HashMap<PoolKey, Pool>, Error> {
         let mut needed: HashMap<PoolKey, (&SynthTensor, usize)> = HashMap::new();
         for tensor in plan {
-            if let Some([n, k]) = matrix(tensor) {
-                let key = self.pool_key(tensor, k);
+            let Some([n, k]) = matrix(tensor) else {
+                continue;
+            };
+            for (n_rows, size) in self.parts(tensor, n) {
+                let key = (tensor.dtype, k, size);
                 let entry = needed.entry(key).or_insert((tensor, 0));
-                entry.1 += n * k;
+                entry.1 += n_rows * k;
             }
         }
         let pool = |(key, (tensor, n_elems)): (PoolKey, (&SynthTensor, usize))| {
@@ -187,17 +210,28 @@ impl Fill<'_> {
         needed.into_iter().map(pool).collect()
     }
 
-    fn pool_key(&self, tensor: &SynthTensor, k: usize) -> PoolKey {
-        let is_zero = match tensor.name {
-            PlannedName::Text(name) => self.draft_noise.is_some() && draft::is_zero(name),
-            PlannedName::Vision(_) => false,
+    /// Rows of a matrix, by the size of their numbers.
+    fn parts(&self, tensor: &SynthTensor, n: usize) -> Vec<(usize, NumberSize)> {
+        let unit = vec![(n, NumberSize::Unit)];
+        let name = match tensor.name {
+            PlannedName::Text(name) if self.draft_noise.is_some() => name,
+            _ => return unit,
         };
-        (tensor.dtype, k, is_zero)
+        match n.checked_sub(draft::N_FREQUENT) {
+            _ if draft::is_zero(name) => vec![(n, NumberSize::Zero)],
+            Some(n_rare) if n_rare > 0 && draft::has_row_per_token(name) => {
+                vec![
+                    (draft::N_FREQUENT, NumberSize::Unit),
+                    (n_rare, NumberSize::Rare),
+                ]
+            }
+            _ => unit,
+        }
     }
 
     fn pool(
         &self,
-        (dtype, k, is_zero): PoolKey,
+        (dtype, k, size): PoolKey,
         first: &SynthTensor,
         n_elems: usize,
     ) -> Result<Pool, Error> {
@@ -209,11 +243,7 @@ impl Fill<'_> {
         };
         let block_elems = width * dtype.block_rows();
         let n_blocks = n_elems.div_ceil(block_elems).min(POOL_BLOCKS);
-        let scale = if is_zero {
-            0.0
-        } else {
-            1.0 / (k as f32).sqrt()
-        };
+        let scale = size.scale() / (k as f32).sqrt();
         let mut rng = SynthRng::new(mix(self.seed, mix(dtype as u64, k as u64)));
         let values: Vec<f32> = (0..n_blocks * block_elems)
             .map(|_| scale * rng.normal())

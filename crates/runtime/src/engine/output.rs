@@ -36,6 +36,14 @@ impl StepOutput {
         &self.head_input[item]
     }
 
+    /// Adds a row of logits to the only item of a step, all of one value.
+    pub(crate) fn add_row(&mut self, width: usize, value: f32) -> &mut [f32] {
+        let start = self.logits.len();
+        self.logits.resize(start + width, value);
+        self.ranges[0] = start..start + width;
+        &mut self.logits[start..]
+    }
+
     /// Elements of a logit row.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size

@@ -136,7 +136,7 @@ impl CpuPlan {
 }
 
 /// Index of the linear layer after which only ops in place lead to the logits.
-fn head_of(graph: &Graph) -> Option<usize> {
+pub(crate) fn head_of(graph: &Graph) -> Option<usize> {
     let is_linear = |node: &Node| plain(node).is_some();
     let head = graph.nodes.iter().rposition(is_linear)?;
     let mut logits = graph.nodes[head].output;

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use super::short_head::{ShortHead, ShortHeadSize};
 use super::writing::{Drafting, GuessWriter};
 use super::{Guess, clock_ns};
 use crate::Error;
@@ -23,9 +24,54 @@ const MAX_GAP: usize = PAGE_TOKENS;
 /// would only mislead a guess.
 const FIRST_OWN_SCOPE: u64 = 1 << 63;
 
+/// The engine of a draft layer, which may compute a part of the head for guesses.
+struct LayerEngine {
+    engine: Box<dyn Engine>,
+    short_head: Option<ShortHead>,
+}
+
+impl LayerEngine {
+    /// Computes rows of the layer: of tokens, and of the states before them. Leaves logits after the last one.
+    fn step(
+        &mut self,
+        own: SeqId,
+        (tokens, given): (&[u32], &[f32]),
+        output: &mut StepOutput,
+    ) -> Result<(), Error> {
+        let short = self.short_head.as_mut().filter(|head| head.is_useful());
+        let logits = match short {
+            Some(_) => LogitsFor::None,
+            None => LogitsFor::Last,
+        };
+        let item = BatchItem {
+            given,
+            head_input: true,
+            ..BatchItem::new(own, tokens, logits)
+        };
+        self.engine.step(&[item], output)?;
+        if let Some(head) = short {
+            head.complete(self.engine.cpu(), self.engine.model(), output);
+        }
+        Ok(())
+    }
+
+    /// Tells that a text has these tokens.
+    fn read(&mut self, tokens: &[u32]) {
+        if let Some(head) = &mut self.short_head {
+            let model = self.engine.model();
+            tokens.iter().for_each(|token| head.read(model, *token));
+        }
+    }
+
+    fn clock_ns(&self) -> u64 {
+        let head_ns = self.short_head.as_ref().map_or(0, ShortHead::elapsed_ns);
+        clock_ns(&*self.engine) + head_ns
+    }
+}
+
 /// A draft layer on its engine.
 pub(super) struct DraftLayer {
-    engine: Box<dyn Engine>,
+    layer: LayerEngine,
     sequences: HashMap<SeqId, LayerSequence>,
     writer: GuessWriter,
     d_model: usize,
@@ -49,8 +95,9 @@ struct LayerSequence {
 impl DraftLayer {
     /// `n_vocab` is the number of rows of the target's head, `d_model` the width of the head's input.
     pub(super) fn new(engine: Box<dyn Engine>, n_vocab: usize, d_model: usize) -> DraftLayer {
+        let short_head = ShortHead::new(engine.model(), ShortHeadSize::default());
         DraftLayer {
-            engine,
+            layer: LayerEngine { engine, short_head },
             sequences: HashMap::new(),
             writer: GuessWriter::new(n_vocab),
             d_model,
@@ -58,13 +105,24 @@ impl DraftLayer {
         }
     }
 
+    /// The same with a short head of another size, if the head is large enough for it.
+    pub(super) fn with_short_head(mut self, size: ShortHeadSize) -> DraftLayer {
+        self.layer.short_head = ShortHead::new(self.layer.engine.model(), size);
+        self
+    }
+
     pub(super) fn engine(&self) -> &dyn Engine {
-        &*self.engine
+        &*self.layer.engine
+    }
+
+    /// Time of its steps and guesses so far.
+    pub(super) fn clock_ns(&self) -> u64 {
+        self.layer.clock_ns()
     }
 
     pub(super) fn forget(&mut self, seq: SeqId) -> Result<(), Error> {
         match self.sequences.remove(&seq) {
-            Some(state) => self.engine.release(state.own),
+            Some(state) => self.layer.engine.release(state.own),
             None => Ok(()),
         }
     }
@@ -94,8 +152,8 @@ impl DraftLayer {
 
     /// An empty sequence.
     fn sequence(&mut self, scope: u64) -> Result<LayerSequence, Error> {
-        let own = self.engine.create()?;
-        self.engine.set_scope(own, scope)?;
+        let own = self.layer.engine.create()?;
+        self.layer.engine.set_scope(own, scope)?;
         Ok(LayerSequence {
             own,
             first: 0,
@@ -122,10 +180,13 @@ impl DraftLayer {
             let token = turn.context()[position];
             if image::is_row(token) {
                 self.begin(state, position + 1)?;
-            } else if position >= state.first + self.engine.len(state.own)? + state.tokens.len() {
+            } else if position
+                >= state.first + self.layer.engine.len(state.own)? + state.tokens.len()
+            {
                 state.tokens.push(token);
                 state.states.extend_from_slice(&state.last_state);
             }
+            self.layer.read(&[token]);
             state.last_state.copy_from_slice(row);
             state.n_read = position + 1;
         }
@@ -144,11 +205,14 @@ impl DraftLayer {
     ) -> Result<(), Error> {
         self.compute_pending(state)?;
         state.last_state.fill(0.0);
+        // The target found these tokens in its cache. Guesses need rows for them all the same.
+        let before = state.n_read.min(first)..first;
+        self.layer.read(&context[before]);
         state.n_read = first;
         let between = (state.first <= first).then(|| &context[state.first..=first]);
         let n_held = match between {
             Some(text) if !text.iter().any(|token| image::is_row(*token)) => {
-                state.first + self.engine.reuse_prefix(state.own, text)?
+                state.first + self.layer.engine.reuse_prefix(state.own, text)?
             }
             _ => return self.begin(state, first),
         };
@@ -163,15 +227,15 @@ impl DraftLayer {
     /// Gives up the row after the target's computed tokens, if it is that of another token than `token`.
     fn drop_other(&mut self, state: &LayerSequence, token: u32) -> Result<(), Error> {
         let n_true = state.n_read - state.first;
-        match self.engine.tokens(state.own)?.get(n_true) {
-            Some(guessed) if *guessed != token => self.engine.truncate(state.own, n_true),
+        match self.layer.engine.tokens(state.own)?.get(n_true) {
+            Some(guessed) if *guessed != token => self.layer.engine.truncate(state.own, n_true),
             _ => Ok(()),
         }
     }
 
     /// Begins again at a position within the text. The rows from there on are useless to texts that begin with those tokens.
     fn begin(&mut self, state: &mut LayerSequence, first: usize) -> Result<(), Error> {
-        self.engine.set_scope(state.own, self.next_scope)?;
+        self.layer.engine.set_scope(state.own, self.next_scope)?;
         self.next_scope = self.next_scope.wrapping_add(1) | FIRST_OWN_SCOPE;
         state.first = first;
         state.tokens.clear();
@@ -182,18 +246,18 @@ impl DraftLayer {
     /// Computes the waiting tokens; if there is no room, begins again after them.
     fn compute_pending(&mut self, state: &mut LayerSequence) -> Result<(), Error> {
         let n_tokens = state.tokens.len();
-        if n_tokens > self.engine.room(&[state.own], 0)? {
-            let first = state.first + self.engine.len(state.own)? + n_tokens;
+        if n_tokens > self.layer.engine.room(&[state.own], 0)? {
+            let first = state.first + self.layer.engine.len(state.own)? + n_tokens;
             return self.begin(state, first);
         }
-        let n_rows = self.engine.limits().max_chunk;
+        let n_rows = self.layer.engine.limits().max_chunk;
         let given = state.states.chunks(n_rows * self.d_model);
         for (tokens, given) in state.tokens.chunks(n_rows).zip(given) {
             let item = BatchItem {
                 given,
                 ..BatchItem::new(state.own, tokens, LogitsFor::None)
             };
-            self.engine.step(&[item], &mut self.writer.output)?;
+            self.layer.engine.step(&[item], &mut self.writer.output)?;
         }
         state.tokens.clear();
         state.states.clear();
@@ -214,14 +278,14 @@ impl DraftLayer {
         let Some(mut state) = self.sequences.remove(&seq) else {
             return Ok(Drafting::default());
         };
-        let before_ns = clock_ns(&*self.engine);
+        let before_ns = self.clock_ns();
         let drafted = match context.get(state.n_read..) {
             Some(&[token]) => self.draft_behind(&mut state, token, (turn, most), out, goes_on),
             _ => Ok((0, 0)),
         };
         self.sequences.insert(seq, state);
         let (n_read, read_ns) = drafted?;
-        let total_ns = clock_ns(&*self.engine) - before_ns;
+        let total_ns = self.clock_ns() - before_ns;
         Ok(Drafting::new(total_ns, (n_read, read_ns), out.len()))
     }
 
@@ -235,14 +299,14 @@ impl DraftLayer {
         out: &mut Vec<Guess>,
         goes_on: &mut dyn FnMut(&[Guess]) -> bool,
     ) -> Result<(usize, u64), Error> {
-        let before_ns = clock_ns(&*self.engine);
+        let before_ns = self.clock_ns();
         let (own, n_true) = (state.own, state.n_read - state.first);
         // The row of this token may be there already if nothing was checked since.
-        self.engine.truncate(own, n_true)?;
-        let limits = self.engine.limits();
+        self.layer.engine.truncate(own, n_true)?;
+        let limits = self.layer.engine.limits();
         let n_new = state.tokens.len() + 1;
         // The last draft is not fed.
-        let room = self.engine.room(&[own], 0)?;
+        let room = self.layer.engine.room(&[own], 0)?;
         let most = most.min((room + 1).saturating_sub(n_new));
         let most = most.min(limits.n_ctx.saturating_sub(n_true));
         if most == 0 {
@@ -253,40 +317,21 @@ impl DraftLayer {
         }
         state.tokens.push(token);
         state.states.extend_from_slice(&state.last_state);
-        let DraftLayer { engine, writer, .. } = self;
-        step(
-            &mut **engine,
-            own,
-            (&state.tokens, &state.states),
-            &mut writer.output,
-        )?;
+        let DraftLayer { layer, writer, .. } = self;
+        let given = (&state.tokens[..], &state.states[..]);
+        layer.step(own, given, &mut writer.output)?;
         state.tokens.clear();
         state.states.clear();
-        let read_ns = clock_ns(&**engine) - before_ns;
+        let read_ns = layer.clock_ns() - before_ns;
         let (width, mut chained) = (self.d_model, Vec::new());
         let wrote = writer.write((turn, most), out, goes_on, &mut |token, output| {
             let rows = output.head_input(0);
             chained.clear();
             chained.extend_from_slice(&rows[rows.len() - width..]);
-            step(&mut **engine, own, (&[token], &chained), output)
+            layer.step(own, (&[token], &chained), output)
         });
-        engine.truncate(own, n_true + 1)?;
+        layer.engine.truncate(own, n_true + 1)?;
         wrote?;
         Ok((n_new, read_ns))
     }
-}
-
-/// Computes rows of the layer: of tokens, and of the states before them.
-fn step(
-    engine: &mut dyn Engine,
-    own: SeqId,
-    (tokens, given): (&[u32], &[f32]),
-    output: &mut StepOutput,
-) -> Result<(), Error> {
-    let item = BatchItem {
-        given,
-        head_input: true,
-        ..BatchItem::last(own, tokens)
-    };
-    engine.step(&[item], output)
 }

@@ -82,11 +82,15 @@ impl GuessWriter {
     }
 }
 
+/// Logits below the token's by more than this add less than one part in 10⁸ each, and are not worth an exponential.
+const NEGLIGIBLE: f32 = 18.0;
+
 /// The probability of a token, by the model's logits alone.
 fn probability(row: &[f32], token: u32) -> f64 {
     let Some(of_token) = row.get(token as usize) else {
         return 0.0;
     };
-    let sum: f32 = row.iter().map(|logit| (logit - of_token).exp()).sum();
+    let above = row.iter().map(|logit| logit - of_token);
+    let sum: f32 = above.filter(|x| *x > -NEGLIGIBLE).map(f32::exp).sum();
     1.0 / f64::from(sum)
 }

@@ -11,7 +11,8 @@ use millrace_model::recipe::Recipe;
 use millrace_model::synth::{self, ModelGeometry, SynthOptions};
 use millrace_runtime::{
     BatchItem, CpuEngine, Engine, EngineOptions, Error, GenerateParams, GenerationRun, KvType,
-    Level, LoadedModel, LogitsFor, SamplingParams, SeqId, Speculator, Turn, speculate_turn,
+    Level, LoadedModel, LogitsFor, SamplingParams, SeqId, ShortHeadSize, Speculator, Turn,
+    speculate_turn,
 };
 use millrace_testkit::compare::assert_logits_close;
 use millrace_testkit::draft::DraftGolden;
@@ -307,6 +308,32 @@ fn drafts_of_the_models_own_layer_change_no_text() {
             }
         }
         assert!(n_cut > 0, "{name}: nothing was cut");
+    }
+}
+
+#[test]
+fn guesses_of_a_part_of_the_head_change_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = copied(dir.path(), "copied.gguf");
+    let n_vocab = model.model().config.vocab_size;
+    let prompt: Vec<u32> = (0..70).map(|i| 40 + i * 7 % 90).collect();
+    for temperature in [0.0, 0.8] {
+        // In a longer text, the misses of the first size would make guesses read the whole head.
+        let params = drawn(60, temperature);
+        let mut engine = engine(&model, None);
+        let plain = engine.create().unwrap();
+        let expected = write(&mut engine, plain, (&prompt, &params), None);
+        let mut accepted = Vec::new();
+        for (n_first, n_recent) in [(0, 1), (n_vocab / 8, n_vocab / 4)] {
+            let size = ShortHeadSize { n_first, n_recent };
+            let mut speculator = speculator(&model, None).always(2).short_head(size);
+            let seq = engine.create().unwrap();
+            let found = write(&mut engine, seq, (&prompt, &params), Some(&mut speculator));
+            assert_eq!(found, expected, "{size:?}");
+            accepted.push(speculator.stats().acceptance().unwrap());
+            engine.release(seq).unwrap();
+        }
+        assert!(accepted[0] < accepted[1], "{accepted:?}");
     }
 }
 
