@@ -20,6 +20,9 @@ const PROBING: f64 = 0.015;
 /// Drafts of the first step that has some.
 const FIRST_DRAFTS: usize = 2;
 
+/// Steps of a width after which their time is known: the first may allocate memory and take several times as long.
+const FIRST_SEEN: u32 = 2;
+
 /// Plain steps before the first drafts: all else is judged by their time, and the first of them may be slow.
 const FIRST_PLAIN: u32 = 3;
 
@@ -76,7 +79,7 @@ impl Pace {
     /// wider step takes. Otherwise a plain step that was slow when last measured would make drafts seem to pay. While
     /// there are drafts, no plain step is measured again.
     fn step_ns(&self, n_rows: usize) -> Option<f64> {
-        let seen = |(n, mean): (usize, &Mean)| (mean.n > 0).then_some((n, mean.ns));
+        let seen = |(n, mean): (usize, &Mean)| (mean.n >= FIRST_SEEN).then_some((n, mean.ns));
         let known = self.steps.iter().enumerate().filter_map(seen);
         let below = known.clone().rfind(|(n, _)| *n <= n_rows);
         let above = known.clone().find(|(n, _)| *n >= n_rows);
@@ -343,13 +346,26 @@ mod tests {
     #[test]
     fn times_between_those_seen_lie_between() {
         let mut pace = Pace::default();
-        pace.stepped(1, 0, 1, 100);
-        pace.stepped(1, 8, 4, 300);
+        for _ in 0..FIRST_SEEN {
+            pace.stepped(1, 0, 1, 100);
+            pace.stepped(1, 8, 4, 300);
+        }
         assert_eq!(pace.step_ns(5), Some(200.0));
         assert_eq!(pace.step_ns(9), Some(300.0));
         assert!(pace.step_ns(12) > Some(300.0));
         assert_eq!(Pace::default().step_ns(1), None);
     }
+
+    #[test]
+    fn a_slow_first_check_is_no_reason_to_stop() {
+        let mut pace = Pace::default();
+        (0..FIRST_PLAIN).for_each(|_| pace.stepped(1, 0, 1, 100));
+        pace.stepped(1, 2, 1, 500);
+        assert!(pace.step_ns(3) < Some(110.0));
+        pace.stepped(1, 2, 3, 140);
+        assert_eq!(pace.step_ns(3), Some(140.0));
+    }
+
     /// A step over one row reads as much as a step over many; if it is wide already, a row costs its own work.
     #[test]
     fn among_many_sequences_drafts_are_worth_less() {
