@@ -7,6 +7,7 @@ use millrace_testkit::draft::DraftGolden;
 use super::*;
 use crate::cpu_engine::{CpuEngine, EngineOptions};
 use crate::engine::{BatchItem, Engine, LogitsFor};
+use millrace_kernels::Level;
 
 const SIZE: ShortHeadSize = ShortHeadSize {
     n_first: 17,
@@ -21,10 +22,14 @@ fn layer() -> Arc<LoadedModel> {
 }
 
 /// Logits after a row by the whole head, and those by a short one.
-fn both(layer: &Arc<LoadedModel>, head: &mut ShortHead) -> [Vec<f32>; 2] {
+fn both(layer: &Arc<LoadedModel>, head: &mut ShortHead, level: Level) -> [Vec<f32>; 2] {
+    let options = EngineOptions {
+        level: Some(level),
+        ..EngineOptions::default()
+    };
     let given = vec![0.25; layer.model().config.d_model];
     [LogitsFor::Last, LogitsFor::None].map(|logits| {
-        let mut engine = CpuEngine::new(Arc::clone(layer), EngineOptions::default()).unwrap();
+        let mut engine = CpuEngine::new(Arc::clone(layer), options.clone()).unwrap();
         let seq = engine.create().unwrap();
         let item = BatchItem {
             given: &given,
@@ -40,12 +45,15 @@ fn both(layer: &Arc<LoadedModel>, head: &mut ShortHead) -> [Vec<f32>; 2] {
 }
 
 fn check(layer: &Arc<LoadedModel>, head: &mut ShortHead, listed: &[u32]) {
-    let [whole, short] = both(layer, head);
-    assert_eq!(whole.len(), short.len());
-    for (token, (whole, short)) in whole.iter().zip(&short).enumerate() {
-        let is_listed = token < SIZE.n_first || listed.contains(&(token as u32));
-        let expected = if is_listed { *whole } else { f32::NEG_INFINITY };
-        assert_eq!(short.to_bits(), expected.to_bits(), "token {token}");
+    for level in Level::supported() {
+        let [whole, short] = both(layer, head, level);
+        assert_eq!(whole.len(), short.len());
+        for (token, (whole, short)) in whole.iter().zip(&short).enumerate() {
+            let is_listed = token < SIZE.n_first || listed.contains(&(token as u32));
+            let expected = if is_listed { *whole } else { f32::NEG_INFINITY };
+            let same = short.to_bits() == expected.to_bits();
+            assert!(same, "{level}, token {token}: {short} for {expected}");
+        }
     }
 }
 
