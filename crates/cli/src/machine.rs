@@ -6,6 +6,9 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Whether this program is optimised throughout. The profiles `quick` and `dev` optimise less.
+pub(crate) const IS_OPTIMISED: bool = !matches!(env!("MILLRACE_OPT_LEVEL").as_bytes(), b"0");
+
 /// The processor.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Processor {

@@ -53,7 +53,7 @@ fn read_stdin() -> CommandResult<String> {
 }
 
 /// Decodes UTF-8, or the encoding that a byte order mark names.
-fn decode(bytes: &[u8], source: &str) -> CommandResult<String> {
+pub(crate) fn decode(bytes: &[u8], source: &str) -> CommandResult<String> {
     match bytes {
         // UTF-32's little-endian mark begins with UTF-16's.
         [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => Err(CommandFailure::bad_input(format!(

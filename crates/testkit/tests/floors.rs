@@ -201,6 +201,23 @@ fn crates_for_publishing_lack_nothing_that_registries_show() {
     assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
 
+/// The profile `quick` inherits the release's settings of single packages, so a package that it does not name is optimised.
+#[test]
+fn the_quick_profile_names_every_package_of_the_release() {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let workspace: Table = workspace.parse().unwrap();
+    let packages = |profile: &str| workspace["profile"][profile]["package"].as_table().unwrap();
+    let quick = packages("quick");
+    let missing: Vec<_> = packages("release")
+        .keys()
+        .filter(|name| !quick.contains_key(*name))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "not in [profile.quick.package]: {missing:?}"
+    );
+}
+
 #[test]
 fn what_a_crate_lacks_is_named() {
     let workspace: Table = "license = 'MIT'\nrepository = 'r'\nreadme = 'README.md'"

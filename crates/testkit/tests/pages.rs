@@ -255,7 +255,7 @@ fn the_readme_is_a_door() {
     let words = words_a_sentence(&readme);
     assert!(words <= MAX_WORDS_A_SENTENCE, "{words:.1} words a sentence");
     for command in [
-        "cargo run --release -- run demo \"Once upon a time\"",
+        "cargo run --profile quick -- run demo \"Once upon a time\"",
         "cargo test --release --workspace --locked",
     ] {
         assert!(readme.contains(command), "no `{command}`");

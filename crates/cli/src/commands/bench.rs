@@ -175,6 +175,11 @@ pub(crate) fn run(args: &BenchArgs, ui: Ui) -> CommandResult {
             .into_iter()
             .try_for_each(|options| args.ranks.follow(&model, options, ui));
     }
+    if !machine::IS_OPTIMISED {
+        ui.note(format_args!(
+            "this build is not optimised throughout; measure with `cargo install --locked --path crates/cli`"
+        ));
+    }
     if args.draft.draft.is_some() {
         return run_drafted(args, &model, ui);
     }

@@ -116,7 +116,7 @@ pub(crate) fn run(args: &ChatArgs, ui: Ui) -> CommandResult {
     for path in &args.images {
         conversation.show(path)?;
     }
-    let mut input = Input::new()?;
+    let mut input = Input::new(ui)?;
     if input.is_terminal() {
         ui.note(Paint::Dim.stderr(&format!(
             "{}: /help for help, Ctrl-D to leave",

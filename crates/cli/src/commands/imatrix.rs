@@ -13,7 +13,7 @@ use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use millrace_graph::{MatrixProduct, Node, ValueId, chosen_experts};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::importance::{ImportanceMatrix, gguf_names};
+use millrace_model::importance::{ImportanceError, ImportanceMatrix, gguf_names};
 use millrace_runtime::LoadedModel;
 use millrace_verify::reference::visit_products;
 use serde_json::json;
@@ -67,6 +67,11 @@ enum ImatrixFormat {
 }
 
 pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
+    let is_output = |text| args.output.canonicalize().is_ok_and(|out| out == text);
+    if args.file.canonicalize().is_ok_and(is_output) {
+        let message = format!("{}: the text is read from this file", args.output.display());
+        return Err(CommandFailure::usage(message).hint("name another file with `-o`"));
+    }
     // Earlier files are read first, so that a fault in them does not cost a run.
     let earlier = args.in_file.iter().map(|path| ImportanceMatrix::read(path));
     let earlier: Vec<ImportanceMatrix> = earlier
@@ -74,17 +79,28 @@ pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
         .map_err(|error| CommandFailure::reading(&error))?;
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
+    let names = gguf_names(model.checkpoint(), &model.model().graph)
+        .map_err(|error| CommandFailure::reading(&error))?;
+    let bad_input = |error: ImportanceError| CommandFailure::bad_input(error.to_string());
     let mut matrix = ImportanceMatrix::default();
     matrix.chunk_size = args.ctx;
     for other in &earlier {
-        matrix
-            .add(other)
-            .map_err(|error| CommandFailure::bad_input(error.to_string()))?;
+        matrix.add(other).map_err(bad_input)?;
     }
-    let n_chunks = collect(args, &model, &text, &mut matrix, ui)?;
-    matrix.chunk_count = matrix.chunk_count.saturating_add(n_chunks as u32);
+    for (weight, name) in model.model().graph.weights.iter().zip(&names) {
+        let Some(name) = name else { continue };
+        matrix
+            .check(name, weight.n_experts, weight.k)
+            .map_err(bad_input)?;
+    }
+    // Rows go into a matrix of their own, since an earlier file may have one count for all experts of a tensor.
+    let mut own = ImportanceMatrix::default();
+    own.chunk_size = args.ctx;
+    let n_chunks = collect(args, &model, (&text, &names), &mut own, ui)?;
+    own.chunk_count = n_chunks as u32;
     let dataset = args.file.file_name().unwrap_or_default();
-    matrix.datasets.push(dataset.to_string_lossy().into_owned());
+    own.datasets.push(dataset.to_string_lossy().into_owned());
+    matrix.add(&own).map_err(bad_input)?;
     let written = match args.format {
         ImatrixFormat::Gguf => matrix.write_gguf(&args.output),
         ImatrixFormat::Dat => matrix.write_dat(&args.output),
@@ -97,7 +113,7 @@ pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
 fn collect(
     args: &ImatrixArgs,
     model: &LoadedModel,
-    text: &str,
+    (text, names): (&str, &[Option<String>]),
     matrix: &mut ImportanceMatrix,
     ui: Ui,
 ) -> CommandResult<usize> {
@@ -119,8 +135,6 @@ fn collect(
         level: args.cpu.cpu_level,
     })
     .map_err(|error| CommandFailure::usage(error.to_string()))?;
-    let names = gguf_names(model.checkpoint(), &model.model().graph)
-        .map_err(|error| CommandFailure::reading(&error))?;
     let bos = tokenizer.bos().filter(|_| tokenizer.add_bos());
     let progress = ProgressDisplay::steps(ui, n_chunks as u64);
     for (i, chunk) in tokens.chunks_exact(n_ctx).take(n_chunks).enumerate() {
@@ -133,7 +147,7 @@ fn collect(
         }
         let mut recorder = ChunkRecorder {
             model,
-            names: &names,
+            names,
             matrix,
             read: HashSet::new(),
         };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::run::{BAD_INPUT, Finished, OK, USAGE, finish, millrace};
+use millrace_model::importance::ImportanceMatrix;
 use millrace_testkit::golden::Golden;
 
 /// Two layers of six experts, of which a token uses three; 71,704 parameters.
@@ -162,6 +163,57 @@ fn an_importance_matrix_changes_what_quantize_writes() {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
     assert!(!home.path().join("x.gguf").exists());
+}
+
+/// Text added to an earlier matrix counts as if both had been read at once, in both formats: the older one has a single count for all
+/// experts of a tensor.
+#[test]
+fn an_importance_matrix_goes_on_from_an_earlier_one() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, other) = (wider(), mixture());
+    let (file, other) = (path.to_str().unwrap(), other.to_str().unwrap());
+    let words = "the quick brown fox jumps over the lazy dog and runs away from it all. ";
+    fs::write(home.path().join("text.txt"), words.repeat(40)).unwrap();
+    let make = |model: &str, arguments: &[&str]| {
+        let common = [
+            "imatrix", model, "-f", "text.txt", "-c", "64", "--chunks", "2",
+        ];
+        run(home.path(), &[&common, arguments].concat())
+    };
+    make(file, &["-o", "first.gguf"]).expect(OK);
+    make(file, &["-o", "first.dat", "--format", "dat"]).expect(OK);
+    make(file, &["-o", "a.gguf", "--in-file", "first.gguf"]).expect(OK);
+    make(file, &["-o", "b.gguf", "--in-file", "first.dat"]).expect(OK);
+    let read = |name: &str| ImportanceMatrix::read(&home.path().join(name)).unwrap();
+    let (first, a, b) = (read("first.gguf"), read("a.gguf"), read("b.gguf"));
+    assert_eq!((a.chunk_count, b.chunk_count), (4, 4));
+    let mut n_experts = 0;
+    for (name, once) in first.entries() {
+        let twice: Vec<u64> = once.counts().iter().map(|n| 2 * n).collect();
+        assert_eq!(a.entry(name).unwrap().counts(), twice, "{name}");
+        // Sums of both are the same, up to the format's f32; the counts of single experts come from the new text.
+        for (sum, once) in b.entry(name).unwrap().sums().iter().zip(once.sums()) {
+            assert!(
+                (sum - 2.0 * once).abs() <= 1e-5 * once.abs(),
+                "{name}: {sum} for 2 x {once}"
+            );
+        }
+        n_experts = n_experts.max(once.n_matrices());
+    }
+    assert!(n_experts > 1);
+    // An earlier file of another model is refused before the text is read, and the text is not replaced.
+    let refused = make(other, &["-o", "x.gguf", "--in-file", "first.gguf"]).expect(BAD_INPUT);
+    assert!(
+        refused.stderr.contains("belongs to another model"),
+        "{}",
+        refused.stderr
+    );
+    let refused = make(file, &["-o", "text.txt"]).expect(USAGE);
+    assert!(
+        refused.stderr.contains("the text is read from this file"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]

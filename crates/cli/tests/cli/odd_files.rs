@@ -173,6 +173,7 @@ fn served(home: &Path, models: &[(&'static str, PathBuf)]) -> Vec<(&'static str,
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn every_front_and_device_takes_them() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();

@@ -269,6 +269,7 @@ fn former_names_of_modes_are_taken_with_a_warning() {
 
 /// The file's weights decide the mode where none is given, in every command alike; their conversion is reported.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn files_of_four_bit_weights_keep_them() {
     let home = tempdir().expect("a folder");
     let home = home.path();

@@ -347,6 +347,7 @@ fn energy_is_told_where_the_profile_has_powers() {
 
 /// The report in `docs/reports` is current; if not, the failure names the command that writes it anew.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn the_report_is_current() {
     let home = tempdir().expect("a folder");
     let arguments = ["profile", "--geometry", "llama-3.2-1b", "--markdown"];
@@ -363,6 +364,7 @@ fn the_report_is_current() {
 
 /// Covers rows of up to a thousand tokens; the device's own test covers the document of all rows.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn a_papers_tables_stand_beside_predictions() {
     let home = tempdir().expect("a folder");
     let paper = ["profile", "--paper", "gemma3", "--up-to", "1024"];
@@ -404,6 +406,7 @@ fn a_papers_tables_stand_beside_predictions() {
 
 /// An image costs its vision encoder and a first pass that includes it. Where that is not possible, the error says why.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn a_prompt_with_an_image_is_predicted() {
     let home = tempdir().expect("a folder");
     let four = ["profile", "--geometry", "gemma-3-4b", "--layers", "2"];

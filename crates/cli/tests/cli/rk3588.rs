@@ -111,6 +111,7 @@ fn it_predicts_a_text_nearly_as_the_cpu_does() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn it_is_checked_in_every_way_to_multiply() {
     for more in [
         &[][..],

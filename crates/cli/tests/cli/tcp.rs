@@ -57,6 +57,7 @@ fn every_op_is_checked() {
 
 /// Blocks of ops: every command accepts the mode, the text is the same, and a fault in a block is found.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn blocks_are_for_every_command() {
     let home = tempdir().expect("a folder");
     let best = [&TCP[..], &["--mode", "best"]].concat();

@@ -214,12 +214,14 @@ fn commands_that_fail_do_not_end_the_conversation() {
     let home = home();
     let run = chat(
         &home,
-        "/nonsense\n/load missing.json\n/save\n/clear\n/system Be brief.\n/help\n/exit\nnever\n",
+        "/nonsense\n/load missing.json\n/load /dev/zero\n/load -\n/save /dev/full\n/save\n/clear\n/system Be brief.\n/help\n/exit\nnever\n",
     );
     let run = run.expect(OK);
     for text in [
         "no command /nonsense",
         "missing.json",
+        "/dev/zero is not a regular file",
+        "/dev/full is a file of another kind",
         "/save needs a file name",
     ] {
         assert!(run.stderr.contains(text), "no `{text}` in {}", run.stderr);

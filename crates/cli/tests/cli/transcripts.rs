@@ -256,6 +256,7 @@ fn examples(help: &str) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn examples_of_help_run() {
     let home = tempdir().expect("a folder");
     let home = home.path();

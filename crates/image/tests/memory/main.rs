@@ -351,6 +351,7 @@ fn check(name: &str, file: &[u8]) -> RgbImage {
 
 /// The most that a server accepts: 24 million pixels in a column, a row and between, to a vision encoder of 896.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn twenty_four_million_pixels_of_any_shape_take_little() {
     for (width, height) in [
         (1, 24_000_000),

@@ -3,6 +3,7 @@
 use crate::attention::{AttentionInput, AttentionShape};
 use crate::kv::{KvLayout, KvRun, KvSide, KvType, TILE_TOKENS};
 use half::{bf16, f16};
+use std::cell::OnceCell;
 
 /// One stored element, decoded, of a type that keeps rows as they are: dimension `dim` of `kv_head` at position `pos` of a run.
 ///
@@ -107,6 +108,31 @@ pub fn row(
     (0..layout.head_dim).map(rotated).collect()
 }
 
+/// Rows of one key-value head of a run, each decoded when it is first read: many queries read the same.
+struct HeadRows<'a> {
+    decode: Box<dyn Fn(usize) -> Vec<f64> + 'a>,
+    rows: Vec<OnceCell<Vec<f64>>>,
+}
+
+impl<'a> HeadRows<'a> {
+    fn new(
+        layout: &'a KvLayout,
+        (side, pages): (KvSide, &'a [u8]),
+        run: &'a KvRun<'a>,
+        kv_head: usize,
+    ) -> HeadRows<'a> {
+        let n_slots = run.pages.len() * layout.page_tokens;
+        HeadRows {
+            decode: Box::new(move |pos| row(layout, side, pages, run, (kv_head, pos))),
+            rows: vec![OnceCell::new(); run.pages_first_pos + n_slots],
+        }
+    }
+
+    fn at(&self, pos: usize) -> &[f64] {
+        self.rows[pos].get_or_init(|| (self.decode)(pos))
+    }
+}
+
 /// See [`crate::attention::attention`]; rows of no run are 0.
 #[must_use]
 pub fn attention(
@@ -115,19 +141,22 @@ pub fn attention(
     input: &AttentionInput<'_>,
 ) -> Vec<f64> {
     let mut out = vec![0.0; input.q.len()];
-    for run in input.runs {
+    let group = shape.n_heads / shape.n_kv_heads;
+    for (run, kv_head) in input
+        .runs
+        .iter()
+        .flat_map(|run| (0..shape.n_kv_heads).map(move |kv_head| (run, kv_head)))
+    {
+        let keys = HeadRows::new(layout, (KvSide::K, input.k_pages), run, kv_head);
+        let values = HeadRows::new(layout, (KvSide::V, input.v_pages), run, kv_head);
         for (row, pos) in run.rows.clone().zip(run.first_pos..) {
-            for head in 0..shape.n_heads {
+            let end = pos + input.end_seen(row) - row;
+            for head in kv_head * group..(kv_head + 1) * group {
                 let start = (row * shape.n_heads + head) * shape.head_dim;
                 let range = start..start + shape.head_dim;
-                let values = head_row(
-                    shape,
-                    layout,
-                    input,
-                    (run, head, pos, pos + input.end_seen(row) - row),
-                    &input.q[range.clone()],
-                );
-                out[range].copy_from_slice(&values);
+                let q = &input.q[range.clone()];
+                let found = head_row(shape, input, (&keys, &values), (head, pos, end), q);
+                out[range].copy_from_slice(&found);
             }
         }
     }
@@ -137,22 +166,19 @@ pub fn attention(
 /// The output of one query head at one position, which sees keys before `end`.
 fn head_row(
     shape: &AttentionShape,
-    layout: &KvLayout,
     input: &AttentionInput<'_>,
-    (run, head, pos, end): (&KvRun<'_>, usize, usize, usize),
+    (keys, values): (&HeadRows<'_>, &HeadRows<'_>),
+    (head, pos, end): (usize, usize, usize),
     q: &[f32],
 ) -> Vec<f64> {
-    let kv_head = head / (shape.n_heads / shape.n_kv_heads);
     let first = match shape.window {
         None => 0,
         Some(chunk) if shape.chunked => pos / chunk * chunk,
         Some(window) => (pos + 1).saturating_sub(window),
     };
-    let read =
-        |side: KvSide, pages: &[u8], pos: usize| row(layout, side, pages, run, (kv_head, pos));
     let mut scores = Vec::with_capacity(end - first);
     for key in first..end {
-        let products = q.iter().zip(read(KvSide::K, input.k_pages, key));
+        let products = q.iter().zip(keys.at(key));
         let dot: f64 = products.map(|(q, k)| f64::from(*q) * k).sum();
         let score = dot * f64::from(shape.scale);
         let score = shape.softcap.map_or(score, |cap| {
@@ -170,8 +196,7 @@ fn head_row(
     let sum = sum + sink.map_or(0.0, |sink| (sink - max).exp());
     let mut out = vec![0.0; shape.head_dim];
     for (weight, key) in weights.iter().zip(first..) {
-        let values = read(KvSide::V, input.v_pages, key);
-        for (out, value) in out.iter_mut().zip(values) {
+        for (out, value) in out.iter_mut().zip(values.at(key)) {
             *out += weight * value / sum;
         }
     }

@@ -60,6 +60,7 @@ pub(crate) fn convert(
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn float_conversions_there_and_back_compute_the_same() {
     for golden in Golden::all() {
         let expected = golden.expected();
@@ -132,6 +133,7 @@ fn sixteen_bit_files_pass_the_top_five_gate() {
 /// and the bound of bf16 activations where the instruction takes pairs of bf16. There the loss is also compared with the format's own
 /// loss from rounding the weights, a rounding of the same size. If that level were exact too, the README would say too little.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn bf16_files_keep_each_levels_own_bound() {
     for golden in Golden::all() {
         let float = golden.expected();

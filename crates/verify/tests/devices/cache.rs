@@ -26,6 +26,7 @@ fn wide(window: Option<u64>, dir: &Path) -> Arc<LoadedModel> {
 /// A device that reads wrong rows is found: of a whole cache in decoding, and within the window in a prompt's later
 /// passes.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn wrong_rows_of_the_cache_are_found() {
     let cases = [
         (None, ["k_cache", "v_cache"]),
@@ -71,6 +72,7 @@ fn wrong_rows_of_the_cache_are_found() {
 
 /// Wrong content of any slot of attention or the head is found: the check of ops names the op or the one that feeds it.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn wrong_slots_are_found() {
     let model = random("gemma-tiny", None);
     let options = NpuOptions {

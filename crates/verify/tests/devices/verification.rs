@@ -193,6 +193,7 @@ fn right_devices_pass_and_bounds_are_sharp() {
 /// Matrices that the device keeps in blocks of 4 bits are not the file's. Bounds follow the device's numbers, the loss
 /// is reported separately, and wrong devices fail.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn bounds_follow_matrices_in_another_format() {
     let mean = |steps: &[PathStep]| -> f64 {
         let kl: f64 = steps.iter().map(|step| step.deviation.kl).sum();

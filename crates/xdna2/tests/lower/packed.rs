@@ -181,6 +181,7 @@ fn each_projection_expands_where_that_is_faster() {
 /// Heads of 128 and 256 attend over a first pass's own keys on cores with separate tokens, local and global layers on
 /// one configuration of the array. Narrower ones keep the cascade.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn first_passes_of_wide_heads_have_cores_with_tokens() {
     let kernels = |name: &str, n_layers: usize, n_tokens: u64| {
         let graph = graph(name, Some(n_layers));
@@ -222,6 +223,7 @@ fn first_passes_of_wide_heads_have_cores_with_tokens() {
 /// Mode fastflowlm attends as the Gemma 3 paper does in every pass: heads of all widths, with a window and without, one configuration of the array for
 /// both; mode int4 in none.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn the_papers_prompts_have_keys_of_their_own() {
     let kernels = |plan: &Plan| -> BTreeSet<String> {
         let launches = plan.programs.iter().flat_map(|p| &p.launches);

@@ -99,6 +99,7 @@ fn gemm_of_expanded_weights() {
 
 /// Lengths of prompts, in the megatiles that are estimated to be fastest and in others.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn megatiles_of_expanded_weights() {
     for m in [64, 192, 320] {
         check("gemm-q4nx-ddr", &format!("{m}x1152x512+128+128"), "");

@@ -1,10 +1,10 @@
 //! User input, one message or command at a time.
 
 use crate::exit::{CommandFailure, CommandResult};
-use crate::output::{Paint, colours};
+use crate::output::{Paint, Ui, colours};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, ErrorKind, IsTerminal};
 
 /// Delimiter of a message of several lines.
 const FENCE: &str = "\"\"\"";
@@ -23,6 +23,7 @@ pub(super) enum ChatInput {
 /// Source of lines: an editor at a terminal, plain lines otherwise.
 pub(super) struct Input {
     editor: Option<DefaultEditor>,
+    ui: Ui,
     /// Whether nothing has been read yet: a file may begin with a byte order mark.
     at_start: bool,
 }
@@ -31,7 +32,7 @@ pub(super) struct Input {
 type TypedLine = Option<Option<String>>;
 
 impl Input {
-    pub(super) fn new() -> CommandResult<Input> {
+    pub(super) fn new(ui: Ui) -> CommandResult<Input> {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let editor = is_terminal
             .then(DefaultEditor::new)
@@ -39,6 +40,7 @@ impl Input {
             .map_err(|error| failure(&error))?;
         Ok(Input {
             editor,
+            ui,
             at_start: true,
         })
     }
@@ -84,6 +86,12 @@ impl Input {
             Ok(line) => Ok(Some(Some(line))),
             Err(ReadlineError::Interrupted) => Ok(Some(None)),
             Err(ReadlineError::Eof) => Ok(None),
+            // A pasted byte that is no UTF-8 must not end the conversation.
+            Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                self.ui
+                    .warn("that line has bytes that are not UTF-8, and is left out");
+                Ok(Some(None))
+            }
             Err(error) => Err(failure(&error)),
         }
     }

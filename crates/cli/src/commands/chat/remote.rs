@@ -42,7 +42,7 @@ pub(super) fn run(args: &ChatArgs, server: Server, ui: Ui) -> CommandResult {
     for path in &args.images {
         remote.show(path)?;
     }
-    let mut input = Input::new()?;
+    let mut input = Input::new(ui)?;
     if input.is_terminal() {
         let name = &args.model.model;
         let note = format!(

@@ -1,7 +1,7 @@
 //! Saved conversations.
 
 use crate::exit::{CommandFailure, CommandResult};
-use crate::prompt::read_file;
+use crate::prompt::decode;
 use millrace_format::output;
 use millrace_text::Message;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,13 @@ pub(super) fn write(path: &Path, model: &str, messages: Vec<Message>) -> Command
 
 /// Reads a file: the system prompt, if there is one, and the messages after it.
 pub(super) fn read(path: &Path) -> CommandResult<(Option<String>, Vec<Message>)> {
-    let text = read_file(path)?;
+    // A device or a pipe may have no end, and `-` would take the terminal.
+    if path.exists() && !path.is_file() {
+        let message = format!("{} is not a regular file", path.display());
+        return Err(CommandFailure::usage(message).hint("name a file"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| CommandFailure::reading_file(path, &error))?;
+    let text = decode(&bytes, &path.display().to_string())?;
     let saved: SavedChat = serde_json::from_str(&text).map_err(|error| {
         let what = format!("{} is not a saved conversation: {error}", path.display());
         CommandFailure::bad_input(what)

@@ -21,6 +21,7 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<CheckResult> {
     };
     let settings = HubSettings::from_env(false);
     vec![
+        build(machine::IS_OPTIMISED),
         cpu(&processor, Level::preferred(), Level::Amx.refusal()),
         self::threads(&threads),
         memory(&HostMemory::read()),
@@ -29,6 +30,17 @@ pub(super) fn all(n_threads: Option<usize>) -> Vec<CheckResult> {
         token(settings.ok().and_then(|settings| settings.token).is_some()),
         terminal(),
     ]
+}
+
+fn build(is_optimised: bool) -> CheckResult {
+    if !is_optimised {
+        return CheckResult::warn("build", "not optimised, except for the CPU's kernels")
+            .because(
+                "simulated NPUs are about ten times slower, and so are large files and requests",
+            )
+            .fix("run `cargo install --locked --path crates/cli`");
+    }
+    CheckResult::ok("build", "optimised")
 }
 
 fn cpu(processor: &Processor, level: Level, refusal: Option<String>) -> CheckResult {
@@ -245,6 +257,7 @@ mod tests {
             accessible: false,
         };
         for finding in [
+            build(false),
             cpu(&processor, Level::Scalar, None),
             cpu(&processor, Level::Avx512, Some("refused".into())),
             memory(&low),
