@@ -8,7 +8,7 @@ fn main() {
     // Only the profiles `quick` and `dev` leave this package unoptimised.
     println!(
         "cargo::rustc-env=MILLRACE_OPT_LEVEL={}",
-        env::var("OPT_LEVEL").unwrap()
+        env::var("OPT_LEVEL").expect("set by cargo")
     );
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|found| found == value);
     // Cargo drops `strip` from the profile of a package with settings of its own, and this package has some.

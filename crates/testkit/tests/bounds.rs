@@ -204,6 +204,31 @@ fn surfaces_are_small() {
     assert!(!is_public_item("    pub name: String,") && !is_public_item("pub(crate) fn a() {}"));
 }
 
+/// The one reason for a test outside the gate.
+const LONG: &str = "#[ignore = \"takes long; .ci/full runs it\"]";
+
+#[test]
+fn only_long_tests_are_ignored() {
+    let n_lines = |text: &str, is_meant: &dyn Fn(&str) -> bool| {
+        let lines = text.lines().map(str::trim);
+        lines.filter(|line| is_meant(line)).count()
+    };
+    let mut n_ignored = 0;
+    for (path, text) in sources() {
+        let ignored = n_lines(&text, &|line| line.starts_with("#[ignore"));
+        assert_eq!(
+            ignored,
+            n_lines(&text, &|line| line == LONG),
+            "{path}: another reason"
+        );
+        n_ignored += ignored;
+    }
+    assert!(
+        (1..40).contains(&n_ignored),
+        "{n_ignored} tests are ignored"
+    );
+}
+
 #[test]
 fn functions_are_measured() {
     let text = "fn one() {}\n\npub(crate) const fn two(\n    a: u8,\n) -> u8 {\n    let x = [\n        a,\n    ];\n    x[0]\n}\n\

@@ -26,7 +26,6 @@ fn wide(window: Option<u64>, dir: &Path) -> Arc<LoadedModel> {
 /// A device that reads wrong rows is found: of a whole cache in decoding, and within the window in a prompt's later
 /// passes.
 #[test]
-#[ignore = "takes long; .ci/full runs it"]
 fn wrong_rows_of_the_cache_are_found() {
     let cases = [
         (None, ["k_cache", "v_cache"]),
