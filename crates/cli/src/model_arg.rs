@@ -1,7 +1,7 @@
 //! The MODEL argument: a built-in name, path, hub reference, or cached repository.
 
 use crate::download::DownloadBar;
-use crate::exit::CommandResult;
+use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::VisionArgs;
 use crate::interrupt;
 use crate::output::{Ui, printable};
@@ -10,6 +10,7 @@ use millrace_format::Checkpoint;
 use millrace_model::Model;
 use millrace_runtime::LoadedModel;
 use millrace_text::{Tokenizer, Warning};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Help text of the MODEL argument.
@@ -81,4 +82,25 @@ pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Warning>, ui: Ui) 
     for warning in warnings {
         ui.warn(printable(&warning.to_string()));
     }
+}
+
+/// Refuses an output that would replace something the command reads: a file of the model or their folder, or one of `others`, by any name.
+pub(crate) fn refuse_input(out: &Path, model: &Checkpoint, others: &[&Path]) -> CommandResult {
+    let Ok(target) = out.canonicalize() else {
+        return Ok(());
+    };
+    let files = model.files().iter().map(PathBuf::as_path);
+    let folders = model
+        .hf()
+        .into_iter()
+        .flat_map(|_| files.clone().filter_map(Path::parent));
+    let mut inputs = files.clone().chain(folders).chain(others.iter().copied());
+    if inputs.any(|input| input.canonicalize().is_ok_and(|input| input == target)) {
+        let message = format!(
+            "{} is an input of this command, which it would replace",
+            out.display()
+        );
+        return Err(CommandFailure::usage(message).hint("name another output"));
+    }
+    Ok(())
 }

@@ -105,6 +105,11 @@ impl Ranker {
         self.pooling
     }
 
+    /// Whether pairs are judged by an instruction.
+    pub fn takes_instruction(&self) -> bool {
+        matches!(self.head, Head::YesNo(_))
+    }
+
     /// The tokens of a pair. `instruction` is for models that are given a criterion.
     pub fn prompt(
         &self,

@@ -239,10 +239,11 @@ impl App {
     }
 }
 
-/// Parses JSON. Nesting beyond serde_json's limit, invalid numbers and control characters are reported with their
+/// Parses JSON, behind a byte order mark if there is one (PowerShell sends it). Nesting beyond serde_json's limit, invalid numbers and control characters are reported with their
 /// position.
 fn parse(bytes: &Bytes) -> Result<Value, ApiError> {
-    serde_json::from_slice(bytes)
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    serde_json::from_slice(text)
         .map_err(|error| ApiError::bad(format!("the body is not JSON: {error}")))
 }
 

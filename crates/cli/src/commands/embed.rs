@@ -3,7 +3,7 @@
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
-use crate::model_arg::{ModelArgs, warn};
+use crate::model_arg::{ModelArgs, refuse_input, warn};
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
@@ -76,6 +76,9 @@ pub(crate) struct EmbedArgs {
 pub(crate) fn run(args: &EmbedArgs, ui: Ui) -> CommandResult {
     let texts = texts(&read_file(&args.file)?)?;
     let model = args.model.load(ui)?;
+    if let Some(out) = &args.out {
+        refuse_input(out, model.checkpoint(), &[&args.file])?;
+    }
     let tokenizer = model.tokenizer()?;
     warn(tokenizer.vocabulary_warnings(), ui);
     let pooling = match args.pooling {

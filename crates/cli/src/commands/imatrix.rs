@@ -7,13 +7,13 @@
 use crate::engine_args::CpuArgs;
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
-use crate::model_arg::{ModelArgs, warn};
+use crate::model_arg::{ModelArgs, refuse_input, warn};
 use crate::output::{Out, Ui};
 use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use millrace_graph::{MatrixProduct, Node, ValueId, chosen_experts};
 use millrace_kernels::{Cpu, CpuOptions};
-use millrace_model::importance::{ImportanceError, ImportanceMatrix, gguf_names};
+use millrace_model::importance::{ImportanceEntry, ImportanceError, ImportanceMatrix, gguf_names};
 use millrace_runtime::LoadedModel;
 use millrace_verify::reference::visit_products;
 use serde_json::json;
@@ -67,11 +67,6 @@ enum ImatrixFormat {
 }
 
 pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
-    let is_output = |text| args.output.canonicalize().is_ok_and(|out| out == text);
-    if args.file.canonicalize().is_ok_and(is_output) {
-        let message = format!("{}: the text is read from this file", args.output.display());
-        return Err(CommandFailure::usage(message).hint("name another file with `-o`"));
-    }
     // Earlier files are read first, so that a fault in them does not cost a run.
     let earlier = args.in_file.iter().map(|path| ImportanceMatrix::read(path));
     let earlier: Vec<ImportanceMatrix> = earlier
@@ -79,6 +74,7 @@ pub(crate) fn run(args: &ImatrixArgs, ui: Ui) -> CommandResult {
         .map_err(|error| CommandFailure::reading(&error))?;
     let text = read_file(&args.file)?;
     let model = args.model.load(ui)?;
+    refuse_input(&args.output, model.checkpoint(), &[&args.file])?;
     let names = gguf_names(model.checkpoint(), &model.model().graph)
         .map_err(|error| CommandFailure::reading(&error))?;
     let bad_input = |error: ImportanceError| CommandFailure::bad_input(error.to_string());
@@ -154,6 +150,12 @@ fn collect(
         visit_products(&cpu, model, &chunk, &mut |node, inputs| {
             recorder.product(node, inputs);
         })?;
+        let is_finite = |entry: &ImportanceEntry| entry.sums().iter().all(|sum| sum.is_finite());
+        if let Some((name, _)) = matrix.entries().find(|(_, entry)| !is_finite(entry)) {
+            return Err(CommandFailure::bad_input(format!(
+                "the inputs of `{name}` are NaN or infinite: the weights are damaged or overflow f32"
+            )));
+        }
         progress.message(format!("chunk {} of {n_chunks}", i + 1));
         progress.set(i as u64 + 1);
     }

@@ -4,7 +4,7 @@ use crate::engine_args::{ContextArgs, CpuArgs, warn_beyond_training};
 use crate::exit::{CommandFailure, CommandResult};
 use crate::image_args::{ImageBar, VisionArgs, read_images};
 use crate::interrupt;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, refuse_input};
 use crate::output::{Out, Ui, bytes};
 use crate::progress::ProgressDisplay;
 use crate::target_args::DeviceArgs;
@@ -17,7 +17,7 @@ use millrace_runtime::{BatchItem, Engine, EngineOptions, LogitsFor, StepOutput};
 use millrace_text::EncodeOptions;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,6 +79,8 @@ pub(crate) fn run(args: &LogitsArgs, ui: Ui) -> CommandResult {
     let images = read_images(&args.images)?;
     let model = args.model.model(&args.vision, ui)?;
     let loaded = model.loaded();
+    let images_read: Vec<&Path> = args.images.iter().map(PathBuf::as_path).collect();
+    refuse_input(&args.out, loaded.checkpoint(), &images_read)?;
     let config = &loaded.model().config;
     let mut prompt = prompt(args, &model, images)?;
     let n_tokens = prompt.tokens().len();

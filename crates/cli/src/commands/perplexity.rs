@@ -18,7 +18,9 @@ use crate::prompt::read_file;
 use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, examples};
 use millrace_runtime::sampling::log_softmax;
-use millrace_runtime::{BatchItem, Engine, EngineOptions, KvType, LogitsFor, SeqId, StepOutput};
+use millrace_runtime::{
+    BatchItem, Engine, EngineOptions, Error, KvType, LogitsFor, SeqId, StepOutput,
+};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -167,11 +169,14 @@ fn score_chunk(
     let mut at = first;
     for part in scored.chunks(SCORED_TOKENS) {
         let targets = &chunk[at + 1..at + 1 + part.len()];
+        let mut nlls = Vec::new();
         step(engine, part, LogitsFor::All, &mut |logits| {
-            negative_log_likelihoods(logits, targets, n_threads)
-                .into_iter()
-                .for_each(|nll| score.add(nll));
+            nlls = negative_log_likelihoods(logits, targets, n_threads);
         })?;
+        if let Some(i) = nlls.iter().position(|nll| !nll.is_finite()) {
+            return Err(Error::NotFinite { position: at + i }.into());
+        }
+        nlls.into_iter().for_each(|nll| score.add(nll));
         at += part.len();
     }
     Ok(())

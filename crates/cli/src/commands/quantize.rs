@@ -3,7 +3,7 @@
 use crate::exit::{CommandFailure, CommandResult};
 use crate::interrupt;
 use crate::lora_args::MergeArgs;
-use crate::model_arg::ModelArgs;
+use crate::model_arg::{ModelArgs, refuse_input};
 use crate::output::{Align, Out, TextTable, Ui, bytes};
 use crate::progress::ProgressDisplay;
 use fancy_regex::Regex;
@@ -16,7 +16,7 @@ use millrace_model::recipe::Recipe;
 use millrace_quant::DType;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -127,6 +127,8 @@ impl From<millrace_model::convert::Error> for CommandFailure {
 
 pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     let checkpoint = args.model.open(ui)?;
+    let importances: Vec<&Path> = args.imatrix.iter().map(PathBuf::as_path).collect();
+    refuse_input(&args.out, &checkpoint, &importances)?;
     let container = OutputContainer::of(&args.out, args.recipe);
     let importance = args.imatrix.as_deref().map(ImportanceMatrix::read);
     let importance = importance
@@ -146,7 +148,7 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     };
     let plan = Conversion::with_options(&checkpoint, target, &options)?;
     tell_of_importance(args, &plan, ui);
-    tell_of_changes(&plan, ui);
+    tell_of_changes(args, &plan, ui);
     if args.dry_run {
         return report_plan(args, &plan, ui);
     }
@@ -169,7 +171,15 @@ pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
 }
 
 /// Reports tensors missing from the result, and tensors with another format than the recipe's.
-fn tell_of_changes(plan: &Conversion<'_>, ui: Ui) {
+fn tell_of_changes(args: &QuantizeArgs, plan: &Conversion<'_>, ui: Ui) {
+    for TensorTypeRule { pattern, .. } in &args.tensor_type {
+        let is_match = |name: &str| pattern.is_match(name).unwrap_or(false);
+        if !plan.tensors().iter().any(|tensor| is_match(&tensor.name)) {
+            ui.warn(format_args!(
+                "--tensor-type: no tensor of the result matches `{pattern}`"
+            ));
+        }
+    }
     for note in plan.notes() {
         ui.note(note);
     }

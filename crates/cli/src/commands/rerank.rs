@@ -62,6 +62,11 @@ pub(crate) fn run(args: &RerankArgs, ui: Ui) -> CommandResult {
     let tokenizer = model.tokenizer()?;
     warn(tokenizer.vocabulary_warnings(), ui);
     let ranker = Ranker::of(&model)?;
+    if args.instruction.is_some() && !ranker.takes_instruction() {
+        let message =
+            "--instruction: this model scores pairs by its classifier, without an instruction";
+        return Err(CommandFailure::usage(message).hint("leave out `--instruction`"));
+    }
     let embedder = Embedder::new(&model)?;
     let instruction = args.instruction.as_deref();
     let prompt = |text: &String| ranker.prompt(&tokenizer, (&args.query, text), instruction);

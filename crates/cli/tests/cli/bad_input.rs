@@ -193,6 +193,73 @@ fn conversions_that_make_no_sense() {
     finish(&mut command(&home, &["synth", "llama-huge", "x.gguf"])).expect(USAGE);
 }
 
+/// Outputs by the name of an input, and by another name of its file.
+#[test]
+fn inputs_are_not_replaced() {
+    let home = home();
+    fs::copy(models::plain_gguf(), home.path().join("m.gguf")).expect("copied");
+    std::os::unix::fs::symlink("m.gguf", home.path().join("link")).expect("a link");
+    fs::write(home.path().join("t.txt"), "some text\n".repeat(30)).expect("written");
+    let before = fs::read(home.path().join("m.gguf")).expect("read");
+    for arguments in [
+        &["logits", "m.gguf", "--tokens", "1", "--out", "m.gguf"][..],
+        &["logits", "m.gguf", "--tokens", "1", "--out", "./link"],
+        &["embed", "m.gguf", "t.txt", "--out", "t.txt"],
+        &["embed", "m.gguf", "t.txt", "--out", "m.gguf"],
+        &[
+            "imatrix", "m.gguf", "-f", "t.txt", "-c", "16", "-o", "m.gguf",
+        ],
+        &[
+            "imatrix", "m.gguf", "-f", "t.txt", "-c", "16", "-o", "t.txt",
+        ],
+        &["quantize", "m.gguf", "link", "Q4_0"],
+    ] {
+        finish(&mut command(&home, arguments))
+            .expect_error(USAGE, &["is an input of this command"]);
+    }
+    assert_eq!(fs::read(home.path().join("m.gguf")).expect("read"), before);
+    let folder = text(models::plain_folder());
+    finish(&mut command(&home, &["quantize", folder, folder, "F16"]))
+        .expect_error(USAGE, &["is an input of this command"]);
+}
+
+/// A norm so large that what follows overflows: no statistics are given of numbers that are none.
+#[test]
+fn models_that_overflow_have_no_statistics() {
+    let home = home();
+    let folder = home.path().join("overflows");
+    fs::create_dir(&folder).expect("a folder");
+    for file in fs::read_dir(models::plain_folder()).expect("a folder") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), folder.join(file.file_name())).expect("copied");
+    }
+    let path = folder.join("model.safetensors");
+    let mut bytes = fs::read(&path).expect("read");
+    let start = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..start]).expect("JSON");
+    let range = &header["model.layers.0.input_layernorm.weight"]["data_offsets"];
+    let [first, end] = [0, 1].map(|i| start + range[i].as_u64().expect("an offset") as usize);
+    // 3.4e38, as F32 and as BF16.
+    bytes[first..end].fill(0x7f);
+    fs::write(&path, &bytes).expect("written");
+    fs::write(home.path().join("t.txt"), "some text\n".repeat(30)).expect("written");
+    let perplexity = ["perplexity", "overflows", "t.txt", "-c", "16"];
+    finish(&mut command(&home, &perplexity))
+        .expect_error(BAD_INPUT, &["NaN or infinite logits at position"]);
+    let imatrix = [
+        "imatrix",
+        "overflows",
+        "-f",
+        "t.txt",
+        "-c",
+        "16",
+        "-o",
+        "x.gguf",
+    ];
+    finish(&mut command(&home, &imatrix)).expect_error(BAD_INPUT, &["blk.0.", "NaN or infinite"]);
+    assert!(!home.path().join("x.gguf").exists());
+}
+
 #[test]
 fn a_text_too_short_for_perplexity() {
     let home = home();

@@ -185,17 +185,27 @@ fn an_importance_matrix_goes_on_from_an_earlier_one() {
     make(file, &["-o", "a.gguf", "--in-file", "first.gguf"]).expect(OK);
     make(file, &["-o", "b.gguf", "--in-file", "first.dat"]).expect(OK);
     let read = |name: &str| ImportanceMatrix::read(&home.path().join(name)).unwrap();
-    let (first, a, b) = (read("first.gguf"), read("a.gguf"), read("b.gguf"));
+    let [first, older, a, b] = ["first.gguf", "first.dat", "a.gguf", "b.gguf"].map(read);
     assert_eq!((a.chunk_count, b.chunk_count), (4, 4));
     let mut n_experts = 0;
     for (name, once) in first.entries() {
+        let (older, b) = (older.entry(name).unwrap(), b.entry(name).unwrap());
         let twice: Vec<u64> = once.counts().iter().map(|n| 2 * n).collect();
         assert_eq!(a.entry(name).unwrap().counts(), twice, "{name}");
-        // Sums of both are the same, up to the format's f32; the counts of single experts come from the new text.
-        for (sum, once) in b.entry(name).unwrap().sums().iter().zip(once.sums()) {
+        // The older format has one count for all experts: the new text's are added to it.
+        assert_eq!(older.n_matrices(), 1);
+        let counts: Vec<u64> = once
+            .counts()
+            .iter()
+            .map(|n| older.counts()[0] + n)
+            .collect();
+        assert_eq!(b.counts(), counts, "{name}");
+        for ((sum, older), once) in b.sums().iter().zip(older.sums()).zip(once.sums()) {
+            let expected = older + once;
+            // Files have sums in f32.
             assert!(
-                (sum - 2.0 * once).abs() <= 1e-5 * once.abs(),
-                "{name}: {sum} for 2 x {once}"
+                (sum - expected).abs() <= 1e-5 * expected,
+                "{name}: {sum} for {expected}"
             );
         }
         n_experts = n_experts.max(once.n_matrices());
@@ -210,7 +220,7 @@ fn an_importance_matrix_goes_on_from_an_earlier_one() {
     );
     let refused = make(file, &["-o", "text.txt"]).expect(USAGE);
     assert!(
-        refused.stderr.contains("the text is read from this file"),
+        refused.stderr.contains("is an input of this command"),
         "{}",
         refused.stderr
     );

@@ -166,7 +166,8 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(float)
 }
 
-fn natural(value: &Value) -> Option<u64> {
+/// A whole number that is not negative, or written as `3.0`.
+pub(crate) fn natural(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| u64::try_from(whole(value)?).ok())
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn chosen(fields: &Fields<'_>, served: ServedModel) -> Result<ServedM
 /// Scales of all adapters of a model, in the order of their ids.
 fn scales(list: &[Value], path: &str, entry: &ModelEntry) -> Result<Vec<f32>, ApiError> {
     let n_adapters = entry.spec.adapters.len();
-    let mut scales = vec![0.0; n_adapters];
+    let mut scales = vec![None; n_adapters];
     if list.len() > MAX_LISTED {
         let message = format!("at most {MAX_LISTED} adapters are accepted");
         return Err(ApiError::field(path, message));
@@ -63,9 +63,12 @@ fn scales(list: &[Value], path: &str, entry: &ModelEntry) -> Result<Vec<f32>, Ap
             );
             return Err(ApiError::field(&adapter.path("id"), message));
         };
-        *own = scale;
+        if own.replace(scale).is_some() {
+            let message = format!("adapter {id} has two scales");
+            return Err(ApiError::field(&adapter.path("id"), message));
+        }
     }
-    Ok(scales)
+    Ok(scales.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// `GET /lora-adapters`: the adapters of the model that the query names, or of the first. Shows the scales for

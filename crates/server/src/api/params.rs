@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use millrace_runtime::{GenerateParams, SamplingParams};
 
 use super::error::ApiError;
-use super::fields::{Fields, wrong};
+use super::fields::{Fields, natural, wrong};
 use super::random;
 use super::shape::OutputForm;
 use crate::audit::RequestLog;
@@ -153,8 +153,9 @@ pub(crate) fn token_ids(
         .as_array()
         .ok_or_else(|| wrong(path, expected, value))?;
     let vocab_size = loaded.model.model().config.vocab_size;
-    let id = |one: &serde_json::Value| {
-        let number = one.as_u64().ok_or_else(|| wrong(path, expected, value))?;
+    let id = |(i, one): (usize, &serde_json::Value)| {
+        let expected = format!("a token id in place {i}");
+        let number = natural(one).ok_or_else(|| wrong(path, &expected, one))?;
         let id = u32::try_from(number).ok();
         let id = id.filter(|id| (*id as usize) < vocab_size);
         id.ok_or_else(|| {
@@ -163,7 +164,7 @@ pub(crate) fn token_ids(
             ApiError::field(path, message)
         })
     };
-    list.iter().map(id).collect()
+    list.iter().enumerate().map(id).collect()
 }
 
 /// Stop tokens, by vLLM's name.

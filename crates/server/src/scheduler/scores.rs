@@ -64,6 +64,7 @@ impl PromptScores {
             n_top: self.n_top,
             targets: (0..n_rows).map(behind).collect(),
             scored: Vec::new(),
+            not_finite: None,
         }
     }
 
@@ -91,9 +92,16 @@ pub(super) struct ScoredRows {
     /// For each row: the token that follows it in the prompt.
     targets: Vec<Option<u32>>,
     scored: Vec<PromptToken>,
+    /// First row with a logit that is not a number, or infinite.
+    not_finite: Option<usize>,
 }
 
 impl ScoredRows {
+    /// The first row of the item whose scores are no numbers.
+    pub(super) fn not_finite(&self) -> Option<usize> {
+        self.not_finite
+    }
+
     /// Scores rows of `vocab_size` logits from row `first` on. Returns the item's last row if it is among them: the
     /// one to draw from.
     pub(super) fn take<'r>(
@@ -107,6 +115,12 @@ impl ScoredRows {
             let at = first + i;
             if let Some(token) = self.targets.get(at).copied().flatten() {
                 let score = PromptScore::of(row, token, self.n_top);
+                if score
+                    .as_ref()
+                    .is_some_and(|score| !score.logprob.is_finite())
+                {
+                    self.not_finite.get_or_insert(at);
+                }
                 self.scored.push(PromptToken { token, score });
             }
             if at + 1 == self.targets.len() {
@@ -120,6 +134,20 @@ impl ScoredRows {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A row within a prompt may be no numbers where the last one is.
+    #[test]
+    fn a_row_without_finite_scores_is_named() {
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let mut rows = [0.0_f32, 2.0, 0.0].repeat(4);
+            let mut wanted = PromptScores::new(1).wanted(&[2, 0, 1, 0], 0, 4);
+            wanted.take(0, &rows[..3], 3);
+            assert_eq!(wanted.not_finite(), None);
+            rows[3] = wrong;
+            wanted.take(1, &rows[3..], 3);
+            assert_eq!(wanted.not_finite(), Some(1), "{wrong}");
+        }
+    }
 
     #[test]
     fn rows_score_the_tokens_behind_them_however_they_are_cut() {

@@ -170,6 +170,10 @@ fn adapters_are_listed_and_what_is_none_is_refused() {
     for (fields, word) in [
         (json!({"lora": [{"id": 2, "scale": 1}]}), "lora[0].id"),
         (json!({"lora": [{"id": 0}]}), "lora[0].scale"),
+        (
+            json!({"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}]}),
+            "lora[1].id",
+        ),
         (json!({"lora": [{"id": 0, "scale": "x"}]}), "lora[0].scale"),
         (json!({"lora": {"id": 0}}), "lora"),
         (json!({"model": "style", "lora": []}), "base model"),

@@ -100,6 +100,28 @@ fn minus_one_is_no_limit_of_other_apis() {
     }
 }
 
+/// Token ids as clients without integers write them, behind a byte order mark as PowerShell writes it.
+#[test]
+fn token_ids_may_be_written_as_floats() {
+    let fields = |prompt: Value| json!({"model": "demo", "temperature": 0, "max_tokens": 6, "prompt": prompt});
+    let text = |reply: Value| reply["choices"][0]["text"].clone();
+    let expected = text(shared().ask("/v1/completions", &fields(json!([65, 1000]))));
+    for prompt in [json!([65.0, 1e3]), json!([[65.0, 1000]])] {
+        let marked = format!("\u{feff}{}", fields(prompt));
+        let headers = [("content-type", "application/json")];
+        let reply = shared().request("POST", "/v1/completions", &headers, marked.as_bytes());
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert_eq!(text(reply.json()), expected);
+    }
+    let reply = shared().post("/v1/completions", &fields(json!([65, true])));
+    assert_eq!(reply.status, 400);
+    assert!(
+        reply.body.contains("a token id in place 1"),
+        "{}",
+        reply.body
+    );
+}
+
 #[test]
 fn numbers_that_make_no_sense_are_refused_by_name() {
     for (field, value) in [

@@ -161,6 +161,12 @@ impl SchedulerCore {
             return false;
         }
         if let Some(rows) = self.output.take_scored(i) {
+            if let Some(row) = rows.not_finite() {
+                let position = task.turn.n_fed() - part.n_tokens + row;
+                let failure = JobFailure::Engine(Error::NotFinite { position }.to_string());
+                usable(&self.metrics, task, Err::<(), _>(failure));
+                return false;
+            }
             task.take_scores(rows);
         }
         wants_logits && task.turn.finish().is_none()
