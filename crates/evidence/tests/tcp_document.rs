@@ -33,6 +33,7 @@ fn the_walk_and_the_program_are_the_crates() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn measurements_and_predictions_are_the_crates() {
     let (machine, profile) = (Machine::rngd(), Profile::furiosa_llm());
     let rows = fidelity::rows(&machine, &profile).unwrap();

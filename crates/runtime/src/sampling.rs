@@ -151,7 +151,7 @@ fn max(numbers: &[f32]) -> f32 {
 }
 
 /// Whether no number is NaN or infinite.
-pub(crate) fn all_finite(numbers: &[f32]) -> bool {
+pub fn all_finite(numbers: &[f32]) -> bool {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut lanes = [0u32; LANES];
     for chunk in chunks {

@@ -131,6 +131,7 @@ fn it_is_measured_by_its_own_clock() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn it_predicts_a_text_as_the_cpu_does() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("text.txt");

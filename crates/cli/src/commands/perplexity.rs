@@ -17,7 +17,7 @@ use crate::progress::ProgressDisplay;
 use crate::prompt::read_file;
 use crate::ranks::MpiArgs;
 use crate::target_args::{DeviceArgs, examples};
-use millrace_runtime::sampling::log_softmax;
+use millrace_runtime::sampling::{all_finite, log_softmax};
 use millrace_runtime::{
     BatchItem, Engine, EngineOptions, Error, KvType, LogitsFor, SeqId, StepOutput,
 };
@@ -169,11 +169,13 @@ fn score_chunk(
     let mut at = first;
     for part in scored.chunks(SCORED_TOKENS) {
         let targets = &chunk[at + 1..at + 1 + part.len()];
-        let mut nlls = Vec::new();
+        let (mut nlls, mut wrong) = (Vec::new(), None);
         step(engine, part, LogitsFor::All, &mut |logits| {
+            let mut rows = logits.chunks(logits.len() / targets.len());
+            wrong = rows.position(|row| !all_finite(row));
             nlls = negative_log_likelihoods(logits, targets, n_threads);
         })?;
-        if let Some(i) = nlls.iter().position(|nll| !nll.is_finite()) {
+        if let Some(i) = wrong {
             return Err(Error::NotFinite { position: at + i }.into());
         }
         nlls.into_iter().for_each(|nll| score.add(nll));

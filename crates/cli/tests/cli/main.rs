@@ -34,6 +34,7 @@ mod plans;
 mod profile;
 mod pull;
 mod ranks;
+mod reports;
 mod rk3588;
 mod run;
 #[cfg(unix)]

@@ -169,6 +169,8 @@ fn an_importance_matrix_changes_what_quantize_writes() {
 /// experts of a tensor.
 #[test]
 fn an_importance_matrix_goes_on_from_an_earlier_one() {
+    /// Tokens of a chunk.
+    const N_CHUNK: u64 = 64;
     let home = tempfile::tempdir().unwrap();
     let (path, other) = (wider(), mixture());
     let (file, other) = (path.to_str().unwrap(), other.to_str().unwrap());
@@ -192,16 +194,12 @@ fn an_importance_matrix_goes_on_from_an_earlier_one() {
         let (older, b) = (older.entry(name).unwrap(), b.entry(name).unwrap());
         let twice: Vec<u64> = once.counts().iter().map(|n| 2 * n).collect();
         assert_eq!(a.entry(name).unwrap().counts(), twice, "{name}");
-        // The older format has one count for all experts: the new text's are added to it.
-        assert_eq!(older.n_matrices(), 1);
-        let counts: Vec<u64> = once
-            .counts()
-            .iter()
-            .map(|n| older.counts()[0] + n)
-            .collect();
+        // The older format has one count for all experts, of chunks: the new text's are added to its rows.
+        assert_eq!(older.counts(), [2]);
+        let counts: Vec<u64> = once.counts().iter().map(|n| 2 * N_CHUNK + n).collect();
         assert_eq!(b.counts(), counts, "{name}");
         for ((sum, older), once) in b.sums().iter().zip(older.sums()).zip(once.sums()) {
-            let expected = older + once;
+            let expected = older * N_CHUNK as f64 + once;
             // Files have sums in f32.
             assert!(
                 (sum - expected).abs() <= 1e-5 * expected,

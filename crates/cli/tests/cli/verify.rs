@@ -271,6 +271,7 @@ fn run_writes_on_the_npu_and_says_that_times_are_modelled() {
 /// Committed output of transformers in bf16 for random models that are made here. The gate verifies all three in the same way
 /// (`.ci/run`); here one shows that the command reads such files, unless all are asked for.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn devices_pass_beside_transformers() {
     let home = tempdir().expect("a folder");
     let home = home.path();

@@ -140,6 +140,7 @@ fn every_shape_of_png_stays_within_its_bound() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn every_shape_of_interlaced_png_stays_within_its_bound() {
     for (width, height) in SHAPES {
         for (colour, depth) in LAYOUTS {

@@ -109,20 +109,20 @@ pub fn row(
 }
 
 /// Rows of one key-value head of a run, each decoded when it is first read: many queries read the same.
-struct HeadRows<'a> {
+struct HeadCache<'a> {
     decode: Box<dyn Fn(usize) -> Vec<f64> + 'a>,
     rows: Vec<OnceCell<Vec<f64>>>,
 }
 
-impl<'a> HeadRows<'a> {
+impl<'a> HeadCache<'a> {
     fn new(
         layout: &'a KvLayout,
         (side, pages): (KvSide, &'a [u8]),
         run: &'a KvRun<'a>,
         kv_head: usize,
-    ) -> HeadRows<'a> {
+    ) -> HeadCache<'a> {
         let n_slots = run.pages.len() * layout.page_tokens;
-        HeadRows {
+        HeadCache {
             decode: Box::new(move |pos| row(layout, side, pages, run, (kv_head, pos))),
             rows: vec![OnceCell::new(); run.pages_first_pos + n_slots],
         }
@@ -147,8 +147,8 @@ pub fn attention(
         .iter()
         .flat_map(|run| (0..shape.n_kv_heads).map(move |kv_head| (run, kv_head)))
     {
-        let keys = HeadRows::new(layout, (KvSide::K, input.k_pages), run, kv_head);
-        let values = HeadRows::new(layout, (KvSide::V, input.v_pages), run, kv_head);
+        let keys = HeadCache::new(layout, (KvSide::K, input.k_pages), run, kv_head);
+        let values = HeadCache::new(layout, (KvSide::V, input.v_pages), run, kv_head);
         for (row, pos) in run.rows.clone().zip(run.first_pos..) {
             let end = pos + input.end_seen(row) - row;
             for head in kv_head * group..(kv_head + 1) * group {
@@ -167,7 +167,7 @@ pub fn attention(
 fn head_row(
     shape: &AttentionShape,
     input: &AttentionInput<'_>,
-    (keys, values): (&HeadRows<'_>, &HeadRows<'_>),
+    (keys, values): (&HeadCache<'_>, &HeadCache<'_>),
     (head, pos, end): (usize, usize, usize),
     q: &[f32],
 ) -> Vec<f64> {

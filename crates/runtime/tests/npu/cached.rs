@@ -196,6 +196,7 @@ fn a_window_moves_on_over_the_devices_cache() {
 /// Later passes of a layer with a window read the rows within it, including those of a sequence shorter than the
 /// window: every op is within its tolerance, and compared with the host's.
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn a_window_is_reached_from_anywhere() {
     let dir = tempfile::tempdir().unwrap();
     let model = wide(Some(400), dir.path());

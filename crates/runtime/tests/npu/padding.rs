@@ -42,6 +42,7 @@ fn check(mode: Mode, n_tokens: u32, lengths: &[u64]) {
 }
 
 #[test]
+#[ignore = "takes long; .ci/full runs it"]
 fn mode_fast_has_the_same_bits_at_every_length() {
     // Each length in one of the modes, in turn; with `MILLRACE_TEST_ALL=1` in both.
     for (i, mode) in [Mode::Fast, Mode::Int4].into_iter().enumerate() {

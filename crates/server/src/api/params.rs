@@ -154,7 +154,7 @@ pub(crate) fn token_ids(
         .ok_or_else(|| wrong(path, expected, value))?;
     let vocab_size = loaded.model.model().config.vocab_size;
     let id = |(i, one): (usize, &serde_json::Value)| {
-        let expected = format!("a token id in place {i}");
+        let expected = format!("token ids, a whole number in place {i}");
         let number = natural(one).ok_or_else(|| wrong(path, &expected, one))?;
         let id = u32::try_from(number).ok();
         let id = id.filter(|id| (*id as usize) < vocab_size);

@@ -1,6 +1,6 @@
 //! Log-probabilities of a prompt's own tokens.
 
-use millrace_runtime::sampling::{likeliest, log_softmax};
+use millrace_runtime::sampling::{all_finite, likeliest, log_softmax};
 
 /// A token of a prompt, with its score given the tokens before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,10 +115,7 @@ impl ScoredRows {
             let at = first + i;
             if let Some(token) = self.targets.get(at).copied().flatten() {
                 let score = PromptScore::of(row, token, self.n_top);
-                if score
-                    .as_ref()
-                    .is_some_and(|score| !score.logprob.is_finite())
-                {
+                if !all_finite(row) {
                     self.not_finite.get_or_insert(at);
                 }
                 self.scored.push(PromptToken { token, score });

@@ -116,7 +116,7 @@ fn token_ids_may_be_written_as_floats() {
     let reply = shared().post("/v1/completions", &fields(json!([65, true])));
     assert_eq!(reply.status, 400);
     assert!(
-        reply.body.contains("a token id in place 1"),
+        reply.body.contains("a whole number in place 1"),
         "{}",
         reply.body
     );

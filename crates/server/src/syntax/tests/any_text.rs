@@ -31,7 +31,7 @@ fn texts() -> impl Iterator<Item = Value> {
 
 #[test]
 fn what_is_written_of_any_text_is_taken_and_read() {
-    // An eighth for each syntax, unless all are requested: each text is tried with some.
+    // A sixteenth for each syntax, unless all are requested: each text is tried with some.
     for (i, row) in rows().enumerate() {
         let grammars = [
             CallRules::auto(true),
@@ -39,7 +39,7 @@ fn what_is_written_of_any_text_is_taken_and_read() {
             CallRules::NAMED,
         ];
         let held = grammars.map(|held| (held, held.grammar(&row)));
-        for arguments in sample::part(texts(), 8, i) {
+        for arguments in sample::part(texts(), 16, i) {
             let own = |text: &str| text.to_owned();
             let calls = [("weather", &arguments)];
             // In channels, each call of an answer is a separate message.
