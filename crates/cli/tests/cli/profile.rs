@@ -1,7 +1,6 @@
 //! `profile`: tables, JSON, a trace and a page.
 
 use crate::run::{FAILED, Finished, NOT_FOUND, OK, USAGE, finish, millrace};
-use crate::transcripts::plain_words;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
