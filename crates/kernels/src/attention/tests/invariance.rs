@@ -87,14 +87,14 @@ pub(super) fn unchanged(level: Level, leaves: &'static Leaves, types: &[KvType])
             let with_blocks = usize::from(dtype == KvType::F16);
             for blocks in &BLOCKS[..1 + with_blocks] {
                 let expected = bits((leaves, &one), shape, dtype, &sequences, &whole, blocks);
-                // Each way of cutting on another number of threads, or on both where all are requested.
+                // Two ways of cutting a shape, each on another number of threads; all on both where all are requested.
                 let ways = [
                     (&whole, [&two, &one]),
                     (&chunks, [&one, &two]),
                     (&singly, [&two, &one]),
                     (&in_company, [&two, &one]),
                 ];
-                for (steps, cpus) in ways {
+                for (steps, cpus) in sample::part(ways, 2, i) {
                     for cpu in sample::part(cpus, 2, 0) {
                         let found = bits((leaves, cpu), shape, dtype, &sequences, steps, blocks);
                         let n_threads = cpu.pool().n_threads();
