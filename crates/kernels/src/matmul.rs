@@ -9,6 +9,7 @@
 
 pub(crate) mod activations;
 pub(crate) mod ahead;
+mod cuts;
 mod driver;
 mod experts;
 mod job;

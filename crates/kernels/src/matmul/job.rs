@@ -158,6 +158,11 @@ impl<'a> MatmulJob<'a> {
         self.out_rows.map_or(token, |rows| rows[token].out_row)
     }
 
+    /// Chunks of columns.
+    pub(super) fn n_chunks(&self) -> usize {
+        self.weight.k.div_ceil(self.chunk_k)
+    }
+
     /// Number after that of its last group.
     pub(super) fn end_group(&self) -> usize {
         self.first_group + self.weight.n.div_ceil(GROUP_ROWS)
@@ -200,7 +205,7 @@ impl<'a> RowGroup<'a> {
 
     /// Pieces of the group: a panel of each chunk of columns, the chunk's panels one after the other.
     pub(super) fn n_pieces(&self) -> usize {
-        self.job.weight.k.div_ceil(self.job.chunk_k) * self.n_panels
+        self.job.n_chunks() * self.n_panels
     }
 
     /// Location of piece `index`.

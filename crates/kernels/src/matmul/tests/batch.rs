@@ -9,8 +9,8 @@ fn outputs_do_not_depend_on_the_batch() {
     for level in Level::supported() {
         let (one, two) = (cpu(level, 1), cpu(level, 2));
         for dtype in DType::all() {
-            // More tokens than any function multiplies without panels.
-            let (m, n) = (53, 96);
+            // More tokens than any function multiplies without panels; blocks of four groups of rows, of two and of one.
+            let (m, n) = (53, 192);
             let k = 768.max(2 * dtype.block_elems());
             let bytes = encoded(dtype, n, k, &numbers(n * k, 5));
             let weight = WeightMatrix::new(dtype, n, k, &bytes).unwrap();
@@ -76,7 +76,7 @@ fn one_token_of_plain_numbers_is_as_many_are() {
 fn outputs_of_emulated_tiles_do_not_depend_on_the_batch() {
     for row in emulated().iter().filter(|row| row.level.is_supported()) {
         let cpu = cpu(row.level, 1);
-        let (m, n) = (35, 48);
+        let (m, n) = (35, 192);
         // A last group of an odd number of columns, where the format can have one.
         let k = match row.dtype.block_elems() {
             1 => 512 + 32 + 7,
