@@ -128,7 +128,9 @@ impl From<millrace_model::convert::Error> for CommandFailure {
 pub(crate) fn run(args: &QuantizeArgs, ui: Ui) -> CommandResult {
     let checkpoint = args.model.open(ui)?;
     let importances: Vec<&Path> = args.imatrix.iter().map(PathBuf::as_path).collect();
-    refuse_input(&args.out, &checkpoint, &importances)?;
+    if !args.dry_run {
+        refuse_input(&args.out, &checkpoint, &importances)?;
+    }
     let container = OutputContainer::of(&args.out, args.recipe);
     let importance = args.imatrix.as_deref().map(ImportanceMatrix::read);
     let importance = importance

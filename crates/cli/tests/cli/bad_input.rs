@@ -217,6 +217,9 @@ fn inputs_are_not_replaced() {
         finish(&mut command(&home, arguments))
             .expect_error(USAGE, &["is an input of this command"]);
     }
+    // A plan writes nothing.
+    let plan = ["quantize", "m.gguf", "link", "Q4_0", "--dry-run"];
+    finish(&mut command(&home, &plan)).expect(0);
     assert_eq!(fs::read(home.path().join("m.gguf")).expect("read"), before);
     let folder = text(models::plain_folder());
     finish(&mut command(&home, &["quantize", folder, folder, "F16"]))

@@ -35,9 +35,9 @@ const GROUPS_A_BLOCK: usize = 4;
 /// Activations, in the second cache and beyond, from which blocks of several groups pay.
 const BLOCK_ACTIVATIONS_BYTES: usize = if cfg!(test) { 16 } else { 640 } * 1024;
 
-/// Tokens that meet all panels of a block before the next do, a multiple of the tiles' tokens. With the panels of a group they fit the
-/// first cache.
-const TOKENS_A_BLOCK: usize = if cfg!(target_arch = "x86_64") { 12 } else { 24 };
+/// Tokens that meet all panels of a block before the next do, a multiple of the tiles' tokens. With the panels of a group they fit a
+/// first cache of 48 KiB.
+const TOKENS_A_BLOCK: usize = 12;
 
 /// Tokens whose sums are written as soon as they are finished, while the next are multiplied. It is a multiple of the tiles'
 /// tokens, and small enough that the stores fit the buffer in which they wait for their cache lines.
@@ -190,15 +190,24 @@ fn prepare(
 ///
 /// The activations of a long prompt wait in the third cache. So they come from there once for all of these rows, and not once for each
 /// group. Panels and sums of four groups and the activations of a chunk take three quarters of a second cache of 1 MiB. On a Xeon of
-/// the Emerald Rapids generation, 512 tokens of Q6_K gained 10 to 27 % and BF16 18 %. Eight groups gained 3 % more; 16 to 48 tokens
+/// the Emerald Rapids generation, 512 tokens of Q6_K gained 10 to 25 % and BF16 18 %. Eight groups gained 3 % more; 16 to 48 tokens
 /// would lose 5 to 15 %.
 fn groups_a_block(job: &MatmulJob<'_>) -> usize {
     let bytes = job.m.min(TOKENS_A_PASS) * job.x.stride;
-    if job.direct.is_none() && bytes >= BLOCK_ACTIVATIONS_BYTES {
+    if job.direct.is_none() && bytes >= BLOCK_ACTIVATIONS_BYTES && third_cache_is_far() {
         GROUPS_A_BLOCK
     } else {
         1
     }
+}
+
+/// Whether tiles wait for activations in the third cache. They do not on a Zen 4, whose first cache of 32 KiB would hold no more than
+/// one group's panels. Processors of AArch64 were not measured.
+fn third_cache_is_far() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return cfg!(test) || !crate::level::is_zen_4();
+    #[cfg(not(target_arch = "x86_64"))]
+    return cfg!(test);
 }
 
 /// Groups of rows of one job, each with the group after the block whose first pieces are fetched meanwhile.
