@@ -120,7 +120,7 @@ pub(crate) fn softcap_body<const FMA: bool>(x: &mut [f32], cap: f32) {
 /// Partial sums of [`sum_exp_body`]: four vectors of eight lanes.
 const SUM_EXP_LANES: usize = 32;
 
-/// The sum of `e^(x - max)` in f64; no `x` is above `max`.
+/// The sum of `e^(x - max)` in f64, NaN if an `x` is; no `x` is above `max`.
 #[inline(always)]
 pub(crate) fn sum_exp_body<const FMA: bool>(x: &[f32], max: f32) -> f64 {
     let max = f64::from(max);
@@ -156,7 +156,8 @@ pub(super) fn exp_f64<const FMA: bool>(x: f64) -> f64 {
         poly
     };
     let fma = |a: f64, b: f64, c: f64| if FMA { a.mul_add(b, c) } else { a * b + c };
-    let x = if x > -700.0 { x } else { -700.0 };
+    // In this order, NaN stays.
+    let x = if x < -700.0 { -700.0 } else { x };
     let rounded = fma(x, std::f64::consts::LOG2_E, ROUND);
     let whole = rounded - ROUND;
     let rest = fma(whole, -LN_2_LOW, fma(whole, -LN_2_HIGH, x));

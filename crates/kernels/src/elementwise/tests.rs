@@ -93,6 +93,23 @@ fn sums_of_exponentials() {
     });
 }
 
+/// A model whose weights are damaged gives such rows, and callers look for them in the sum.
+#[test]
+fn sums_of_exponentials_have_the_nan_of_an_element() {
+    for_each_cpu(|cpu| {
+        let rows = ElementwiseKernels::for_level(cpu.level());
+        for n in [1, 7, 8, 32, 37, 100] {
+            for at in [0, n / 2, n - 1] {
+                let mut x = vec![-1.0; n];
+                x[at] = f32::NAN;
+                for found in [rows.sum_exp(&x, 0.0), sum_exp(&x, 0.0)] {
+                    assert!(found.is_nan(), "{} of {n}: {found}", at);
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn norms_of_rows_and_heads() {
     for_each_cpu(|cpu| {
