@@ -211,10 +211,10 @@ fn third_cache_is_far() -> bool {
 }
 
 /// Groups of rows of one job, each with the group after the block whose first pieces are fetched meanwhile.
-type Block<'a> = [Option<(RowGroup<'a>, Option<RowGroup<'a>>)>; GROUPS_A_BLOCK];
+type GroupBlock<'a> = [Option<(RowGroup<'a>, Option<RowGroup<'a>>)>; GROUPS_A_BLOCK];
 
 /// Computes the groups of a block for every token.
-fn run_block(job: &MatmulJob<'_>, block: &Block<'_>, scratch: &mut MatmulScratch) {
+fn run_block(job: &MatmulJob<'_>, block: &GroupBlock<'_>, scratch: &mut MatmulScratch) {
     let n_groups = block.iter().flatten().count();
     for first in (0..job.m).step_by(TOKENS_A_PASS) {
         let tokens = first..job.m.min(first + TOKENS_A_PASS);
@@ -292,7 +292,7 @@ fn run_direct(
 /// Adds the products of one chunk of columns to the accumulators of a block, and stores them after the last chunk.
 fn run_chunk(
     job: &MatmulJob<'_>,
-    block: &Block<'_>,
+    block: &GroupBlock<'_>,
     chunk: usize,
     tokens: &Range<usize>,
     scratch: &mut MatmulScratch,
@@ -338,7 +338,7 @@ fn run_chunk(
 /// Packs a chunk of columns of a block's rows in the tile kernel's form, a panel each `panel_stride` bytes, [`GROUP_PANELS`] for a group.
 fn pack_panels(
     job: &MatmulJob<'_>,
-    block: &Block<'_>,
+    block: &GroupBlock<'_>,
     chunk: usize,
     panel_stride: usize,
     scratch: &mut MatmulScratch,
