@@ -218,7 +218,7 @@ fn inputs_are_not_replaced() {
             .expect_error(USAGE, &["is an input of this command"]);
     }
     // A plan writes nothing.
-    let plan = ["quantize", "m.gguf", "link", "Q4_0", "--dry-run"];
+    let plan = ["quantize", "m.gguf", "./m.gguf", "Q4_0", "--dry-run"];
     finish(&mut command(&home, &plan)).expect(0);
     assert_eq!(fs::read(home.path().join("m.gguf")).expect("read"), before);
     let folder = text(models::plain_folder());
